@@ -1,0 +1,77 @@
+# Every target makes or reuses .venv by itself: a fresh machine needs make and Python >= 3.11, nothing else.
+#
+#   make demo    score a few hundred arithmetic completions and print what became of them
+#   make test    run the whole test suite
+#   make check   format, lint, package, types and layers (no tests)
+#   make wheel   build dist/*.tar.gz and dist/*.whl
+#   make clean   remove what was built; `rm -rf .venv` removes the rest
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+BUILD := $(BIN)/python -m build --no-isolation
+CHECK := build/check
+
+# Stamps live inside .venv: who removes it starts afresh, and git sees nothing.
+READY := $(VENV)/.rlvr-ready
+DEMO := $(VENV)/.rlvr-demo
+DEV := $(VENV)/.rlvr-dev
+
+# We run many small processes; a maths library that starts a thread per core in each only makes them wait.
+export OMP_NUM_THREADS := 1
+
+.PHONY: demo test check wheel clean
+.DELETE_ON_ERROR:
+
+demo: $(DEMO)
+	@$(BIN)/python -m recipes.score_arithmetic
+
+test: $(DEV)
+	@$(BIN)/python -m pytest
+
+# Says nothing unless the command fails; then what it said, with paths as they are here and not as in the wheel.
+quietly = said=$$($(1) 2>&1) || { echo "$$said" | sed -E 's,rlvr/(envs|verifiers|sandbox)/,\1/,g'; exit 1; }
+
+check: $(DEV)
+	@echo "check: format and lint"
+	@$(call quietly,$(BIN)/ruff format --check .)
+	@$(call quietly,$(BIN)/ruff check .)
+	@echo "check: sdist, and from it the wheel"
+	@rm -rf $(CHECK)
+	@$(call quietly,$(BUILD) --outdir $(CHECK)/dist .)
+	@$(BIN)/python .ci/check_wheel.py $(CHECK)/dist/*.whl $(CHECK)/wheel
+# Both look at the unpacked wheel: in the checkout, folders and import names differ, and neither tool knows it.
+	@echo "check: types"
+	@cd $(CHECK)/wheel && $(call quietly,"$(CURDIR)/$(BIN)/mypy" --cache-dir "$(CURDIR)/.mypy_cache" --config-file "$(CURDIR)/pyproject.toml")
+	@echo "check: layers"
+	@cd $(CHECK)/wheel && $(call quietly,"$(CURDIR)/$(BIN)/lint-imports" --config "$(CURDIR)/pyproject.toml")
+
+wheel: $(DEV)
+	@$(call quietly,$(BUILD) .)
+	@ls dist/*
+
+clean:
+	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+# A .venv without pip may be yours (uv makes such); one that does not run at all is made anew.
+$(READY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "rlvr needs Python >= 3.11, which $(PYTHON) is not: say make PYTHON=python3.12 or the like" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make virtual environments: install its venv package (Debian, Ubuntu: python3-venv)" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null 2>&1 || \
+	  $(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(DEMO): $(READY) pyproject.toml constraints.txt
+	@echo "installing rlvr into $(VENV)"
+	@$(PIP) -e .
+	@touch $@
+
+# Holds all that $(DEMO) does.
+$(DEV): $(READY) pyproject.toml constraints.txt
+	@echo "installing rlvr and its checks into $(VENV)"
+	@$(PIP) -e '.[dev]'
+	@touch $(DEMO) $@

@@ -1,0 +1,47 @@
+"""MATH and everything of its shape: a problem, and a solution whose last box is the answer (arXiv:2103.03874)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import rlvr
+from rlvr.rows import load_dataset
+from rlvr.verifiers.math import BOXED, MathVerifier, extract
+
+__all__ = ["MATH"]
+
+
+@rlvr.register("math-v1")
+class MATH(rlvr.SingleTurnEnv):
+    r"""Competition problems; the reference is the column `answer`, else the last \boxed{} of `solution`.
+
+    Options:
+        data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with `problem`, or `question`,
+            and `answer` or `solution`.  MATH-500's own split is "test".
+        instruction: what follows the problem in the prompt.
+    """
+
+    split: str = "test"
+    data: str = "HuggingFaceH4/MATH-500"
+    instruction: str = "Reason step by step, then put the final answer in \\boxed{}."
+    reward = rlvr.Correct(MathVerifier())
+
+    def tasks(self) -> Iterator[rlvr.Task]:
+        for index, row in enumerate(load_dataset(self.data, self.split)):
+            yield self.task_from(row, id=f"{self.id}/{self.split}/{index}")
+
+    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+        problem = row.get("problem", row.get("question", ""))
+        prompt = "\n\n".join(filter(None, (problem, self.instruction)))
+        meta = {k: row[k] for k in ("subject", "level", "unique_id") if k in row}
+        return rlvr.Task(id, prompt, reference=_reference(row, id), meta=meta)
+
+
+def _reference(row: Mapping[str, Any], id: str) -> str:
+    answer, solution = row.get("answer"), row.get("solution")
+    if answer is not None and str(answer).strip():
+        return str(answer)
+    if isinstance(solution, str) and BOXED(solution) and (found := extract(solution)) is not None:
+        return found.answer
+    raise rlvr.DataError(f"{id}: neither a column 'answer' nor a box in 'solution'; it has {', '.join(map(repr, row))}")

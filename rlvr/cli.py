@@ -1,0 +1,291 @@
+"""The `rlvr` command.  Each subcommand is a dataclass: its fields are the flags, its `run` gives the exit code.
+
+Exit codes: 0 all well; 1 done, but something needs a look (rows left out, UNSCORED, differences, missing parts);
+2 nothing was done, one line says why; 130 interrupted, `--resume` goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from tyro.conf import Positional, UseAppendAction, arg
+
+from rlvr.doctor import examine
+from rlvr.environment import Environment
+from rlvr.errors import DataError, RlvrError, UsageError
+from rlvr.records import provenance, record, replay
+from rlvr.registry import environment_ids, load, make
+from rlvr.report import Tally
+from rlvr.rows import Journal, Line, Row, count_rows, dump_row, read_rows
+from rlvr.scoring import Scorer
+
+__all__ = ["Doctor", "Envs", "Replay", "Score", "main"]
+
+_SHOWN = 20  # faulty rows and differences listed on the terminal; the rest is counted
+
+
+class _Command(Protocol):
+    def run(self, console: Console) -> int: ...
+
+
+@dataclass
+class Score:
+    """Score the completions in a file with an environment.
+
+    Example: rlvr score gsm8k-v1 completions.jsonl -o scored.jsonl --workers 2
+
+    A row has "completion" and says which task it answers: "task" (an index or an id), or "reference", or the columns
+    of the environment's own data set.  All other columns are passed through.  docs/scoring.md has the details.
+    """
+
+    env: Positional[str]
+    """Id of the environment, or where its class stands: path/to/file.py:Class."""
+    file: Positional[Path]
+    """Completions, .jsonl or .parquet."""
+    output: Annotated[Path, arg(aliases=["-o"])]
+    """Where the scores go, .jsonl or .parquet; whole or absent, never half-written."""
+    workers: int | None = None
+    """Worker processes; one per core unless given, 0 for none."""
+    option: UseAppendAction[tuple[str, ...]] = ()
+    """An option of the environment, NAME=VALUE; may be repeated."""
+    strict: bool = False
+    """Stop at the first row that cannot be used, instead of leaving it out."""
+    resume: bool = False
+    """Go on with a run that was stopped."""
+    overwrite: bool = False
+    """Replace an output that exists."""
+    wall_s: float = 30.0
+    """Wall seconds after which a completion's worker is killed and it counts as UNSCORED."""
+    memory_mib: int = 4096
+    """Limit on each worker's memory."""
+
+    def run(self, console: Console) -> int:
+        lines = read_rows(self.file)  # first, so that a missing input leaves no trace of an output
+        env = make(self.env, **_options(load(self.env), self.option))
+        run, tally = provenance(env, self.env), Tally()
+        with (
+            Journal(self.output, resume=self.resume, overwrite=self.overwrite) as journal,
+            _Rejected(self.output, strict=self.strict) as rejected,
+        ):
+            for row in journal.done:
+                _must_match(row, run, journal.partial)
+                tally.add_record(row)
+            rows = _Input(self.file, lines, {row["id"]: row["completion"] for row in journal.done}, rejected)
+            with (
+                Scorer(env, workers=self.workers, wall_s=self.wall_s, memory_mib=self.memory_mib) as scorer,
+                _progress(console, f"scoring with {self.env}", count_rows(self.file) - len(journal.done)) as tick,
+            ):
+                for scored in scorer.stream(rows, on_error=rows.reject):
+                    row = record(scored, run)
+                    journal.write(row)
+                    tally.add_record(row)
+                    tick()
+            journal.finish()
+        rejected.show(console)
+        tally.show(console)
+        console.print(f"written to {escape(str(self.output))}")
+        return int(bool(rejected.count or tally.unscored))
+
+
+@dataclass
+class Envs:
+    """List the environments that `rlvr.make` knows, with their options.
+
+    Example: rlvr envs
+    """
+
+    def run(self, console: Console) -> int:
+        table = Table("id", "options", "what it is")
+        failed = 0
+        for name in environment_ids():
+            try:
+                cls = load(name)
+            except Exception as error:  # noqa: BLE001  somebody's plugin; the others are listed all the same
+                table.add_row(name, "", f"[red]cannot be loaded: {escape(str(error))}")
+                failed = 1
+                continue
+            options = ", ".join(f"{option}={value!r}" for option, value in cls.options().items())
+            table.add_row(name, escape(options), escape((cls.__doc__ or "").strip().splitlines()[0]))
+        console.print(table)
+        return failed
+
+
+@dataclass
+class Replay:
+    """Score recorded completions again and report every record that comes out otherwise.
+
+    Example: rlvr replay scored.jsonl
+    """
+
+    file: Positional[Path]
+    """What `rlvr score` wrote, .jsonl or .parquet."""
+    workers: int | None = None
+    """Worker processes; one per core unless given, 0 for none."""
+
+    def run(self, console: Console) -> int:
+        count = differing = 0
+        with _progress(console, "replaying", count_rows(self.file)) as tick:
+            for differences in replay(_strictly(self.file), workers=self.workers):
+                count += 1
+                differing += bool(differences)
+                for difference in differences if differing <= _SHOWN else ():
+                    console.print(escape(str(difference)), soft_wrap=True)
+                tick()
+        console.print(f"{count} verdicts replayed, {differing} differ")
+        return int(bool(differing))
+
+
+@dataclass
+class Doctor:
+    """Say what is installed, what works, what is missing and how to get it.
+
+    Example: rlvr doctor
+    """
+
+    def run(self, console: Console) -> int:
+        marks = {True: "[green]ok", False: "[red]MISSING", None: "[yellow]absent"}
+        table = Table("", "part", "found", "remedy")
+        healthy = True
+        for finding in examine():
+            healthy &= finding.ok is not False
+            table.add_row(marks[finding.ok], finding.what, escape(finding.detail), escape(finding.remedy))
+        console.print(table)
+        return int(not healthy)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; gives the exit code."""
+    console = Console(stderr=True)  # stdout is left to data
+    commands: dict[str, Any] = {"score": Score, "envs": Envs, "replay": Replay, "doctor": Doctor}
+    command: _Command = tyro.extras.subcommand_cli_from_dict(
+        commands,
+        prog="rlvr",
+        description="Verifiable rewards: score completions, list environments, replay records, examine the machine.",
+        args=argv,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    try:
+        return command.run(console)
+    except RlvrError as error:
+        console.print(f"[bold red]rlvr:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        return 2
+    except KeyboardInterrupt:
+        console.print("interrupted; `--resume` goes on where it stopped")
+        return 130
+
+
+class _Input:
+    """The rows of a file with their line numbers as ids, less those that a stopped run has scored."""
+
+    def __init__(self, path: Path, lines: Iterator[Line], done: dict[str, str], rejected: _Rejected) -> None:
+        self._path, self._lines, self._done, self._rejected = path, lines, done, rejected
+        self._line = Line(0, None)
+
+    def __iter__(self) -> Iterator[Row]:
+        skipped: set[str] = set()
+        for line in self._lines:
+            self._line = line
+            if line.row is None:
+                self.reject(line.number, DataError(line.error))
+                continue
+            row = {"id": str(line.number), **line.row}
+            key = str(row["id"])
+            if key in skipped:
+                self.reject(line.number, DataError(f"the id {key!r} was there before; ids must be unique"))
+            elif key not in self._done:
+                yield row
+            elif row.get("completion") == self._done[key]:
+                skipped.add(key)
+            else:
+                raise UsageError(
+                    f"{self._path}, line {line.number}: row {key!r} is not the one that the stopped run scored; "
+                    "pass --overwrite to begin anew"
+                )
+
+    def reject(self, number: int, error: DataError) -> None:
+        """The scorer counts rows, people count lines: the line just read is the one it speaks of."""
+        self._rejected.add(self._path, self._line, error)
+
+
+class _Rejected:
+    """Rows that could not be used, kept beside the output so that nothing is lost."""
+
+    def __init__(self, output: Path, *, strict: bool) -> None:
+        self.path = output.with_name(output.name + ".rejected.jsonl")
+        self.strict = strict
+        self.count = 0
+        self._shown: list[str] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> _Rejected:
+        self.path.unlink(missing_ok=True)  # an earlier run's
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    def add(self, path: Path, line: Line, error: DataError) -> None:
+        message = f"{path}, line {line.number}: {error}"
+        if self.strict:
+            raise DataError(message)
+        if not self.count:
+            self._file = self._stack.enter_context(self.path.open("wb"))
+        self._file.write(dump_row({"line": line.number, "why": str(error), "row": line.row, "text": line.text}))
+        self.count += 1
+        if self.count <= _SHOWN:
+            self._shown.append(message)
+
+    def show(self, console: Console) -> None:
+        for message in self._shown:
+            console.print(f"[yellow]left out:[/] {escape(message)}", soft_wrap=True, highlight=False)
+        if self.count:
+            console.print(f"{self.count} rows left out; all of them are in {escape(str(self.path))}", soft_wrap=True)
+
+
+@contextmanager
+def _progress(console: Console, what: str, total: int) -> Iterator[Callable[[], None]]:
+    """A progress bar where somebody can see it, and a function that moves it on by one."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)
+
+
+def _options(env: type[Environment], given: Sequence[str]) -> dict[str, Any]:
+    """NAME=VALUE pairs; a value is text where the option's default is, and JSON otherwise."""
+    options: dict[str, Any] = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--option {pair}: write NAME=VALUE, such as --option split=test")
+        try:
+            options[name] = value if isinstance(env.options().get(name, ""), str) else json.loads(value)
+        except ValueError:
+            raise UsageError(f"--option {pair}: {value!r} is not a value like {env.options()[name]!r}") from None
+    return options
+
+
+def _must_match(row: Row, run: dict[str, Any], partial: Path) -> None:
+    for name, value in run.items():
+        if row.get(name) != value:
+            raise UsageError(
+                f"{partial} was scored with {name} {row.get(name)!r}, this run has {value!r}; "
+                "pass --overwrite to begin anew"
+            )
+
+
+def _strictly(path: Path) -> Iterator[Row]:
+    for line in read_rows(path):
+        if line.row is None:
+            raise DataError(f"{path}, line {line.number}: {line.error}")
+        yield line.row

@@ -1,0 +1,329 @@
+"""The contract: a task is data plus pure functions.
+
+`split` and an index fix a task; the same task and completion always give the same verdict.  Tasks are addressed by
+index, so that shuffling, sharding and resuming are a cursor.
+
+    class Sums(rlvr.SingleTurnEnv):              # annotated names are options: Sums(terms=4, split="test")
+        terms: int = 3
+        reward = Correct(MathVerifier())         # or define verify(task, completion) yourself
+
+        def task(self, index): ...               # or tasks(), for a finite set
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+from rlvr.errors import DataError, UsageError
+from rlvr.rewards import Check, Correct, Observation, Reward
+from rlvr.types import Completion, Prompt, Score, Task, Verdict, Verifier
+
+__all__ = ["Environment", "MultiTurnEnv", "RowsEnv", "SingleTurnEnv", "seeded"]
+
+_E = TypeVar("_E", bound="Environment")
+_S = TypeVar("_S", bound="SingleTurnEnv")
+
+
+def seeded(*key: str | int) -> random.Random:
+    """A random generator for one task, from a hash of (id, split, index).
+
+    Never from seed + index: sums of neighbouring seeds and indices meet, and the splits overlap.
+    """
+    digest = hashlib.sha256(repr(key).encode()).digest()
+    return random.Random(int.from_bytes(digest[:16], "big"))
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+@dataclass(kw_only=True, eq=False)
+class Environment(ABC):
+    """What every environment has: options, a reward, a verdict, and Gymnasium's reset and step.
+
+    Subclasses are keyword-only dataclasses without being told to: each annotated name is an option with its default.
+    """
+
+    id: ClassVar[str] = ""
+    reward: ClassVar[Reward] = Correct()
+    split: str = "train"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclass(kw_only=True, eq=False)(cls)
+        if "id" not in cls.__dict__:
+            cls.id = cls.__name__  # until `register` gives it one; never inherited, for seeds depend on it
+
+    @classmethod
+    def options(cls) -> dict[str, Any]:
+        """The options and their defaults."""
+        return {
+            f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(cls) if f.init
+        }
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The options that differ from their defaults: with `id`, all that is needed to make it again."""
+        return {name: getattr(self, name) for name, default in self.options().items() if getattr(self, name) != default}
+
+    def with_reward(self: _E, reward: Reward) -> _E:
+        """The same environment under another reward: `env.with_reward(env.reward + 0.5 * Overlong(4096, 512))`."""
+        if not isinstance(reward, Reward):
+            raise UsageError(
+                f"{self.id}: the reward is {reward!r}; it must be made of parts such as Correct() and Format(…)"
+            )
+        other = self._copy()
+        other.reward = reward  # type: ignore[misc]  # an instance may shadow its class's reward
+        return other
+
+    def task_of(self, row: Mapping[str, Any]) -> Task:
+        """The task that a row of completions answers.
+
+        Environments over a data set override `task_from`, so that rows may carry the data set's own columns.
+
+        Raises:
+            LookupError, TypeError, DataError: there is no telling; becomes an error of that row alone.
+        """
+        if "reference" in row:
+            return Task(
+                str(row.get("task", row.get("id", "row"))), row.get("prompt", ""), row["reference"], row.get("meta", {})
+            )
+        if "task" in row:
+            return self.find(row["task"])
+        return self.task_from(row)
+
+    def task_from(self, row: Mapping[str, Any]) -> Task:
+        """A task from the data set's own columns."""
+        raise DataError(f"neither 'task' nor 'reference' among its columns {', '.join(map(repr, row))}")
+
+    def find(self, task: str | int) -> Task:
+        """The task with this id, or at this index."""
+        raise DataError(f"{self.id} has no tasks to be found by {task!r}")
+
+    def without_tasks(self: _E) -> _E:
+        """A copy without its data, for a worker that is sent the tasks it needs one by one."""
+        return self._copy()
+
+    def _copy(self: _E) -> _E:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def verify(self, task: Task, completion: str) -> Verdict:
+        """Is it right?  By default asks the verifier of the reward's first `Correct`.
+
+        What the completion did wrong is a verdict; raise only where the environment itself failed.
+        """
+        primary = self.reward.primary
+        if primary is None or primary.verifier is None:
+            raise UsageError(
+                f"{type(self).__name__} cannot tell right from wrong: define verify(self, task, completion), or name a "
+                "verifier, reward = Correct(MathVerifier())"
+            )
+        return primary.verifier.verify(completion, task.reference)
+
+    def observe(self, task: Task, completion: Completion) -> Observation:
+        """The first stage of a score: verdict and raw values.  Runs in a worker."""
+        verdict = self.verify(task, completion.text)
+        if not isinstance(verdict, Verdict):
+            raise UsageError(f"{type(self).__name__}.verify returned {verdict!r}; it must be a Verdict")
+        return self.reward.observe(task, completion, verdict)
+
+    def score(self, task: Task, completion: str | Completion) -> Score:
+        """Score one completion here and now, in this process.
+
+        Whatever the environment raises comes through; `Scorer` turns it into UNSCORED and contains hangs and crashes.
+
+        Raises:
+            UsageError: the reward compares the completions of a group; use `score_group`.
+        """
+        if self.reward.group_level:
+            raise UsageError(
+                f"the reward of {self.id}, {self.reward}, compares completions of one task: use score_group"
+            )
+        return self.score_group(task, [completion])[0]
+
+    def score_group(self, task: Task, completions: Sequence[str | Completion]) -> list[Score]:
+        """Score all completions of one task together, in this process."""
+        texts = [c if isinstance(c, Completion) else Completion(c) for c in completions]
+        return self.reward.combine(task, texts, [self.observe(task, c) for c in texts])
+
+    @abstractmethod
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Prompt, dict[str, Any]]:
+        """Begin an episode, as in Gymnasium: (observation, info).  A seed makes this and the following ones repeat."""
+
+    @abstractmethod
+    def step(self, action: str) -> tuple[Prompt, float, bool, bool, dict[str, Any]]:
+        """Take the policy's text: (observation, reward, terminated, truncated, info)."""
+
+    @staticmethod
+    def from_rows(
+        rows: Iterable[Mapping[str, Any]],
+        *,
+        prompt: str | Callable[[Mapping[str, Any]], Prompt] = "prompt",
+        reference: str | Callable[[Mapping[str, Any]], Any] = "reference",
+        verifier: Verifier | Check | None = None,
+        reward: Reward | None = None,
+        id: str = "rows-v0",
+    ) -> RowsEnv:
+        """An environment from a dataset and no class at all.
+
+        Args:
+            rows: a list of dicts, a `datasets.Dataset`, anything that yields mappings.
+            prompt, reference: a column's name, or a function of the row.
+            verifier: how completions are checked; short for `reward=Correct(verifier)`.
+            reward: the whole reward, instead of `verifier`.
+            id: the environment's name in records.
+
+        Raises:
+            UsageError: neither or both of `verifier` and `reward`.
+            DataError: a row lacks a column; names the row.
+        """
+        if (verifier is None) == (reward is None):
+            raise UsageError("from_rows: give either verifier=… or reward=…")
+        env = RowsEnv(rows=rows, prompt=prompt, reference=reference)
+        env.id = id  # type: ignore[misc]
+        return env.with_reward(reward if reward is not None else Correct(verifier))
+
+
+class SingleTurnEnv(Environment):
+    """One prompt, one completion.  Define `tasks` for a finite set or `task` for a generator."""
+
+    _rng: random.Random | None = field(default=None, init=False, repr=False)
+    _current: Task | None = field(default=None, init=False, repr=False)
+
+    def tasks(self) -> Iterable[Task]:
+        """Every task of the split, in a fixed order; endless where `task` generates them."""
+        if type(self).task is SingleTurnEnv.task:
+            raise UsageError(
+                f"{type(self).__name__} has no tasks: define tasks(self), or task(self, index) for a generator"
+            )
+        return (self.task(index) for index in itertools.count())
+
+    def task(self, index: int) -> Task:
+        """The task at `index`, counted from 0.
+
+        Raises:
+            IndexError: beyond the last one.
+        """
+        if index < 0 or index >= len(self._tasks):
+            raise IndexError(
+                f"{self.id} has {len(self._tasks)} tasks in split {self.split!r}; there is no task {index}"
+            )
+        return self._tasks[index]
+
+    @property
+    def size(self) -> int | None:
+        """How many tasks the split has; None if they never end."""
+        return None if type(self).task is not SingleTurnEnv.task else len(self._tasks)
+
+    def find(self, task: str | int) -> Task:
+        """The task with this id, or at this index; a generator's ids must end in `/index` to be found.
+
+        Raises:
+            LookupError: there is none.
+        """
+        if isinstance(task, int):
+            return self.task(task)
+        if self.size is not None:
+            found = self._by_id.get(task)
+        else:
+            index = task.rpartition("/")[2]
+            found = self.task(int(index)) if index.isdecimal() and len(index) < 19 else None
+        if found is None or found.id != task:
+            raise LookupError(f"{self.id}, split {self.split!r}, has no task {task!r}")
+        return found
+
+    def example(self, task: Task) -> str | None:
+        """A completion that must be CORRECT, for checks and demonstrations; None if it cannot be written down."""
+        return None if task.reference is None else f"\\boxed{{{task.reference}}}"
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Prompt, dict[str, Any]]:
+        """Draw a task at random, or take `options={"index": 7}`.  The observation is its prompt."""
+        if seed is not None or self._rng is None:
+            self._rng = random.Random(seed)
+        index = (options or {}).get("index")
+        if index is None:
+            index = self._rng.randrange(self.size if self.size is not None else 2**31)
+        self._current = task = self.task(index)
+        return task.prompt, {"task": task.id, "index": index}
+
+    def step(self, action: str) -> tuple[Prompt, float, bool, bool, dict[str, Any]]:
+        """Score the completion; the episode is over.  `info` has the whole `Score`."""
+        task, self._current = self._current, None
+        if task is None:
+            raise UsageError(f"{self.id}: step before reset; an episode has one step")
+        score = self.score(task, action)
+        if score.total is None:
+            raise UsageError(f"{self.id}: verify returned UNSCORED ({score.verdict.why}); here it has to raise instead")
+        return "", score.total, True, False, {"task": task.id, "score": score}
+
+    @cached_property
+    def _tasks(self) -> Sequence[Task]:
+        tasks = list(self.tasks())
+        seen: set[str] = set()
+        for index, task in enumerate(tasks):
+            if not isinstance(task, Task):
+                raise UsageError(
+                    f"{type(self).__name__}.tasks() gave {task!r} at {index}; it must give Task(id, prompt, …)"
+                )
+            if task.id in seen:
+                raise UsageError(f"{self.id}: two tasks have the id {task.id!r}; ids must be unique")
+            seen.add(task.id)
+        return tasks
+
+    @cached_property
+    def _by_id(self) -> dict[str, Task]:
+        return {task.id: task for task in self._tasks}
+
+    def without_tasks(self: _S) -> _S:
+        other = self._copy()
+        for name in ("_tasks", "_by_id"):
+            other.__dict__.pop(name, None)
+        return other
+
+
+class MultiTurnEnv(Environment):
+    """Several turns.  Define `reset` and `step` as Gymnasium does; text in, text or messages out.
+
+    Rewards may come at any step; the last step's `info` carries the episode's `Score` under "score".
+    """
+
+
+class RowsEnv(SingleTurnEnv):
+    """What `Environment.from_rows` makes."""
+
+    id: ClassVar[str] = "rows-v0"
+    rows: Iterable[Mapping[str, Any]] = ()
+    prompt: str | Callable[[Mapping[str, Any]], Prompt] = "prompt"
+    reference: str | Callable[[Mapping[str, Any]], Any] = "reference"
+
+    def tasks(self) -> Iterator[Task]:
+        for index, row in enumerate(self.rows):
+            yield Task(
+                str(row.get("id", f"{self.id}/{self.split}/{index}")),
+                _cell(row, self.prompt, index),
+                _cell(row, self.reference, index),
+                meta={k: v for k, v in row.items() if k not in (self.prompt, self.reference)},
+            )
+
+    def without_tasks(self) -> RowsEnv:
+        other = super().without_tasks()
+        other.rows = ()
+        return other
+
+
+def _cell(row: Mapping[str, Any], column: str | Callable[[Mapping[str, Any]], Any], index: int) -> Any:
+    if not isinstance(column, str):
+        return column(row)
+    if column not in row:
+        raise DataError(f"row {index} has no column {column!r}; it has {', '.join(map(repr, row))}")
+    return row[column]

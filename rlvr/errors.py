@@ -1,0 +1,97 @@
+"""Everything rlvr raises on purpose.
+
+    RlvrError
+    ├── UsageError (ValueError)       the caller gave something that cannot work: value, rule and fix in one line
+    │   ├── UnknownEnvironment        no such id, with the nearest one that exists
+    │   ├── DataError                 a file, row or column that cannot be read; names the line
+    │   └── NonConforming             an environment breaks its contract; lists every breach
+    ├── RewardError                   a reward broke its own promise: NaN, outside its bounds, a length it was not given
+    ├── MissingDependency             an optional part is not installed; says how to get it
+    └── Unscored                      we failed at scoring; says nothing about the completion
+        ├── WorkerDied                the worker process ended on its own
+        ├── WorkerTimeout             it was killed at its limit
+        └── WorkerError               it reported an exception; the traceback is kept
+
+A completion's own fault is none of these: it is a `Verdict` with a reason.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "DataError",
+    "MissingDependency",
+    "NonConforming",
+    "RewardError",
+    "RlvrError",
+    "UnknownEnvironment",
+    "Unscored",
+    "UsageError",
+    "WorkerDied",
+    "WorkerError",
+    "WorkerTimeout",
+]
+
+
+class RlvrError(Exception):
+    """The root: `except RlvrError` catches what rlvr raises on purpose and nothing else."""
+
+
+class UsageError(RlvrError, ValueError):
+    """The caller gave something that cannot work."""
+
+
+class UnknownEnvironment(UsageError):
+    """No environment has this id."""
+
+
+class DataError(UsageError):
+    """A file, row or column cannot be read."""
+
+
+class NonConforming(UsageError):
+    """An environment breaks the contract of DESIGN 4; the message lists every breach found."""
+
+
+class RewardError(RlvrError):
+    """A reward broke its own promise.  Never turned into a number."""
+
+
+class MissingDependency(RlvrError, ImportError):
+    """An optional part is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} is not installed; get it with: pip install 'rlvr[{extra}]'")
+
+
+class Unscored(RlvrError):
+    """We failed at scoring.  Becomes `Outcome.UNSCORED` at the border, never a reward."""
+
+    reason = "unscored"
+
+
+class WorkerDied(Unscored):
+    """The worker process ended on its own: killed from outside, out of memory, or a crash in native code."""
+
+    reason = "worker-died"
+
+
+class WorkerTimeout(Unscored):
+    """The worker was killed at its limit."""
+
+    reason = "worker-timeout"
+
+
+class WorkerError(Unscored):
+    """The worker reported an exception.
+
+    Attributes:
+        kind: the exception's class name.
+        traceback: as text, from the worker.
+    """
+
+    reason = "worker-error"
+
+    def __init__(self, kind: str, message: str, traceback: str = "") -> None:
+        super().__init__(f"{kind}: {message}" if message else kind)
+        self.kind = kind
+        self.traceback = traceback

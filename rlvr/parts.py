@@ -1,0 +1,350 @@
+"""Ready-made parts of a reward.  Each says its bounds, its source and the choice the source leaves open."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+from rlvr.errors import MissingDependency, UsageError
+from rlvr.rewards import Bounds, GroupPart, Part
+from rlvr.types import Completion, Outcome, Task, Verdict
+
+__all__ = ["Format", "Language", "Length", "Majority", "Overlong", "RelativeLength", "Repetition"]
+
+
+@dataclass(frozen=True)
+class Format(Part):
+    """1 if the completion has the form asked for, else 0.
+
+    Args:
+        form: a predicate on the text, such as `rlvr.verifiers.math.BOXED`; or a template such as
+            `"<think>...</think> <answer>...</answer>"`: `...` is any text that is not blank, a space is any
+            white space, and each literal stands exactly once.  Begin or end with `...` for "anything or
+            nothing before, or after".  There is no regular expression here: on hostile
+            text one can take years.
+
+    Raises:
+        UsageError: neither a predicate nor a template with at least one literal.
+    """
+
+    form: Callable[[str], bool] | str
+    name: str = "format"
+    bounds: ClassVar[Bounds] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.form, str):
+            if not _pattern(self.form)[0]:
+                raise UsageError(f"Format({self.form!r}): a template needs literal text around each '...'")
+        elif not callable(self.form):
+            raise UsageError(f"Format({self.form!r}): give a function str -> bool, or a template with '...'")
+
+    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
+        holds = _fits(self.form, completion.text) if isinstance(self.form, str) else self.form(completion.text)
+        return float(bool(holds))
+
+
+@dataclass(frozen=True)
+class Overlong(Part):
+    """Soft overlong punishment, in [-1, 0]: DAPO (arXiv:2503.14476) eq. 13.
+
+    With L = length_tokens, 0 up to `max_tokens - cache`, then down in a straight line to -1 at `max_tokens`, and -1
+    beyond.  The paper takes max_tokens = 20480, cache = 4096.
+    """
+
+    max_tokens: int
+    cache: int
+    name: str = "overlong"
+    bounds: ClassVar[Bounds] = (-1.0, 0.0)
+    needs_length: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _whole("Overlong", "max_tokens", self.max_tokens)
+        _whole("Overlong", "cache", self.cache)
+        if self.cache > self.max_tokens:
+            raise UsageError(
+                f"Overlong: cache={self.cache} is more than max_tokens={self.max_tokens}; it is a part of it"
+            )
+
+    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
+        length, free = _length(completion), self.max_tokens - self.cache
+        if length <= free:
+            return 0.0
+        return -1.0 if length > self.max_tokens else (free - length) / self.cache
+
+
+@dataclass(frozen=True)
+class Repetition(Part):
+    """Minus the share of word n-grams that occurred before, in [-1, 0].
+
+    -(1 - distinct / all) over the text's n-grams, the penalty of "Demystifying Long Chain-of-Thought"
+    (arXiv:2502.03373) without its weight, which is the `0.1 *` in front.  Words are folded to one case; where a
+    script has no spaces (Han, Kana) each sign is a word.  A text with fewer than `ngram` words gives 0.
+    """
+
+    ngram: int = 20
+    name: str = "repetition"
+    bounds: ClassVar[Bounds] = (-1.0, 0.0)
+
+    def __post_init__(self) -> None:
+        _whole("Repetition", "ngram", self.ngram)
+
+    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
+        words = _words(completion.text.casefold())
+        total = len(words) - self.ngram + 1
+        if total < 1:
+            return 0.0
+        # Hashes, not tuples, are kept: a 1 MB text with long n-grams would hold them all at once.
+        distinct = len({hash(tuple(words[i : i + self.ngram])) for i in range(total)})
+        return distinct / total - 1.0
+
+
+@dataclass(frozen=True)
+class Length(Part):
+    """Cosine length reward (arXiv:2502.03373, section 4): a right answer had better be short, a wrong one long.
+
+    With L = length_tokens the value runs along half a cosine from `correct[0]` at L = 0 to `correct[1]` at
+    `max_tokens` if the verdict is CORRECT, else from `wrong[0]` to `wrong[1]`; from `max_tokens` on it is `exceeded`.
+    The paper's values are correct=(2, 1), wrong=(-10, 0), exceeded=-10; the defaults keep the shape inside [-1, 1].
+    """
+
+    max_tokens: int
+    correct: tuple[float, float] = (1.0, 0.5)
+    wrong: tuple[float, float] = (-1.0, -0.5)
+    exceeded: float = -1.0
+    name: str = "length"
+    needs_length: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _whole("Length", "max_tokens", self.max_tokens)
+        if not all(map(math.isfinite, (*self.correct, *self.wrong, self.exceeded))):
+            raise UsageError(f"{self!r}: every value must be finite")
+
+    @property
+    def bounds(self) -> Bounds:
+        values = (*self.correct, *self.wrong, self.exceeded)
+        return min(values), max(values)
+
+    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
+        length = _length(completion)
+        if length >= self.max_tokens:
+            return self.exceeded
+        first, last = self.correct if verdict.outcome is Outcome.CORRECT else self.wrong
+        value = last + (first - last) * (1 + math.cos(math.pi * length / self.max_tokens)) / 2
+        return min(max(value, min(first, last)), max(first, last))  # rounding may leave the ends by one ulp
+
+
+@dataclass(frozen=True)
+class Language(Part):
+    """The share of words in one language, in [0, 1]: DeepSeek-R1's consistency reward (arXiv:2501.12948, 2.3.2).
+
+    The paper counts target-language words and does not say how it knows them.  Here sentences are told apart by
+    py3langid (extra `language`), and a word counts if its sentence is in the language and it is in the sentence's
+    main script, so that "I think, 所以 the answer" loses.  Formulas, code, numbers and single letters
+    do not count; a text too short to tell (24 letters) gives 1.  Closely related languages (Danish and Norwegian,
+    Croatian and Serbian) are confused: use it where the choice is between distant ones.
+
+    Args:
+        code: ISO 639-1, such as "en" or "zh".
+
+    Raises:
+        MissingDependency: py3langid is not installed.
+        UsageError: it does not know the code.
+    """
+
+    code: str
+    name: str = "language"
+    bounds: ClassVar[Bounds] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        if importlib.util.find_spec("py3langid") is None:
+            raise MissingDependency(
+                "py3langid, which the Language reward asks which language a sentence is in,", "language"
+            )
+        if self.code not in _languages():
+            raise UsageError(f"Language({self.code!r}): no such language; known: {' '.join(_languages())}")
+
+    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
+        kept = total = 0
+        for sentence, words in _sentences(_prose(completion.text)):
+            total += len(words)
+            if _classify(sentence) == self.code:
+                kept += Counter(_script(word[0]) for word in words).most_common(1)[0][1]
+        return kept / total if total else 1.0
+
+
+@dataclass(frozen=True)
+class RelativeLength(GroupPart):
+    """Length penalty of Kimi k1.5 (arXiv:2501.12599, 2.3.3), in [-0.5, 0.5]: shorter than its siblings is better.
+
+    0.5 - (L - min) / (max - min) over the group for a CORRECT completion, and never more than 0 for any other;
+    0 for all where every length is the same.
+    """
+
+    name: str = "relative_length"
+    bounds: ClassVar[Bounds] = (-0.5, 0.5)
+    needs_length: ClassVar[bool] = True
+
+    def values(self, completions: Sequence[Completion], verdicts: Sequence[Verdict]) -> list[float]:
+        lengths = [_length(c) for c in completions]
+        shortest, longest = min(lengths, default=0), max(lengths, default=0)
+        if shortest == longest:
+            return [0.0] * len(lengths)
+        shares = [0.5 - (length - shortest) / (longest - shortest) for length in lengths]
+        return [s if v.outcome is Outcome.CORRECT else min(0.0, s) for s, v in zip(shares, verdicts, strict=True)]
+
+
+def _squeezed(answer: str) -> str:
+    return "".join(answer.split()).casefold()
+
+
+@dataclass(frozen=True)
+class Majority(GroupPart):
+    """1 for the answer most of the group gave, else 0: TTRL's reward without labels (arXiv:2504.16084, 2.2).
+
+    Every answer tied for the first place gets 1, so that a group with no majority teaches nothing; a completion
+    without an answer gets 0.
+
+    Args:
+        key: two answers are the same when their keys are; by default text without spaces and case.
+    """
+
+    key: Callable[[str], Hashable] = _squeezed
+    name: str = "majority"
+    bounds: ClassVar[Bounds] = (0.0, 1.0)
+
+    def values(self, completions: Sequence[Completion], verdicts: Sequence[Verdict]) -> list[float]:
+        keys = [None if v.answer is None else self.key(v.answer) for v in verdicts]
+        votes = Counter(key for key in keys if key is not None)
+        most = max(votes.values(), default=0)
+        return [float(key is not None and votes[key] == most) for key in keys]
+
+
+def _whole(owner: str, what: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UsageError(f"{owner}: {what} is {value!r}; it must be a whole number of at least 1")
+
+
+def _length(completion: Completion) -> int:
+    assert completion.length_tokens is not None  # `needs_length` has been checked before
+    return completion.length_tokens
+
+
+# ------------------------------------------------------------------------------------------ templates
+
+
+@lru_cache(maxsize=64)
+def _pattern(template: str) -> tuple[tuple[tuple[str, str], ...], str]:
+    """The literals in order, each with the gap before it, and the last gap.  A gap is "any", "space" or ""."""
+    literals: list[tuple[str, str]] = []
+    gap = ""
+    for piece in re.split(r"(\.\.\.|\s+)", template):
+        if piece == "..." or piece.isspace():
+            gap = "any" if "..." in (piece, gap) or gap == "any" else "space"
+        elif piece:
+            literals.append((gap, piece))
+            gap = ""
+    return tuple(literals), gap
+
+
+def _fits(template: str, text: str) -> bool:
+    """Linear in the text: each literal is looked for once."""
+    literals, last = _pattern(template)
+    text = text.strip()
+    at = 0
+    for i, (gap, literal) in enumerate(literals):
+        start = text.find(literal, at)
+        if start < 0 or text.count(literal) != 1 or not _gap_holds(gap, text[at:start], open_end=i == 0):
+            return False
+        at = start + len(literal)
+    return _gap_holds(last, text[at:], open_end=True)
+
+
+def _gap_holds(gap: str, between: str, *, open_end: bool) -> bool:
+    if gap == "any":
+        return open_end or not _blank(between)  # empty tags are no form
+    return _blank(between) if gap == "space" else not between
+
+
+def _blank(text: str) -> bool:
+    return not text or text.isspace()
+
+
+# ------------------------------------------------------------------------------------------ words and languages
+
+# Scripts written without spaces: Thai to Lao, Myanmar, Khmer, Kana, Han.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
+_WORDS = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+_LETTERS = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])[^\W\d_]){{2,}}")
+_FORMULAS = (("```", "```"), ("$$", "$$"), ("$", "$"), ("\\[", "\\]"), ("\\(", "\\)"))
+_SENTENCE_LETTERS = 24  # py3langid guesses below that
+_SENTENCES = 1000  # no more than this many are asked about, so that 1 MB costs 0.1 s
+
+
+def _words(text: str) -> list[str]:
+    return _WORDS.findall(text)
+
+
+def _prose(text: str) -> str:
+    for opening, closing in _FORMULAS:
+        text = _without(text, opening, closing)
+    return re.sub(r"\\[A-Za-z]+", " ", text)
+
+
+def _without(text: str, opening: str, closing: str) -> str:
+    """Cut out every opening…closing; what is never closed stays.  Linear, unlike a lazy regular expression."""
+    kept, at = [], 0
+    while (start := text.find(opening, at)) >= 0:
+        stop = text.find(closing, start + len(opening))
+        if stop < 0:
+            break
+        kept.append(text[at:start])
+        at = stop + len(closing)
+    return " ".join([*kept, text[at:]])
+
+
+def _sentences(prose: str) -> list[tuple[str, list[str]]]:
+    """Runs of sentences, each with enough letters to be told apart, and their words; [] if there are too few."""
+    enough = max(_SENTENCE_LETTERS, sum(map(len, _LETTERS.findall(prose))) // _SENTENCES)
+    runs: list[tuple[str, list[str]]] = []
+    texts: list[str] = []
+    words: list[str] = []
+    letters = 0
+    for sentence in re.split(r"[.!?。！？\n]+", prose):
+        found = _LETTERS.findall(sentence)
+        texts.append(sentence)
+        words += found
+        letters += sum(map(len, found))
+        if letters >= enough:
+            runs.append((". ".join(texts), words))
+            texts, words, letters = [], [], 0
+    if words and runs:  # a short rest goes with the last run
+        text, known = runs.pop()
+        runs.append((". ".join([text, *texts]), known + words))
+    return runs
+
+
+@lru_cache(maxsize=4096)
+def _script(char: str) -> str:
+    name = unicodedata.name(char, "?").partition(" ")[0].partition("-")[0]
+    return "CJK" if name in ("HIRAGANA", "KATAKANA") else name
+
+
+def _classify(text: str) -> str:
+    import py3langid
+
+    code: str = py3langid.classify(text)[0]
+    return code
+
+
+@lru_cache(maxsize=1)
+def _languages() -> tuple[str, ...]:
+    import py3langid
+
+    return tuple(sorted(code for code, _ in py3langid.rank("")))

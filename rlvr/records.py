@@ -1,0 +1,134 @@
+"""Recorded scores: each record holds all that is needed to reach the same score again.
+
+`replay` makes the environment from the record, verifies the recorded completion against the recorded reference, and
+reports whatever came out otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from rlvr.environment import Environment
+from rlvr.errors import DataError
+from rlvr.registry import make
+from rlvr.rows import Row
+from rlvr.scoring import Item, Scored, Scorer
+from rlvr.types import Completion, Outcome, Task
+
+__all__ = ["Difference", "provenance", "record", "replay"]
+
+_COMPARED = ("outcome", "value", "why", "answer", "total", "parts")
+"""What a replay must reach again, exactly."""
+
+
+def provenance(env: Environment, name: str) -> dict[str, Any]:
+    """Who scored: the part of a record that every row of a run has in common.
+
+    Args:
+        name: what `rlvr.make` took to make the environment; its id, or where its class stands.
+    """
+    primary = env.reward.primary
+    verifier = primary.verifier.id if primary is not None and primary.verifier is not None else None
+    return {
+        "env": name,
+        "config": env.config,
+        "verifier": verifier,  # None: the environment's own verify, whose version is the environment's
+        "reward": str(env.reward),
+        "rlvr": _version(),
+    }
+
+
+def record(scored: Scored, run: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON-able record of one score; `run` is its `provenance`."""
+    item, verdict = scored.item, scored.score.verdict
+    return {
+        "id": item.id,
+        "outcome": verdict.outcome.value,
+        "total": scored.score.total,
+        "parts": dict(scored.score.parts),
+        "value": verdict.value,
+        "why": verdict.why,
+        "answer": verdict.answer,
+        "detail": dict(verdict.detail),
+        "completion": item.completion.text,
+        "length_tokens": item.completion.length_tokens,
+        "truncated": item.completion.truncated,
+        "task": item.task.id,
+        "prompt": item.task.prompt,
+        "reference": item.task.reference,
+        "meta": dict(item.task.meta),
+        **run,
+        "row": dict(item.row),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A record that did not come out as it stands."""
+
+    id: str
+    field: str
+    recorded: Any
+    replayed: Any
+
+    def __str__(self) -> str:
+        return f"{self.id}: {self.field} was {self.recorded!r}, is now {self.replayed!r}"
+
+
+def replay(records: Iterable[Row], *, workers: int | None = None) -> Iterator[list[Difference]]:
+    """Score every record again; one list per record, in order, empty where nothing differs.
+
+    UNSCORED records are passed over: they hold a failure of ours, not a verdict that could be reached again.
+
+    Raises:
+        DataError: a record lacks what scoring it again takes.
+        UnknownEnvironment: its environment is not installed.
+    """
+    for run, batch in _by_run(row for row in records if row.get("outcome") != Outcome.UNSCORED):
+        env = make(run["env"], **run["config"])
+        now = provenance(env, run["env"])
+        with Scorer(env, workers=workers) as scorer:
+            items = [_item(row) for row in batch]
+            for row, scored in zip(batch, scorer.stream(items), strict=True):
+                again = record(scored, now)
+                compared = ("reward", "verifier", *_COMPARED)
+                yield [Difference(str(row["id"]), k, row[k], again[k]) for k in compared if row[k] != again[k]]
+
+
+def _by_run(records: Iterable[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
+    """Consecutive records of one environment and configuration; nearly always the whole file."""
+    key, run = "", dict[str, Any]()
+    batch: list[Row] = []
+    for row in records:
+        missing = {"id", "env", "config", "completion", "task", "reference", "reward", "verifier", *_COMPARED} - set(
+            row
+        )
+        if missing:
+            raise DataError(
+                f"record {row.get('id')!r} is not one that `rlvr score` wrote: it lacks {', '.join(sorted(missing))}"
+            )
+        this = json.dumps([row["env"], row["config"]], sort_keys=True)
+        if batch and this != key:
+            yield run, batch
+            batch = []
+        key, run = this, {"env": row["env"], "config": row["config"]}
+        batch.append(row)
+    if batch:
+        yield run, batch
+
+
+def _item(row: Row) -> Item:
+    task = Task(row["task"], row.get("prompt", ""), row["reference"], row.get("meta") or {})
+    completion = Completion(row["completion"], row.get("length_tokens"), bool(row.get("truncated")))
+    return Item(str(row["id"]), task, completion)
+
+
+def _version() -> str:
+    try:
+        return version("rlvr")
+    except PackageNotFoundError:  # a folder that was never installed
+        return "unknown"

@@ -1,0 +1,80 @@
+"""What a run of scores came to, as a table for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rlvr.rows import Row
+from rlvr.scoring import Scored
+from rlvr.types import Outcome
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Tally"]
+
+
+@dataclass
+class Tally:
+    """Counts outcomes, reasons and parts as scores go by."""
+
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    reasons: Counter[tuple[Outcome, str]] = field(default_factory=Counter)
+    parts: dict[str, float] = field(default_factory=dict)  # sums over scored completions
+    total: float = 0.0
+
+    def add(self, scored: Scored) -> None:
+        """Count one score."""
+        score = scored.score
+        self._add(score.verdict.outcome, score.verdict.reason, score.total, score.parts)
+
+    def add_record(self, row: Row) -> None:
+        """Count one record, as `rlvr score` writes them."""
+        self._add(Outcome(row["outcome"]), row["why"].partition(":")[0], row["total"], row["parts"])
+
+    def _add(self, outcome: Outcome, reason: str, total: float | None, parts: Mapping[str, float]) -> None:
+        self.outcomes[outcome] += 1
+        self.reasons[outcome, reason or "(no reason given)"] += 1
+        self.total += total or 0.0
+        for name, value in parts.items():
+            self.parts[name] = self.parts.get(name, 0.0) + value
+
+    @property
+    def count(self) -> int:
+        return self.outcomes.total()
+
+    @property
+    def unscored(self) -> int:
+        return self.outcomes[Outcome.UNSCORED]
+
+    def show(self, console: Console) -> None:
+        """Print outcomes with their reasons, then the mean of each part over what was scored."""
+        from rich.table import Table
+
+        table = Table("outcome", "reason", caption=f"{self.count} completions")
+        table.add_column("count", justify="right")
+        table.add_column("share", justify="right")
+        for outcome in Outcome:
+            if not self.outcomes[outcome]:
+                continue
+            table.add_section()
+            table.add_row(f"[bold]{outcome}", "", f"[bold]{self.outcomes[outcome]}", f"[bold]{self._share(outcome)}")
+            for (of, reason), count in self.reasons.most_common():
+                if of is outcome:
+                    table.add_row("", reason, str(count), "")
+        console.print(table)
+        scored = self.count - self.unscored
+        if scored:
+            means = Table("part")
+            means.add_column(f"adds, mean of {scored}", justify="right")
+            for name, value in self.parts.items():
+                means.add_row(name, f"{value / scored:+.4f}")
+            means.add_section()
+            means.add_row("[bold]total", f"[bold]{self.total / scored:+.4f}")
+            console.print(means)
+
+    def _share(self, outcome: Outcome) -> str:
+        return f"{self.outcomes[outcome] / self.count:.1%}"

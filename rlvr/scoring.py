@@ -1,0 +1,296 @@
+"""Scores for many completions, each in a process that can be killed: a bad item never harms another.
+
+    rows ──▶ Item ──chunks──▶ WorkerPool: env.observe ──▶ Observation ──▶ reward.combine ──▶ Scored, in order
+
+An item that hangs, eats memory, kills its process or raises is *our* failure, since a verifier has to bound itself:
+it is tried once more and then UNSCORED, with the reason.  This is one of the two borders where exceptions become
+values; what the completion did wrong is a verdict long before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias
+
+from rlvr.environment import Environment
+from rlvr.errors import DataError, RewardError, Unscored, UsageError, WorkerError
+from rlvr.rewards import Observation
+from rlvr.rows import Row
+from rlvr.types import Completion, Outcome, Score, Task, Verdict
+from rlvr.workers import Handler, WorkerPool
+
+__all__ = ["Item", "OnError", "Scored", "Scorer", "score"]
+
+OnError: TypeAlias = Callable[[int, DataError], None]
+"""Called with a row's number, counted from 1, and what is wrong with it."""
+
+_CHUNK_S = 0.03  # a chunk is about so much work: enough to hide the pipe, too little to leave a worker idle at the end
+_CHUNK = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One completion to score.
+
+    Attributes:
+        id: unique within the run.
+        row: the columns of its row that scoring does not use, passed through.
+    """
+
+    id: str
+    task: Task
+    completion: Completion
+    row: Row = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """An item and what it came to."""
+
+    item: Item
+    score: Score
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.score.verdict.outcome
+
+
+class Scorer:
+    """A pool of worker processes that score completions of one environment.  Safe from threads, asyncio, notebooks.
+
+        with rlvr.Scorer(env, workers=2) as scorer:
+            for scored in scorer.stream(rows): ...
+            score = scorer.score(task, "… \\boxed{42}")
+            score = await scorer.ascore(task, "… \\boxed{42}")
+
+    Args:
+        env: shipped to the workers with cloudpickle, so its class may stand in a script or a notebook.
+        workers: processes; None for one per available core; 0 scores in this process, where a debugger works and
+            nothing is contained.
+        wall_s: wall seconds after which an item's worker is killed.  A backstop: verifiers bound themselves.
+        memory_mib: limit on a worker's private memory; None for no limit.
+    """
+
+    def __init__(
+        self, env: Environment, *, workers: int | None = None, wall_s: float = 30.0, memory_mib: int | None = 4096
+    ) -> None:
+        if not isinstance(env, Environment):
+            raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v1') gives one")
+        self.env, self.wall_s = env, wall_s
+        self.workers = len(os.sched_getaffinity(0)) if workers is None else workers
+        self._chunk = 1
+        self._pool: WorkerPool | None = None
+        if self.workers:
+            setup = partial(_handler, env.without_tasks())
+            self._pool = WorkerPool(setup, workers=self.workers, memory_mib=memory_mib)
+        self._threads = ThreadPoolExecutor(max(1, self.workers), thread_name_prefix="rlvr-scorer")
+
+    def warm(self) -> Scorer:
+        """Start the workers now and wait for the first.
+
+        Raises:
+            WorkerError: the environment cannot be rebuilt in a worker.
+        """
+        if self._pool is not None:
+            self._pool.warm()
+        return self
+
+    def close(self) -> None:
+        """Kill the workers; what is under way is lost.  Idempotent."""
+        if self._pool is not None:
+            self._pool.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def __enter__(self) -> Scorer:
+        return self.warm()
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def score(self, task: Task, completion: str | Completion) -> Score:
+        """Score one completion; blocks."""
+        if self.env.reward.group_level:
+            raise UsageError(f"the reward {self.env.reward} compares completions of one task: use score_group")
+        return self.score_group(task, [completion])[0]
+
+    def score_group(self, task: Task, completions: Sequence[str | Completion]) -> list[Score]:
+        """Score the completions of one task together; blocks."""
+        items = [Item("", task, c if isinstance(c, Completion) else Completion(c)) for c in completions]
+        share = max(1, min(self._chunk, -(-len(items) // max(1, self.workers))))
+        chunks = [items[i : i + share] for i in range(0, len(items), share)]
+        if len(chunks) == 1:
+            observations = self._observe(items)
+        else:
+            futures = [self._threads.submit(self._observe, chunk) for chunk in chunks]
+            observations = [o for future in futures for o in future.result()]
+        return self._combined(items, observations)
+
+    async def ascore(self, task: Task, completion: str | Completion) -> Score:
+        """Score one completion without blocking the event loop."""
+        return await asyncio.wrap_future(self._threads.submit(self.score, task, completion))
+
+    async def ascore_group(self, task: Task, completions: Sequence[str | Completion]) -> list[Score]:
+        """Score the completions of one task together without blocking the event loop."""
+        # A thread of asyncio's, not ours: it waits for ours.
+        return await asyncio.to_thread(self.score_group, task, completions)
+
+    def stream(self, rows: Iterable[Row | Item], *, on_error: OnError | None = None) -> Iterator[Scored]:
+        """Scores in the order of the rows, a bounded number of them under way.
+
+        A row has `completion` and says which task it answers: `task`, an index or an id of the environment; or
+        `reference`, with or without `prompt`; or the columns of the environment's own data set.  `id`,
+        `length_tokens`, `truncated` are read where they are; every other column is passed through.  Where the
+        reward compares the completions of a task, they have to stand in consecutive rows.
+
+        Args:
+            on_error: told of a row that cannot be used, which is then left out; without it such a row raises.
+
+        Raises:
+            DataError: an unusable row, if there is no `on_error`.
+        """
+        window: deque[tuple[list[Item], Future[list[Observation]]]] = deque()
+        items = self._items(rows, on_error)
+        pending: list[tuple[Item, Observation]] = []  # of one task, for a reward that compares
+        try:
+            while True:
+                while len(window) < 3 * max(1, self.workers) and (chunk := list(itertools.islice(items, self._chunk))):
+                    window.append((chunk, self._threads.submit(self._observe, chunk)))
+                if not window:
+                    break
+                chunk, future = window.popleft()
+                for item, observation in zip(chunk, future.result(), strict=True):
+                    if pending and (not self.env.reward.group_level or pending[0][0].task.id != item.task.id):
+                        yield from self._flushed(pending)
+                    pending.append((item, observation))
+            yield from self._flushed(pending)
+        finally:
+            for _, future in window:
+                future.cancel()
+
+    def _items(self, rows: Iterable[Row | Item], on_error: OnError | None) -> Iterator[Item]:
+        seen: set[str] = set()
+        for number, row in enumerate(rows, 1):
+            try:
+                item = row if isinstance(row, Item) else self._item(row, number)
+                if item.id in seen:
+                    raise DataError(f"the id {item.id!r} was there before; ids must be unique")
+                if self.env.reward.needs_length and item.completion.length_tokens is None:
+                    raise DataError(f"no length_tokens, which the reward {self.env.reward} reads")
+                seen.add(item.id)
+            except DataError as error:
+                if on_error is None:
+                    raise DataError(f"row {number}: {error}") from None
+                on_error(number, error)
+            else:
+                yield item
+
+    def _item(self, row: Row, number: int) -> Item:
+        if not isinstance(row, Mapping):
+            raise DataError(f"a {type(row).__name__}, not a mapping of columns")
+        if "completion" not in row:
+            raise DataError(f"no column 'completion'; it has {', '.join(map(repr, row)) or 'none'}")
+        try:
+            completion = Completion(row["completion"], row.get("length_tokens"), row.get("truncated") or False)
+            task = self.env.task_of(row)
+        except (TypeError, ValueError, LookupError) as error:
+            raise DataError(str(error)) from error
+        used = {"id", "completion", "length_tokens", "truncated", "task", "prompt", "reference", "meta"}
+        return Item(str(row.get("id", number)), task, completion, {k: v for k, v in row.items() if k not in used})
+
+    def _observe(self, items: Sequence[Item]) -> list[Observation]:
+        """The first stage for a chunk, in one worker; what was lost is tried once more."""
+        start = time.monotonic()
+        if self._pool is None:
+            return [_observed_here(self.env, item) for item in items]
+        work = [(item.task, item.completion) for item in items]
+        results = self._pool.run(work, wall_s=self.wall_s)
+        for i, result in enumerate(results):
+            if isinstance(result, Unscored):
+                [results[i]] = self._pool.run([work[i]], wall_s=self.wall_s)
+        self._adapt(len(items), time.monotonic() - start)
+        return [_unscored(r) if isinstance(r, Unscored) else _decoded(r) for r in results]
+
+    def _adapt(self, done: int, took_s: float) -> None:
+        """Double the chunks while they are quick, halve them when they are not."""
+        if done == self._chunk:
+            self._chunk = (
+                min(2 * done, _CHUNK) if took_s < _CHUNK_S / 2 else max(done // 2, 1) if took_s > _CHUNK_S else done
+            )
+
+    def _flushed(self, pending: list[tuple[Item, Observation]]) -> Iterator[Scored]:
+        items = [item for item, _ in pending]
+        scores = self._combined(items, [observation for _, observation in pending])
+        pending.clear()
+        yield from map(Scored, items, scores)
+
+    def _combined(self, items: Sequence[Item], observations: Sequence[Observation]) -> list[Score]:
+        if not items:
+            return []
+        try:
+            return self.env.reward.combine(items[0].task, [i.completion for i in items], observations)
+        except RewardError as error:  # a group-level part broke its promise: ours, for the whole group
+            return [Score(None, {}, Verdict(Outcome.UNSCORED, why=f"reward-error: {error}")) for _ in items]
+
+
+def score(
+    env: Environment,
+    rows: Iterable[Row | Item],
+    *,
+    workers: int | None = None,
+    on_error: OnError | None = None,
+    **options: Any,
+) -> Iterator[Scored]:
+    """Score rows with worker processes of their own, in order; see `Scorer` and `Scorer.stream`.
+
+    for scored in rlvr.score(rlvr.make("gsm8k-v1"), rows, workers=2):
+        print(scored.item.id, scored.score.total, scored.score.verdict.why)
+    """
+    with Scorer(env, workers=workers, **options) as scorer:
+        yield from scorer.stream(rows, on_error=on_error)
+
+
+# ------------------------------------------------------------------------------------------ between the processes
+
+
+def _handler(env: Environment) -> Handler:
+    def handle(work: tuple[Task, Completion]) -> Any:
+        return _encoded(env.observe(*work))
+
+    return handle
+
+
+def _encoded(seen: Observation) -> Any:
+    v = seen.verdict
+    return v.outcome.value, v.value, v.why, v.answer, dict(v.detail), dict(seen.values)
+
+
+def _decoded(data: Any) -> Observation:
+    outcome, value, why, answer, detail, values = data
+    return Observation(Verdict(Outcome(outcome), value, why, answer, detail), values)
+
+
+def _observed_here(env: Environment, item: Item) -> Observation:
+    """Without workers: the same border, the same round trip through JSON, no containment."""
+    for attempt in (1, 2):
+        try:
+            return _decoded(json.loads(json.dumps(_encoded(env.observe(item.task, item.completion)), allow_nan=False)))
+        except Exception as error:  # noqa: BLE001  the border
+            if attempt == 2:
+                import traceback
+
+                return _unscored(WorkerError(type(error).__name__, str(error), traceback.format_exc()))
+    raise AssertionError("unreachable")
+
+
+def _unscored(error: Unscored) -> Observation:
+    detail = {"traceback": error.traceback} if isinstance(error, WorkerError) and error.traceback else {}
+    return Observation(Verdict(Outcome.UNSCORED, why=f"{error.reason}: {error}", detail=detail), {})

@@ -1,0 +1,259 @@
+"""The records that travel from prompt to gradient.  All frozen; units and shapes stand at each field.
+
+Task ──▶ Completion ──▶ Verdict ──▶ Score ──▶ Rollout × G = Group
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+__all__ = [
+    "Completion",
+    "Group",
+    "Message",
+    "Outcome",
+    "Prompt",
+    "Rollout",
+    "Score",
+    "Task",
+    "Turn",
+    "Verdict",
+    "Verifier",
+]
+
+Message: TypeAlias = Mapping[str, Any]
+"""One chat message, `{"role": "user", "content": "…"}`."""
+
+Prompt: TypeAlias = str | Sequence[Message]
+"""What the model sees: a text, or chat messages in order."""
+
+
+class Outcome(StrEnum):
+    """What became of a completion.  The first three are its own doing, the last one is ours."""
+
+    CORRECT = "correct"
+    WRONG = "wrong"  # an answer was found and it does not hold; may carry partial credit
+    UNPARSED = "unparsed"  # no answer was found
+    UNSCORED = "unscored"  # we failed: masked and counted, never a reward of 0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One problem: what the model sees and the answer it is held to.
+
+    Attributes:
+        id: unique within its environment, stable across runs.
+        prompt: a text or chat messages; never empty.
+        reference: the trusted answer, in whatever form the verifier takes.  It never reaches the model.
+        meta: anything else worth keeping (subject, level, source row).
+    """
+
+    id: str
+    prompt: Prompt
+    reference: Any = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str) or not self.id:
+            raise TypeError(f"Task.id is {self.id!r}; it must be a non-empty string")
+        if not isinstance(self.prompt, str) and not _is_chat(self.prompt):
+            raise TypeError(
+                f"task {self.id!r}: prompt is {_brief(self.prompt)}; it must be a string or a non-empty list of "
+                "messages like {'role': 'user', 'content': '…'}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The model's text after one prompt, with what the sampler knows about it.
+
+    Attributes:
+        text: the text alone, without the prompt.
+        length_tokens: how many tokens the sampler produced; None where nobody counted.  Rewards read it
+            here and never tokenise again.
+        truncated: True if it hit the token limit, as opposed to ending with a stop token.
+    """
+
+    text: str
+    length_tokens: int | None = None
+    truncated: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise TypeError(f"the completion is {_brief(self.text)}; it must be a string")
+        n = self.length_tokens
+        if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 0):
+            raise ValueError(f"length_tokens is {n!r}; it must be a whole number of tokens, or None if unknown")
+        if not isinstance(self.truncated, bool):
+            raise TypeError(f"truncated is {self.truncated!r}; it must be True or False")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Is it right, and why: before any shaping.
+
+    Attributes:
+        outcome: see `Outcome`.
+        value: credit in [0, 1]; by default 1 for CORRECT and 0 otherwise.  WRONG may carry partial credit.
+        why: `"reason"` or `"reason: text for people"`; the reason is short and stable, so that it can be counted.
+        answer: what was taken to be the answer, None if nothing was found.
+        detail: anything more, JSON-able.
+    """
+
+    outcome: Outcome
+    value: float = None  # type: ignore[assignment]  # filled in from the outcome, so that readers get a float
+    why: str = ""
+    answer: str | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.outcome, Outcome):
+            object.__setattr__(self, "outcome", Outcome(self.outcome))  # "correct" will do; "right" raises
+        if self.value is None:
+            object.__setattr__(self, "value", float(self.outcome is Outcome.CORRECT))
+        if not 0.0 <= self.value <= 1.0:  # false for NaN too
+            raise ValueError(f"a verdict's value is {self.value!r}; it must lie in [0, 1]")
+        if self.value and self.outcome in (Outcome.UNPARSED, Outcome.UNSCORED):
+            raise ValueError(f"a verdict of {self.outcome} has value {self.value!r}; only an answer can earn credit")
+
+    @property
+    def reason(self) -> str:
+        """The countable part of `why`."""
+        return self.why.partition(":")[0]
+
+    @property
+    def correct(self) -> bool:
+        """True for CORRECT alone, whatever the partial credit."""
+        return self.outcome is Outcome.CORRECT
+
+
+@runtime_checkable
+class Verifier(Protocol):
+    """A pure check.  Deterministic, and bounded in time and memory whatever the text.
+
+    `id` ends in `-vN` and goes up when a verdict could change; it is written beside every recorded score.
+    What the completion did wrong is a verdict with a reason; an exception means that *we* failed.
+    """
+
+    @property
+    def id(self) -> str:
+        """Name and version, such as `math-v1`."""
+
+    def verify(self, completion: str, reference: Any) -> Verdict:
+        """Hold the completion against the reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What the reward made of a verdict.
+
+    Attributes:
+        total: finite and inside the reward's bounds; None exactly where the outcome is UNSCORED, so that a
+            failure of ours cannot be averaged as if it were a reward.
+        parts: what each part added, by name; the same names for every score of one reward, and their sum is
+            the total.  Empty where the outcome is UNSCORED.
+        verdict: the outcome and its reason.
+    """
+
+    total: float | None
+    parts: Mapping[str, float]
+    verdict: Verdict
+
+    def __post_init__(self) -> None:
+        if (self.total is None) != (self.verdict.outcome is Outcome.UNSCORED):
+            raise ValueError(f"a score of {self.total!r} with outcome {self.verdict.outcome}: None goes with unscored")
+        if self.total is not None and not math.isfinite(self.total):
+            raise ValueError(f"a score of {self.total!r}; it must be finite")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One of the policy's turns in a multi-turn rollout: completion tokens [start, stop) and what they earned."""
+
+    start: int
+    stop: int
+    reward: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One completion with all that training needs.  T = number of completion tokens.
+
+    Attributes:
+        task: what was asked.
+        text: the completion as text.
+        prompt_ids: token ids of the prompt.
+        completion_ids: token ids, shape [T]; in a multi-turn rollout also the environment's replies.
+        completion_mask: True where a token is trained on, shape [T].
+        behaviour_logprobs: natural log-probabilities under the policy that sampled, shape [T]; 0 where the mask
+            is False.  Always there: without them no importance ratio can be formed.
+        weights_version: which weights sampled it.
+        truncated: hit the token limit.
+        score: None until scored.
+        turns: the policy's turns in order; empty for a single-turn rollout.
+    """
+
+    task: Task
+    text: str
+    prompt_ids: Sequence[int]
+    completion_ids: Sequence[int]
+    completion_mask: Sequence[bool]
+    behaviour_logprobs: Sequence[float]
+    weights_version: int
+    truncated: bool = False
+    score: Score | None = None
+    turns: Sequence[Turn] = ()
+
+    def __post_init__(self) -> None:
+        lengths = {
+            "completion_ids": len(self.completion_ids),
+            "completion_mask": len(self.completion_mask),
+            "behaviour_logprobs": len(self.behaviour_logprobs),
+        }
+        if len(set(lengths.values())) != 1:
+            raise ValueError(f"task {self.task.id!r}: a rollout's lengths must agree, and they are {lengths}")
+        stop = 0
+        for turn in self.turns:
+            if not stop <= turn.start < turn.stop <= len(self.completion_ids):
+                raise ValueError(
+                    f"task {self.task.id!r}: turn [{turn.start}, {turn.stop}) is empty, overlaps the one before, or "
+                    f"leaves the completion's {len(self.completion_ids)} tokens"
+                )
+            stop = turn.stop
+
+    @property
+    def completion(self) -> Completion:
+        """What a reward sees of it; the length counts the policy's own tokens alone."""
+        return Completion(self.text, sum(map(bool, self.completion_mask)), self.truncated)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The G rollouts of one task."""
+
+    task: Task
+    rollouts: Sequence[Rollout]
+
+    def __post_init__(self) -> None:
+        if not self.rollouts:
+            raise ValueError(f"task {self.task.id!r}: a group needs at least one rollout")
+        for rollout in self.rollouts:
+            if rollout.task.id != self.task.id:
+                raise ValueError(f"a rollout of task {rollout.task.id!r} stands in the group of {self.task.id!r}")
+
+
+def _is_chat(prompt: object) -> bool:
+    return (
+        isinstance(prompt, Sequence)
+        and len(prompt) > 0
+        and all(isinstance(m, Mapping) and "role" in m and "content" in m for m in prompt)
+    )
+
+
+def _brief(value: object) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text[:60]}{'…' if len(text) > 60 else ''}"

@@ -1,0 +1,176 @@
+"""The package as its users meet it: what the wheel holds, how it imports, what it says it exports."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PACKAGE_DIR = PROJECT["tool"]["setuptools"]["package-dir"]
+MODULES = sorted(
+    path
+    for folder in ("rlvr", "envs", "verifiers", "sandbox")
+    for path in (ROOT / folder).rglob("*.py")
+    if path.name == "__init__.py" or not path.name.startswith("_")
+)
+
+
+def run(*command: str | Path, cwd: Path, path: str = "") -> str:
+    """What a command prints, with this PYTHONPATH; a failure shows all it said."""
+    done = subprocess.run(command, cwd=cwd, env=os.environ | {"PYTHONPATH": path}, text=True, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def python(code: str, cwd: Path, path: str = "") -> str:
+    """What a fresh interpreter prints."""
+    return run(sys.executable, "-c", code, cwd=cwd, path=path)
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the sdist, built from a copy: nothing that lies about in the checkout can help it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    ours = ["rlvr", "envs", "verifiers", "sandbox"]
+    for name in [*ours, "pyproject.toml", "README.md", "LICENSE"]:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif name not in ours:
+            shutil.copy(ROOT / name, folder / name)
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", "dist", cwd=folder)
+    return next(folder.glob("dist/*.whl"))
+
+
+@pytest.fixture(scope="session")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel installed, as site-packages would have it."""
+    site = tmp_path_factory.mktemp("site")
+    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel, cwd=site)
+    return site
+
+
+def test_the_only_top_level_package_is_rlvr(wheel: Path):
+    """`envs`, `verifiers` or `sandbox` beside it would overwrite other people's packages."""
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.partition("/")[0] for name in archive.namelist()}
+    assert tops == {"rlvr", f"rlvr-{PROJECT['project']['version']}.dist-info"}
+
+
+def test_the_wheel_holds_every_module(wheel: Path):
+    """Packages are named one by one in pyproject.toml, so a new folder is easily forgotten."""
+    run(sys.executable, ROOT / ".ci/check_wheel.py", wheel, cwd=ROOT)
+
+
+def test_the_installed_wheel_imports_from_anywhere(site: Path, tmp_path: Path):
+    """Without the checkout on the path, `rlvr.verifiers` has to come out of the wheel."""
+    code = "import rlvr.envs.arithmetic as e, rlvr.verifiers.math as v; print(e.__file__, v.__file__, sep='\\n')"
+    files = python(code, cwd=tmp_path, path=str(site)).splitlines()
+    assert files == [str(site / "rlvr/envs/arithmetic.py"), str(site / "rlvr/verifiers/math/__init__.py")]
+
+
+@pytest.mark.parametrize("name", ["envs", "sandbox", "verifiers"])
+@pytest.mark.parametrize("installed", [False, True], ids=["checkout", "wheel"])
+def test_a_namesake_from_pypi_imports_beside_ours(request, tmp_path: Path, name: str, installed: bool):
+    """Even when our folder comes first on the path: without __init__.py it gives way to a real package."""
+    ours = request.getfixturevalue("site") if installed else ROOT
+    theirs = tmp_path / "site" / name / "__init__.py"
+    theirs.parent.mkdir(parents=True)
+    theirs.touch()
+    path = os.pathsep.join([str(ours), str(tmp_path / "site")])
+    code = f"import rlvr.verifiers.math, {name}; print({name}.__file__)"
+    assert python(code, cwd=tmp_path, path=path) == str(theirs)
+
+
+@pytest.mark.parametrize("module", ["rlvr", "rlvr.cli", "rlvr.verifiers.math"])
+def test_importing_loads_nothing_heavy(module: str):
+    """A worker starts once per core, the command on every <tab>: each pays for what the import drags in."""
+    heavy = {"torch", "transformers", "datasets", "sympy", "math_verify", "pyarrow", "pandas"}
+    loaded = python(f"import sys, {module}; print(*sys.modules)", cwd=ROOT).split()
+    assert heavy.isdisjoint(loaded)
+
+
+def top_level(path: Path) -> list[ast.stmt]:
+    """A module's statements, with those under a top-level `if` or `try`."""
+    todo, found = ast.parse(path.read_text(encoding="utf-8")).body, []
+    while todo:
+        node = todo.pop()
+        found.append(node)
+        if isinstance(node, ast.If | ast.Try):
+            todo += node.body + node.orelse
+    return found
+
+
+def defined(path: Path) -> set[str]:
+    """The public names that a module defines itself: functions, classes, values."""
+    names = set()
+    for node in top_level(path):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+    return {name for name in names if not name.startswith("_")}
+
+
+def exported(path: Path) -> list[str] | None:
+    """What `__all__` says; None if the module has none."""
+    for node in top_level(path):
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
+            return ast.literal_eval(node.value)
+    return None
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_all_is_sorted_and_complete(path: Path):
+    """`__all__` is what we promise: each public name of the module stands in it, in the order of `sorted`."""
+    names = exported(path)
+    if names is None:
+        assert not defined(path), "public names and no __all__"
+        return
+    assert names == sorted(set(names))
+    assert defined(path) <= set(names)
+    if path.name != "__init__.py":  # only a package's front door re-exports
+        assert set(names) <= defined(path)
+
+
+def test_the_front_door_opens():
+    """Every name that `rlvr` promises is there, however lazily it comes."""
+    python("import rlvr; [getattr(rlvr, name) for name in rlvr.__all__]", cwd=ROOT)
+
+
+def entry_points() -> dict[str, str]:
+    """Name → `module:object` of every script and entry point that we declare."""
+    groups = PROJECT["project"]["entry-points"].values()
+    return {name: target for group in (PROJECT["project"]["scripts"], *groups) for name, target in group.items()}
+
+
+@pytest.mark.parametrize("name", entry_points())
+def test_an_entry_point_leads_somewhere(name: str):
+    """A typo here shows only when a user asks for that environment."""
+    module, _, attribute = entry_points()[name].partition(":")
+    package, _, stem = module.rpartition(".")
+    assert attribute in defined(ROOT / PACKAGE_DIR[package] / f"{stem}.py")
+
+
+def test_constraints_pin_every_dependency():
+    """What stands in pyproject.toml without a pin is a version nobody tested."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    tested = {canonicalize_name(pin.name): pin.specifier for pin in pins}
+    extras = PROJECT["project"]["optional-dependencies"]
+    wanted = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
+    wanted += [Requirement(line) for extra in ("gym", "language", "dev") for line in extras[extra]]
+    for need in wanted:
+        if need.name != "rlvr":
+            (pin,) = tested[canonicalize_name(need.name)]
+            assert pin.operator == "=="
+            assert need.specifier.contains(pin.version), f"{need} and {pin}"
