@@ -25,7 +25,7 @@ export OMP_NUM_THREADS := 1
 .DELETE_ON_ERROR:
 
 demo: $(DEMO)
-	@$(BIN)/python -m recipes.score_arithmetic
+	@$(BIN)/python -m recipes.score_arithmetic.run
 
 test: $(DEV)
 	@$(BIN)/python -m pytest

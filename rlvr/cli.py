@@ -7,9 +7,10 @@ Exit codes: 0 all well; 1 done, but something needs a look (rows left out, UNSCO
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -85,15 +86,19 @@ class Score:
                 Scorer(env, workers=self.workers, wall_s=self.wall_s, memory_mib=self.memory_mib) as scorer,
                 _progress(console, f"scoring with {self.env}", count_rows(self.file) - len(journal.done)) as tick,
             ):
+                started = time.perf_counter()
                 for scored in scorer.stream(rows, on_error=rows.reject):
                     row = record(scored, run)
                     journal.write(row)
                     tally.add_record(row)
                     tick()
+                took_s = time.perf_counter() - started
             journal.finish()
         rejected.show(console)
         tally.show(console)
-        console.print(f"written to {escape(str(self.output))}")
+        fresh = tally.count - len(journal.done)
+        console.print(f"{fresh} scored in {took_s:.2f} s, {fresh / took_s:,.0f} per second; start-up not counted")
+        console.print(f"written to {escape(str(self.output))}", soft_wrap=True)
         return int(bool(rejected.count or tally.unscored))
 
 
@@ -114,7 +119,9 @@ class Envs:
                 table.add_row(name, "", f"[red]cannot be loaded: {escape(str(error))}")
                 failed = 1
                 continue
-            options = ", ".join(f"{option}={value!r}" for option, value in cls.options().items())
+            options = ", ".join(
+                option if value is MISSING else f"{option}={value!r}" for option, value in cls.options().items()
+            )
             table.add_row(name, escape(options), escape((cls.__doc__ or "").strip().splitlines()[0]))
         console.print(table)
         return failed

@@ -19,10 +19,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from rlvr.errors import DataError, UsageError
 from rlvr.rewards import Check, Correct, Observation, Reward
+from rlvr.rows import load_dataset
 from rlvr.types import Completion, Prompt, Score, Task, Verdict, Verifier
 
 __all__ = ["Environment", "MultiTurnEnv", "RowsEnv", "SingleTurnEnv", "seeded"]
@@ -57,10 +59,25 @@ class Environment(ABC):
         dataclass(kw_only=True, eq=False)(cls)
         if "id" not in cls.__dict__:
             cls.id = cls.__name__  # until `register` gives it one; never inherited, for seeds depend on it
+        cls._check_reward(cls.reward)
+
+    @classmethod
+    def _check_reward(cls, reward: Reward) -> None:
+        """One source of the verdict: a verifier that `verify` would silently replace is a mistake."""
+        if not isinstance(reward, Reward):
+            raise UsageError(
+                f"{cls.__name__}: the reward is {reward!r}; make it of parts such as Correct() and Format(…)"
+            )
+        named = reward.primary is not None and reward.primary.verifier is not None
+        if named and cls.verify is not Environment.verify:
+            raise UsageError(
+                f"{cls.__name__} defines verify, and its reward {reward} names a verifier too; write Correct() for "
+                "the verdict of verify, or drop verify"
+            )
 
     @classmethod
     def options(cls) -> dict[str, Any]:
-        """The options and their defaults."""
+        """The options and their defaults; `dataclasses.MISSING` for one that must be given."""
         return {
             f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(cls) if f.init
         }
@@ -72,10 +89,7 @@ class Environment(ABC):
 
     def with_reward(self: _E, reward: Reward) -> _E:
         """The same environment under another reward: `env.with_reward(env.reward + 0.5 * Overlong(4096, 512))`."""
-        if not isinstance(reward, Reward):
-            raise UsageError(
-                f"{self.id}: the reward is {reward!r}; it must be made of parts such as Correct() and Format(…)"
-            )
+        self._check_reward(reward)
         other = self._copy()
         other.reward = reward  # type: ignore[misc]  # an instance may shadow its class's reward
         return other
@@ -89,9 +103,8 @@ class Environment(ABC):
             LookupError, TypeError, DataError: there is no telling; becomes an error of that row alone.
         """
         if "reference" in row:
-            return Task(
-                str(row.get("task", row.get("id", "row"))), row.get("prompt", ""), row["reference"], row.get("meta", {})
-            )
+            name = str(row.get("task", row.get("id", "row")))
+            return Task(name, row.get("prompt", ""), row["reference"], row.get("meta", {}))
         if "task" in row:
             return self.find(row["task"])
         return self.task_from(row)
@@ -164,7 +177,7 @@ class Environment(ABC):
 
     @staticmethod
     def from_rows(
-        rows: Iterable[Mapping[str, Any]],
+        rows: Iterable[Mapping[str, Any]] | str | Path,
         *,
         prompt: str | Callable[[Mapping[str, Any]], Prompt] = "prompt",
         reference: str | Callable[[Mapping[str, Any]], Any] = "reference",
@@ -175,7 +188,8 @@ class Environment(ABC):
         """An environment from a dataset and no class at all.
 
         Args:
-            rows: a list of dicts, a `datasets.Dataset`, anything that yields mappings.
+            rows: a list of dicts, a `datasets.Dataset`, anything that can be gone through more than once and yields
+                mappings; or a .jsonl or .parquet file, or a hub id.
             prompt, reference: a column's name, or a function of the row.
             verifier: how completions are checked; short for `reward=Correct(verifier)`.
             reward: the whole reward, instead of `verifier`.
@@ -302,12 +316,13 @@ class RowsEnv(SingleTurnEnv):
     """What `Environment.from_rows` makes."""
 
     id: ClassVar[str] = "rows-v0"
-    rows: Iterable[Mapping[str, Any]] = ()
+    rows: Iterable[Mapping[str, Any]] | str | Path = ()
     prompt: str | Callable[[Mapping[str, Any]], Prompt] = "prompt"
     reference: str | Callable[[Mapping[str, Any]], Any] = "reference"
 
     def tasks(self) -> Iterator[Task]:
-        for index, row in enumerate(self.rows):
+        rows = load_dataset(str(self.rows), self.split) if isinstance(self.rows, (str, Path)) else self.rows
+        for index, row in enumerate(rows):
             yield Task(
                 str(row.get("id", f"{self.id}/{self.split}/{index}")),
                 _cell(row, self.prompt, index),

@@ -15,6 +15,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import MISSING
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -93,6 +94,9 @@ def make(id: str, **config: Any) -> Environment:
     for name in config:
         if name not in options:
             raise UsageError(f"{id} has no option {name!r}{_near(name, options)}; its options are {', '.join(options)}")
+    missing = [name for name, default in options.items() if default is MISSING and name not in config]
+    if missing:
+        raise UsageError(f"{id} needs the option {', '.join(missing)}, which has no default")
     return cls(**config)
 
 

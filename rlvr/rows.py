@@ -96,10 +96,11 @@ def count_rows(path: str | Path) -> int:
 _MARK = "json:"
 
 
-def _packed(value: Any) -> Any:
+def _packed(name: str, value: Any) -> Any:
+    """A column has one type: references may be texts here and numbers there, so they are texts all."""
     if isinstance(value, str):
         return value if _is_utf8(value) and not value.startswith(_MARK) else _MARK + json.dumps(value)
-    return _MARK + json.dumps(value) if isinstance(value, (dict, list)) else value
+    return _MARK + json.dumps(value) if isinstance(value, (dict, list)) or name == "reference" else value
 
 
 def _unpacked(value: Any) -> Any:
@@ -202,7 +203,7 @@ def _to_parquet(source: Path, target: Path) -> None:
 
     rows = [line.row for line in _read_jsonl(source) if line.row is not None]
     try:
-        table = pa.Table.from_pylist([{name: _packed(value) for name, value in row.items()} for row in rows])
+        table = pa.Table.from_pylist([{name: _packed(name, value) for name, value in row.items()} for row in rows])
         pq.write_table(table.replace_schema_metadata({_MARK: "1"}), target)
     except pa.ArrowException as error:
         raise DataError(f"Parquet cannot hold these rows ({error}); they stand in {source}, which is JSONL") from error

@@ -35,6 +35,7 @@ OnError: TypeAlias = Callable[[int, DataError], None]
 
 _CHUNK_S = 0.03  # a chunk is about so much work: enough to hide the pipe, too little to leave a worker idle at the end
 _CHUNK = 64
+_COLUMNS = frozenset({"id", "completion", "length_tokens", "truncated", "task", "prompt", "reference", "meta"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,8 @@ class Scorer:
     def score_group(self, task: Task, completions: Sequence[str | Completion]) -> list[Score]:
         """Score the completions of one task together; blocks."""
         items = [Item("", task, c if isinstance(c, Completion) else Completion(c)) for c in completions]
+        if self.env.reward.needs_length and any(item.completion.length_tokens is None for item in items):
+            raise UsageError(f"the reward {self.env.reward} reads length_tokens: give Completion(text, length_tokens)")
         share = max(1, min(self._chunk, -(-len(items) // max(1, self.workers))))
         chunks = [items[i : i + share] for i in range(0, len(items), share)]
         if len(chunks) == 1:
@@ -196,15 +199,16 @@ class Scorer:
     def _item(self, row: Row, number: int) -> Item:
         if not isinstance(row, Mapping):
             raise DataError(f"a {type(row).__name__}, not a mapping of columns")
-        if "completion" not in row:
-            raise DataError(f"no column 'completion'; it has {', '.join(map(repr, row)) or 'none'}")
+        known = {name: value for name, value in row.items() if value is not None}  # Parquet fills gaps with None
+        if "completion" not in known:
+            raise DataError(f"no column 'completion'; it has {', '.join(map(repr, known)) or 'none'}")
         try:
-            completion = Completion(row["completion"], row.get("length_tokens"), row.get("truncated") or False)
-            task = self.env.task_of(row)
+            completion = Completion(known["completion"], known.get("length_tokens"), known.get("truncated", False))
+            task = self.env.task_of(known)
         except (TypeError, ValueError, LookupError) as error:
             raise DataError(str(error)) from error
-        used = {"id", "completion", "length_tokens", "truncated", "task", "prompt", "reference", "meta"}
-        return Item(str(row.get("id", number)), task, completion, {k: v for k, v in row.items() if k not in used})
+        rest = {name: value for name, value in row.items() if name not in _COLUMNS}
+        return Item(str(known.get("id", number)), task, completion, rest)
 
     def _observe(self, items: Sequence[Item]) -> list[Observation]:
         """The first stage for a chunk, in one worker; what was lost is tried once more."""

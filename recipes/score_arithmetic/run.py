@@ -1,0 +1,90 @@
+"""Score a few hundred scripted completions of the arithmetic environment and show what became of each kind.
+
+python -m recipes.score_arithmetic.run --completions 400 --workers 2
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import rlvr
+from rlvr.report import Tally
+from rlvr.verifiers.math import BOXED
+
+HOSTILE = (
+    "\\boxed{9^{9^{9^{9^{9}}}}}",
+    "\\boxed{((((10!)!)!)!)!}",
+    "\\boxed{\\sum_{k=1}^{10^{9}} \\frac{1}{k}}",
+    "\\boxed{" + "(" * 20_000 + "1" + ")" * 20_000 + "}",
+    "\\boxed{" + "7" * 200_000 + "}",
+    "\\boxed{__import__('os').system('true')}",
+    "\\boxed{" * 5_000,
+    "\x00\ud800\\boxed{\x00\ud800}",
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Score scripted completions."""
+
+    completions: int = 400
+    difficulty: int = 3
+    workers: int = 2
+    seed: int = 0
+
+
+def main(cfg: Config) -> None:
+    """Generate tasks, answer them by script, score the answers through the pool, and print three tables."""
+    console = Console()
+    env = rlvr.make("arithmetic-v1", difficulty=cfg.difficulty, operations="+-*/")
+    env = env.with_reward(env.reward + 0.1 * rlvr.Format(BOXED) + 0.5 * rlvr.Overlong(max_tokens=512, cache=128))
+    console.print(f"environment {env.id}, reward [bold]{escape(str(env.reward))}[/], bounds {env.reward.bounds}")
+    console.print(f"a task: {escape(str(env.task(0).prompt))}")
+
+    items = [answer(env, index, Random(f"{cfg.seed}/{index}")) for index in range(cfg.completions)]
+    tally, by_kind = Tally(), Counter[tuple[str, rlvr.Outcome]]()
+    with rlvr.Scorer(env, workers=cfg.workers) as scorer:
+        start = time.perf_counter()
+        for scored in scorer.stream(items):
+            tally.add(scored)
+            by_kind[str(scored.item.row["kind"]), scored.outcome] += 1
+        took_s = time.perf_counter() - start
+
+    tally.show(console)
+    console.print(kinds(by_kind))
+    console.print(f"{cfg.completions} completions in {took_s:.2f} s on {cfg.workers} workers, hostile ones included")
+
+
+def answer(env: rlvr.SingleTurnEnv, index: int, rng: Random) -> rlvr.Item:
+    """A scripted policy: mostly right or wrong, sometimes without a box, now and then hostile."""
+    task = env.task(index)
+    kind = rng.choices(["right", "wrong", "malformed", "hostile"], weights=[50, 30, 15, 5])[0]
+    text = {
+        "right": f"Step by step … so the answer is \\boxed{{{task.reference}}}.",
+        "wrong": f"Step by step … so the answer is \\boxed{{{task.reference + rng.choice([-10, -1, 1, 2])}}}.",
+        "malformed": rng.choice([f"It is {task.reference}, I think.", "\\boxed{}", "", "Let me see, carry the one, and"]),
+        "hostile": rng.choice(HOSTILE),
+    }[kind]
+    completion = rlvr.Completion(text, length_tokens=rng.randint(1, 540))
+    return rlvr.Item(str(index), task, completion, {"kind": kind})
+
+
+def kinds(by_kind: Counter[tuple[str, rlvr.Outcome]]) -> Table:
+    """What was scripted against what came out."""
+    table = Table("scripted as")
+    for outcome in rlvr.Outcome:
+        table.add_column(outcome, justify="right")
+    for kind in sorted({kind for kind, _ in by_kind}):
+        table.add_row(kind, *(str(by_kind[kind, outcome] or "") for outcome in rlvr.Outcome))
+    return table
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Config))

@@ -1,0 +1,194 @@
+"""The bundled environments: what they ask, what they hold it against, and what they make of bad data."""
+
+import json
+import re
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+import rlvr
+from rlvr.testing import check_environment
+
+
+def write(path: Path, rows: list[dict]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def evaluate(text: str) -> Fraction:
+    """An evaluator that shares nothing with the generator: Python's own grammar, over exact fractions."""
+    assert re.fullmatch(r"[\d+\-*/() ]+", text)
+    return eval(re.sub(r"\d+", lambda m: f"Fraction({m[0]})", text))
+
+
+@pytest.mark.parametrize("difficulty", range(1, 11))
+def test_arithmetic_references_are_the_value_of_the_expression(difficulty: int):
+    """The text carries the brackets that the value was computed with, and every division is exact."""
+    env = rlvr.make("arithmetic-v1", difficulty=difficulty, operations="+-*/")
+    for task in islice(env.tasks(), 60):
+        assert evaluate(task.meta["expression"]) == task.reference
+
+
+def test_arithmetic_divisions_divide():
+    """With nothing but division every step is exact, also the inner ones."""
+    env = rlvr.make("arithmetic-v1", difficulty=6, operations="/")
+    for task in islice(env.tasks(), 40):
+        value, *divisors = map(int, task.meta["expression"].split(" / "))
+        for divisor in divisors:
+            assert value % divisor == 0
+            value //= divisor
+        assert value == task.reference
+
+
+def test_no_expression_is_in_two_splits():
+    """Even where there are few of them: two terms of one digit."""
+    seen = {
+        split: {task.meta["expression"] for task in islice(rlvr.make("arithmetic-v1", split=split).tasks(), 300)}
+        for split in ("train", "validation", "test")
+    }
+    assert all(len(expressions) > 10 for expressions in seen.values())
+    assert not seen["train"] & seen["validation"] | seen["train"] & seen["test"] | seen["validation"] & seen["test"]
+
+
+def test_difficulty_adds_terms_and_digits():
+    """1 is two terms of one digit, 10 is six terms of up to six digits."""
+    easy = [t.meta["expression"] for t in islice(rlvr.make("arithmetic-v1").tasks(), 50)]
+    hard = [t.meta["expression"] for t in islice(rlvr.make("arithmetic-v1", difficulty=10).tasks(), 50)]
+    assert all(re.fullmatch(r"\d [+*-] \d", text) for text in easy)
+    assert all(len(re.findall(r"\d+", text)) == 6 for text in hard)
+    assert max(len(number) for text in hard for number in re.findall(r"\d+", text)) == 6
+
+
+def test_a_task_stays_what_it_is():
+    """Records and papers name tasks by id; a change here asks for arithmetic-v2."""
+    env = rlvr.make("arithmetic-v1", difficulty=3, operations="+-*/")
+    assert [env.task(i).meta["expression"] for i in range(3)] == ARITHMETIC_V1
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"difficulty": 0}, "difficulty is 0; it must be a whole number from 1 to 10"),
+        ({"difficulty": "3"}, "difficulty is '3'"),
+        ({"operations": "+^"}, r"operations is '\+\^'; name some of \+ - \* /"),
+        ({"operations": ""}, "operations is ''"),
+        ({"split": "dev"}, "split is 'dev'; it must be one of train, validation, test"),
+        ({"difficult": 3}, "no option 'difficult'.*did you mean 'difficulty'"),
+    ],
+)
+def test_a_bad_option_is_one_clear_error(option: dict, message: str):
+    """Value, rule and fix."""
+    with pytest.raises(rlvr.UsageError, match=message):
+        rlvr.make("arithmetic-v1", **option)
+
+
+GSM8K_ROWS = [
+    {"question": "Two and two?", "answer": "2 + 2 = <<2+2=4>>4\n#### 4"},
+    {"question": "A thousand and one?", "answer": "1000 + 1\n#### 1,001"},
+    {"question": "Debt?", "answer": "It is a debt.\n#### -3"},
+]
+
+
+def test_gsm8k_reads_the_number_after_the_mark(tmp_path: Path):
+    """Thousands separators go, signs stay."""
+    env = rlvr.make("gsm8k-v1", data=write(tmp_path / "rows.jsonl", GSM8K_ROWS), split="test")
+    assert [task.reference for task in env.tasks()] == ["4", "1001", "-3"]
+    assert env.task(0).id == "gsm8k-v1/test/0"
+    assert env.task(0).prompt.startswith("Two and two?\n\n")
+
+
+def test_gsm8k_takes_a_folder_with_one_file_per_split(tmp_path: Path):
+    """As the data set is shipped."""
+    write(tmp_path / "train.jsonl", GSM8K_ROWS)
+    write(tmp_path / "test.jsonl", GSM8K_ROWS[:1])
+    assert rlvr.make("gsm8k-v1", data=str(tmp_path)).size == 3
+    assert rlvr.make("gsm8k-v1", data=str(tmp_path), split="test").size == 1
+
+
+@pytest.mark.parametrize(
+    ("completion", "outcome"),
+    [
+        ("1000 + 1 = 1001\n#### 1,001", "correct"),
+        ("A: 1001", "correct"),
+        ("A: $1,001.00", "correct"),
+        ("so \\boxed{1001}", "correct"),
+        ("#### 1000\nNo, wait.\n#### 1001", "correct"),
+        ("#### 1,010", "wrong"),
+        ("A: 100", "wrong"),
+        ("\\boxed{1000}\n#### 1001", "wrong"),
+        ("\\boxed{1001} or \\boxed{1002}", "wrong"),
+        ("1001", "unparsed"),
+        ("", "unparsed"),
+        ("<think>#### 1001</think>", "unparsed"),
+    ],
+)
+def test_gsm8k_verdicts(completion: str, outcome: str):
+    """The last box, else the last mark; what stands before it or in the thinking part does not count."""
+    env = rlvr.make("gsm8k-v1")
+    task = env.task_of(GSM8K_ROWS[1])
+    assert env.verify(task, completion).outcome == outcome
+
+
+def test_gsm8k_rows_of_the_older_file_have_their_mark(tmp_path: Path):
+    """`ground_truth` with 'A:', as in the published model solutions."""
+    row = {"question": "Two and two?", "ground_truth": "2 + 2 = 4\nA: 4", "completion": "A: 4"}
+    [scored] = rlvr.score(rlvr.make("gsm8k-v1"), [row], workers=0)
+    assert (scored.outcome, scored.item.task.reference) == ("correct", "4")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"question": "?"}, "no text in column 'answer'"),
+        ({"question": "?", "answer": 4}, "no text in column 'answer'"),
+        ({"question": "?", "answer": "four"}, "no '####' or 'A:' with a number after it in 'four'"),
+        ({"question": "?", "answer": "#### "}, "no '####'"),
+    ],
+)
+def test_a_gsm8k_row_without_reference_is_the_data_sets_fault(tmp_path: Path, row: dict, message: str):
+    """Never the model's: it is said when the data set is loaded."""
+    with pytest.raises(rlvr.DataError, match=f"gsm8k-v1/train/1: {message}"):
+        rlvr.make("gsm8k-v1", data=write(tmp_path / "rows.jsonl", [GSM8K_ROWS[0], row])).task(0)
+
+
+MATH_ROWS = [
+    {"problem": "Half?", "solution": "It is $\\boxed{\\frac12}$.", "answer": "\\frac{1}{2}", "level": 1},
+    {"problem": "Third?", "solution": "First \\boxed{4}, then it is $\\boxed{\\dfrac{1}{3}}$."},
+    {"question": "Three?", "answer": 3},
+]
+
+
+def test_math_takes_the_answer_or_the_last_box(tmp_path: Path):
+    """MATH has solutions only, MATH-500 an answer as well, other sets a number."""
+    env = rlvr.make("math-v1", data=write(tmp_path / "rows.jsonl", MATH_ROWS))
+    assert [task.reference for task in env.tasks()] == ["\\frac{1}{2}", "\\dfrac{1}{3}", "3"]
+    assert env.task(0).meta == {"level": 1}
+    assert [env.score(task, env.example(task)).total for task in env.tasks()] == [1.0, 1.0, 1.0]
+    assert env.score(env.task(0), "\\boxed{0.5}").total == 1.0
+    assert env.score(env.task(1), "\\boxed{0.333}").total == 0.0
+
+
+def test_a_math_row_without_reference_is_the_data_sets_fault(tmp_path: Path):
+    """As above."""
+    data = write(tmp_path / "rows.jsonl", [{"problem": "?", "solution": "No box."}])
+    with pytest.raises(rlvr.DataError, match="math-v1/test/0: neither a column 'answer' nor a box in 'solution'"):
+        rlvr.make("math-v1", data=data).task(0)
+
+
+@pytest.mark.parametrize("name", ["gsm8k-v1", "math-v1"])
+def test_a_missing_data_set_is_named_with_the_way_out(name: str, tmp_path: Path):
+    """No network, a typo, a wrong folder: the error says which source and what else works."""
+    with pytest.raises(rlvr.DataError, match=r"nowhere\.jsonl: no such file"):
+        rlvr.make(name, data=str(tmp_path / "nowhere.jsonl")).task(0)
+
+
+def test_the_bundled_environments_keep_the_contract(tmp_path: Path):
+    """What authors are asked for holds for ours."""
+    check_environment(rlvr.make("arithmetic-v1", difficulty=4))
+    check_environment(rlvr.make("gsm8k-v1", data=write(tmp_path / "gsm8k.jsonl", GSM8K_ROWS)))
+    check_environment(rlvr.make("math-v1", data=write(tmp_path / "math.jsonl", MATH_ROWS)))
+
+
+ARITHMETIC_V1 = ["(158 + 2) / 2", "99 + 41 + 14", "59 + 1 + 56"]
