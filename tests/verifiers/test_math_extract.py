@@ -1,0 +1,155 @@
+"""Finding the final answer: which statement counts, what it says, and that no text can make the search slow."""
+
+from __future__ import annotations
+
+import pickle
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlvr.verifiers.math import BOXED, extract
+
+STEADY = settings(derandomize=True, deadline=None)  # the same cases every time, on any machine
+
+FOUND = [
+    # (completion, answer, method, why it stands here)
+    (r"So it is \boxed{5}.", "5", "box", "the plain case"),
+    (r"\boxed {5}", "5", "box", "a space before the brace"),
+    (r"\boxed{ \frac{1}{2} }", r"\frac{1}{2}", "box", "nested braces, space inside"),
+    (r"\boxed{\{1, 2\}}", r"\{1, 2\}", "box", "escaped braces do not nest"),
+    (r"\boxed{\left\{ 1 \right.}", r"\left\{ 1 \right.", "box", "an unmatched escaped brace"),
+    (r"\fbox{5} ", "5", "box", "fbox"),
+    (r"\framebox[2cm]{5}", "5", "box", "framebox with a width"),
+    (r"\boxed{\boxed{5}}", "5", "box", "a box in a box"),
+    (r"$\boxed{\text{so } \fbox{5}}$", r"\text{so } \fbox{5}", "box", "the outer box says more"),
+    (r"Hence \boxed 5.", "5", "bare-box", "LaTeX takes one sign; models mean the word"),
+    (r"Hence $\boxed 12$", "12", "bare-box", "up to the end of the maths"),
+    (r"Hence \boxed{12", "12", "open-box", "cut off before the brace"),
+    (r"Hence $\boxed{\frac{1}{2}$.", r"\frac{1}{2}", "open-box", "one brace short at the very end"),
+    ("First \\boxed{4}.\nNo, I forgot one: \\boxed{5}.", "5", "box", "a self-correction"),
+    (r"I get \boxed{4}. Wait, that is wrong. It is \boxed{5}.", "5", "box", "a self-correction in another sentence"),
+    (r"\boxed{7}, that is \boxed{7}", "7", "box", "saying it twice is no hedge"),
+    (r"I shall put it in \boxed{}: \boxed{5}", "5", "box", "echoing the instruction is no second answer"),
+    (r"<think>\boxed{1}</think> \boxed{2}", "2", "box", "thinking is not answering"),
+    (r"it may be \boxed{1} </think> \boxed{2}", "2", "box", "the opening tag may stand in the prompt"),
+    ("<answer> 5 </answer>", "5", "tag", "an answer tag"),
+    ("<answer>5", "5", "tag", "the closing tag was the stop string"),
+    (r"<answer>It is \boxed{5}</answer>", "5", "box", "a box inside the tag says it better"),
+    ("I boxed \\boxed{4}, hm.\n<answer>5</answer>", "5", "tag", "a tag after a box is the last statement"),
+    ("A: 4\nA: 18\n", "18", "marker", "the last marker's line"),
+    ("so 18 #### 18.", "18", "marker", "a marker of signs may stand anywhere"),
+    ("**A:** 18", "18", "marker", "bold around a marker"),
+    ("The final answer is $5$. I hope it is correct.", "$5$", "phrase", "the sentence ends there"),
+    ("Final Answer: **73**", "73", "phrase", "bold"),
+    ("**Answer**: 73", "73", "phrase", "bold around the word"),
+    ("## Final answer:\n\n**73**", "73", "phrase", "as a heading"),
+    ("The answer is 3.5 cm.", "3.5 cm", "phrase", "a decimal point ends no sentence"),
+    ("The answer is 1. No: the answer is 2.", "2", "phrase", "the last one counts"),
+]
+
+
+@pytest.mark.parametrize(("completion", "answer", "method", "why"), FOUND)
+def test_an_answer_is_found_where_it_was_stated(completion, answer, method, why):
+    """The answer, how it was marked, and its exact span."""
+    found = extract(completion, markers=("A:", "####"))
+    assert found is not None, why
+    assert (found.answer, found.method, found.flaw) == (answer, method, ""), why
+    assert completion[found.start : found.stop] == found.answer
+
+
+NOT_FOUND = [
+    ("", "nothing at all"),
+    ("It is 5, or so.", "loose text is never searched"),
+    ("<think> so \\boxed{5}", "still thinking"),
+    ("</think> and again <think> \\boxed{5}", "thinking again"),
+    ("<think>The answer is 5</think> I give up.", "surrender after the thought"),
+    ("The DNA: 5 and NBA: 6", "a marker of letters must open its line"),
+    ("Answer:", "nothing stands after it"),
+    ("\\boxedtext{5}", "another command"),
+]
+
+
+@pytest.mark.parametrize(("completion", "why"), NOT_FOUND)
+def test_no_answer_is_made_up(completion, why):
+    """Better none than one that the model did not state."""
+    assert extract(completion, markers=("A:",)) is None, why
+
+
+FLAWED = [
+    (r"\boxed{}", "empty-box", "empty"),
+    (r"\boxed{ $ $ }. The answer is 5.", "empty-box", "an empty box, and loose text that is not looked at"),
+    ("\\boxed{5\n\nand so on", "unclosed-box", "text goes on"),
+    (r"\boxed{11}, \boxed{12}, and \boxed{13}", "hedged", "three answers in a line"),
+    ("\\boxed{11}\n\\boxed{12}", "hedged", "nothing is said between them"),
+    (r"It is \boxed{11} or perhaps \boxed{12}.", "hedged", "one sentence"),
+    (r"\boxed{11}. \boxed{12}.", "hedged", "full stops say nothing either"),
+    (r"\boxed{4}, so <answer>5</answer>", "hedged", "a box and a tag"),
+    (r"\boxed{\boxed{1} or \boxed{2}}", "hedged", "inside one box"),
+]
+
+
+@pytest.mark.parametrize(("completion", "flaw", "why"), FLAWED)
+def test_a_box_that_is_no_answer_ends_the_search(completion, flaw, why):
+    """Where a box exists nothing falls through to loose text."""
+    found = extract(completion)
+    assert found is not None, why
+    assert found.flaw == flaw, why
+
+
+def test_a_hedge_names_what_else_was_said():
+    """So that a verifier can see whether two spellings of one answer were meant."""
+    found = extract(r"\boxed{1\frac12} or \boxed{\frac32}")
+    assert found is not None
+    assert (found.answer, found.others) == (r"\frac32", (r"1\frac12",))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"so \boxed{5}", True),
+        (r"\boxed{1} or \boxed{2}", True),
+        (r"so \boxed{}", False),
+        (r"so \boxed{5", False),
+        (r"so \boxed 5", False),
+        (r"<think>\boxed{5}</think> 5", False),
+        (r"<think>\boxed{5}", False),
+        ("<answer>5</answer>", False),
+    ],
+)
+def test_boxed_is_a_matter_of_form(text, expected):
+    """It asks for a closed, filled box outside the thinking part; what is in it is somebody else's question."""
+    assert BOXED(text) is expected
+
+
+def test_boxed_travels_to_workers():
+    """Rewards are shipped to other processes, and named after their check."""
+    assert pickle.loads(pickle.dumps(BOXED)) is BOXED
+    assert BOXED.__name__ == "boxed"
+
+
+MEGABYTE = [
+    "{", "}", "\\boxed{", "\\boxed", "\\boxed ", "\\boxed{{", "\\boxed{}", "\\boxed{5} ", "\\boxed{5}\n", "\\framebox[",
+    "<think>", "</think>", "<think></think>", "<answer>", "<answer>\\boxed{", "A:", "A:\n", "####", " A: ", "answer ",
+    "answer is ", "Answer:\n", " ", "\n", "$", "\\", "*", "# ", "\x00", "\ud800",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", MEGABYTE)
+def test_a_megabyte_of_anything_costs_a_blink(unit):
+    """Linear whatever is repeated; 0.05 s is usual, the rest is for a busy machine."""
+    text = unit * (1_000_000 // len(unit))
+    start = time.process_time()
+    extract(text, markers=("A:", "####"))
+    BOXED(text)
+    assert time.process_time() - start < 0.4
+
+
+@STEADY
+@given(st.text(alphabet=st.sampled_from("\\boxed{}<think>/answr:A5 \n$.*\ud800\x00"), max_size=80))
+def test_no_text_breaks_it_and_spans_are_exact(text):
+    """Whatever is found stands where it says it stands."""
+    found = extract(text, markers=("A:",))
+    if found is not None:
+        assert text[found.start : found.stop] == found.answer

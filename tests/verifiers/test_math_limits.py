@@ -1,0 +1,48 @@
+"""Static limits: seen from the text alone, so that the same text gets the same verdict on any machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlvr.verifiers.math import compare
+from rlvr.verifiers.math.fold import fold
+from rlvr.verifiers.math.limits import exceeded, too_long
+
+LIMITS = [
+    ("(" * 41 + ")" * 41, "deep"),
+    ("1" * 1001, "digits in a row"),
+    ("1," * 1002, "separators"),
+    ("1" + "+1" * 401, "signs"),
+    ("9^{9^{9}}", "more than 10000 digits"),
+    ("2^2^2^2^2^2", "more than 10000 digits"),
+    ("((9^9)^9)^{99}!", "more than 10000 digits"),
+    ("(1+1)^{40000}", "more than 10000 digits"),
+    ("1.9^{40000}", "more than 10000 digits"),
+    ("((5!)!)!", "more than 10000 digits"),
+    ("1e999999999", "more than 10000 digits"),
+    ("1e-999999999", "more than 10000 digits"),
+    (r"\binom{100000}{50000}", "more than 10000 digits"),
+    (r"\sum_{k=1}^{1000000000} k", "more than 10000 digits"),
+    ("9⁹⁹⁹⁹⁹⁹", "more than 10000 digits"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), LIMITS)
+def test_a_limit_is_seen_before_anything_is_computed(text, said):
+    """From the text alone, so the same everywhere."""
+    assert said in str(exceeded(fold(text)))
+    assert compare(text, "5") is None
+
+
+@pytest.mark.parametrize(
+    "text", ["2^{100}", r"10^{100}, 10^{1/100}", "1000!", r"e^{-0.0523t}", "x^{2012}", "1" * 1000, "(" * 40]
+)
+def test_what_people_write_is_within_the_limits(text):
+    """A limit that stops honest answers would be a wrong verdict."""
+    assert exceeded(fold(text)) is None
+
+
+def test_length_comes_first():
+    """Even folding is not begun on a text that is too long to be an answer."""
+    assert too_long("x" * 4096) is None
+    assert too_long("x" * 4097) == "4097 characters, over 4096"

@@ -1,0 +1,264 @@
+"""The exact comparison: what is certainly equal, certainly different, and what it leaves to others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlvr.errors import UsageError
+from rlvr.verifiers.math import COMPETITION, GSM8K, MathPolicy, compare
+
+STEADY = settings(derandomize=True, deadline=None)  # the same cases every time, on any machine
+
+SAME = {
+    "integers": [
+        "5",
+        "+5",
+        "5.",
+        "5.0",
+        "05",
+        r"\frac{10}{2}",
+        "10/2",
+        "2+3",
+        r"5\!",
+        "$5$",
+        r"\(5\)",
+        "{5}",
+        "(5)",
+        "５",
+    ],
+    "fractions": [r"\frac{1}{2}", r"\dfrac12", r"\tfrac{1}2", r"\frac 12", "1/2", "0.5", ".5", "0.50", "½", "2^{-1}"],
+    "negative": ["-3", "−3", "- 3", "–3", r"-\frac{6}{2}", r"\frac{-6}{2}", "-(3)"],
+    "mixed": [r"1\frac{4}{5}", r"1 \frac45", "1 4/5", "9/5", "1.8", "1⅘"],
+    "thousands": ["10080", "10,080", r"10,\!080", "10{,}080", r"10\,080", "10080.00"],
+    "scientific": ["6.02e3", "6.02E+3", r"6.02\times 10^{3}", r"6.02 \cdot 10^3", "6.02×10³", "6020"],
+    "powers": ["2^{100}", "1267650600228229401496703205376", "2**100", r"2^{99}\cdot 2"],
+    "factorial": ["5!", "120", r"5 \times 4!"],
+    "degrees": [r"30^\circ", r"30^{\circ}", "30°", "30", r"30\text{ degrees}", "30 degrees"],
+    "money": [r"\$5", "$5", "5 dollars", r"5\text{ dollars}", "$5.00", "5"],
+    "length": ["12 cm", r"12\text{ cm}", r"12\ \mathrm{cm}", "12 centimeters", "12cm", "12"],
+    "area": [r"15\mbox{ cm}^2", r"15 \text{ square centimetres}", "15 cm^2", "15"],
+    "counted": [r"12 \text{ apples}", "12 apples", "12"],
+    "ordinal": [r"12^{\text{th}}", "12th", "12"],
+    "big words": ["1.8 billion", "1800000000", "1800 million"],
+    "base": ["52_8", "52_{8}"],
+    "assignment": ["x = 5", "x=5", "5", "x = 2 + 3 = 5"],
+    "tuple": ["(1, 2)", r"\left(1,2\right)", "(1,2)", r"\left( \frac22, 2 \right)", r"\langle 1, 2 \rangle"],
+    "interval": ["(3, 4]", r"\left(3,4\right]", r"x \in (3, 4]"],
+    "infinite": [r"(-\infty, 0]", "(-∞, 0]", r"\left(-\infty,0\right]"],
+    "list": ["1, 2, 3", "3,1,2", r"1 \text{ and } 2 \text{ and } 3", "1, 2 and 3", "1; 2; 3", r"\{3, 2, 1\}"],
+    "set": [r"\{1, 2\}", r"\left\{2,1\right\}", r"\{1, 1, 2\}", "2, 1"],
+    "signs": [r"\pm 2", "2, -2", r"\{-2, 2\}", "±2"],
+    "four points": [r"(\pm 1, \pm 2)", "(1,2), (1,-2), (-1,2), (-1,-2)"],
+    "labels": ["x=1, y=2", "y = 2, x = 1"],
+    "labels in order": ["Minimum: 1, Maximum: 3", "1, 3"],
+    "union": [r"(0,9) \cup (9,36)", r"(9,36) \cup (0,9)", "(0,9)∪(9,36)"],
+    "matrix": [r"\begin{pmatrix} \frac12 \\ 2 \end{pmatrix}", r"\begin{bmatrix} 0.5 \\ 2 \end{bmatrix}", "(1/2, 2)"],
+    "choice": ["(B)", r"\text{(B)}", "B", r"\textbf{(B)}\ 12", "b", "B.", "B) 12"],
+    "choice by its text": [r"\textbf{(B)}\ 12", "12"],
+    "word": [r"\text{Monday}", "Monday", "monday", r"\textbf{Monday}."],
+    "words": [r"\text{line segment and circle}", "circle, line segment"],
+    "yes": [r"\text{yes}", "Yes", "YES."],
+    "clock": ["3:30 PM", "3:30 p.m.", "03:30 pm"],
+    "ratio": ["5:8", "5 : 8", r"\frac58"],
+    "letters": [r"3\sqrt{13}", r"3 \sqrt {13}", r"3\sqrt{ 13 }"],
+    "superscript": ["x²", "x^2", "x^{2}"],
+    "functions": ["f(n) = 2n + 7", "f(m) = 2m + 7", "2n+7"],
+    "fraction of anything": [r"\frac\pi4", r"\frac{\pi}{4}", r"\frac{\pi}4"],
+    "about": [r"\frac{1}{3} \approx 0.33", r"\frac13"],
+}
+
+
+@pytest.mark.parametrize("family", SAME)
+def test_every_spelling_of_one_answer_is_the_same_answer(family):
+    """The first spelling is held against all others, either way round."""
+    first, *others = SAME[family]
+    for other in others:
+        assert compare(first, other) is True, (first, other)
+        assert compare(other, first) is True, (other, first)
+
+
+DIFFERENT = [
+    ("5", "6", "numbers"),
+    ("0.33", "1/3", "rounding is not equality"),
+    ("0.333333333333", r"\frac13", "nor is it with more digits"),
+    ("1234567890123456789", "1234567890123456788", "no float is involved"),
+    (r"10^{50}", r"10^{50}+1", "nor here"),
+    ("100!", "100!+1", "nor here"),
+    (r"\frac{1}{10^{9}}", "0", "tiny is not zero"),
+    ("1,234", "1.234", "a comma is no point"),
+    ("12", "1, 2", "a list is no number"),
+    ("12", "11, 12", "a list that contains the reference"),
+    ("12", "11 or 12", "a hedge in words"),
+    ("2", r"\pm 2", "two answers for one"),
+    ("5", r"\{5, 6\}", "a set that contains the reference"),
+    ("(1, 2)", "(2, 1)", "tuples are ordered"),
+    ("(1, 2)", r"\{1, 2\}", "a set is no tuple"),
+    ("(1, 2)", "[1, 2]", "open and closed ends"),
+    ("(1, 2]", "(1, 2)", "half open"),
+    ("(1, 2)", "(1, 2, 3)", "length"),
+    ("(1,2), (3,4)", "(1,3), (2,4)", "a list of other points"),
+    ("1, 1, 2", "1, 2, 2", "a list counts its items"),
+    (r"\{\}", "1, 2", "nothing matches everything only vacuously"),
+    ("x = 5", "y = 5", "another name"),
+    ("x=1, y=2", "x=2, y=1", "names bind"),
+    ("1, 2", "y=2, x=1", "a label on one side only: nobody knows which is meant"),
+    ("B", "C", "another choice"),
+    ("B", "A or B", "a hedge between choices"),
+    (r"\textbf{(B)}\ 12", r"\textbf{(B)}\ 13", "the letter does not excuse the value"),
+    (r"\$5", "5 cents", "currency"),
+    ("5 cm", r"5\text{ m}", "units"),
+    ("50%", "50 cm", "a percent sign is no unit"),
+    ("52_8", "52", "a base matters"),
+    ("52_8", "42", "and the question asked for it"),
+    ("0", "0 = 0", "a tautology"),
+    ("x = 3", "x = x", "a tautology with a name"),
+    ("3", "1 = 2 = 3", "a chain whose sides differ"),
+    ("3", "2 = 3", "a falsehood"),
+    ("0", r"\frac{0}{0}", "no value"),
+    ("2", r"2^{-1}", "sign of an exponent"),
+    (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix} 1 & 2 \end{pmatrix}", "column and row"),
+    ("2000", "2 million", "big words multiply"),
+]
+
+
+@pytest.mark.parametrize(("reference", "answer", "why"), DIFFERENT)
+def test_what_is_certainly_different_is_said_to_be(reference, answer, why):
+    """Either way round: no verdict depends on which side is trusted."""
+    assert compare(answer, reference) is False, why
+    assert compare(reference, answer) is False, why
+
+
+UNDECIDED = [
+    (r"\sqrt{4}", "2", "needs algebra"),
+    ("x + 1", "1 + x", "needs algebra"),
+    ("(0, 2)", "0 < x < 2", "needs sets"),
+    ("east", "seat", "words that share letters"),
+    ("ellipse", "an ellipse", "words that may mean the same"),
+    ("3", "three", "a number in words"),
+    ("12 apples", "12 pears", "unknown units"),
+    ("12", "1 2", "two numbers side by side"),
+    ("12", r"1\,2", "a thin space groups three digits or none"),
+    ("5", "5ab", "letters that are no unit"),
+    ("B", "Paris", "the text of an option"),
+    (r"\infty", "no bound", "a sign and words"),
+]
+
+
+@pytest.mark.parametrize(("reference", "answer", "why"), UNDECIDED)
+def test_it_knows_what_it_does_not_know(reference, answer, why):
+    """None is an answer: the symbolic engine decides, or nobody does and the verdict is WRONG."""
+    assert compare(answer, reference) is None, why
+
+
+POLICIES = [
+    # (policy, reference, answer, with it, without it)
+    (MathPolicy(percent="fraction"), "50", r"50\%", False, True),
+    (MathPolicy(percent="fraction"), r"50\%", "0.5", True, True),
+    (MathPolicy(percent="ignore"), "0.5", r"50\%", False, True),
+    (MathPolicy(percent="ignore"), "50", r"50\%", True, True),
+    (MathPolicy(units="ignore"), r"5\text{ m}", "5 cm", True, False),
+    (MathPolicy(rounding="reference"), "0.33", r"\frac13", True, False),
+    (MathPolicy(rounding="reference"), "0.33", "0.333", True, False),
+    (MathPolicy(rounding="reference"), "0.33", "0.3", False, False),
+    (MathPolicy(rounding="reference"), "-2.5", r"-\frac{251}{100}", True, False),
+    (MathPolicy(rounding="reference"), r"41.4\%", r"41.42\%", True, False),
+    (MathPolicy(ordered_lists=True), "1, 2", "2, 1", False, True),
+    (MathPolicy(ordered_lists=True), r"\{1, 2\}", r"\{2, 1\}", True, True),
+    (MathPolicy(equation_as_value=False), "5", "x = 5", False, True),
+    (MathPolicy(equation_as_value=False), "x = 5", "x = 5.0", True, True),
+    (GSM8K, "1080", "$1,080", True, True),
+    (GSM8K, "25", "25%", True, True),
+    (GSM8K, "3 hours", "3 apples", True, None),
+]
+
+
+@pytest.mark.parametrize(("policy", "reference", "answer", "expected", "by_default"), POLICIES)
+def test_every_setting_of_the_policy_matters(policy, reference, answer, expected, by_default):
+    """Each row says what the setting changes against the default."""
+    assert compare(answer, reference, policy) is expected
+    assert compare(answer, reference, COMPETITION) is by_default
+
+
+def test_a_misspelt_setting_is_refused():
+    """Strings are easy to get wrong, and a setting that nobody reads would be a silent default."""
+    with pytest.raises(UsageError, match=r"MathPolicy\.percent is 'ignored'; it must be one of"):
+        replace(COMPETITION, percent="ignored")
+    with pytest.raises(UsageError, match=r"MathPolicy\.unboxed is 1"):
+        MathPolicy(unboxed=1)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------------------ properties
+
+NUMBERS = st.one_of(
+    st.integers(-(10**30), 10**30).map(str),
+    st.tuples(st.integers(-999, 999), st.integers(1, 999)).map(lambda f: rf"\frac{{{f[0]}}}{{{f[1]}}}"),
+    st.tuples(st.integers(-999, 999), st.integers(1, 999)).map(lambda f: f"{f[0]}/{f[1]}"),
+    st.decimals(-1000, 1000, places=3).map(str),
+)
+ATOMS = st.one_of(NUMBERS, st.sampled_from(["x", r"\pi", r"\sqrt{2}", "2x+1", "B", r"\text{even}", r"\infty", "5 cm"]))
+ANSWERS = st.recursive(
+    ATOMS,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=2, max_size=3).map(lambda xs: r"\left(" + ", ".join(xs) + r"\right)"),
+        st.lists(inner, min_size=1, max_size=3).map(lambda xs: r"\{" + ", ".join(xs) + r"\}"),
+        st.lists(inner, min_size=2, max_size=3).map(", ".join),
+        inner.map("x = {}".format),
+    ),
+    max_leaves=5,
+)
+COMMANDS = (
+    r"\{ \} \\ \frac \frac{1}{2} \sqrt \pm \cup \infty \left( \right) \text{cm} \text{and} \$ \% ^\circ \le \in \approx"
+    r" \begin{pmatrix} \end{pmatrix} \boxed{ _8 1,234 km or even f(x) million"
+)
+SIGNS = '0159+-*/^!()[]{},;=:.<>|&$%" \nxyeB\x00\ud800½²√−°'
+SOUP = st.lists(st.sampled_from([*SIGNS, *COMMANDS.split()]), max_size=10).map("".join)
+
+
+@STEADY
+@given(ANSWERS)
+def test_everything_equals_itself(answer):
+    """Reflexive, whatever it is made of."""
+    assert compare(answer, answer) is True
+
+
+@STEADY
+@given(ANSWERS, ANSWERS)
+def test_equality_has_no_direction(a, b):
+    """Symmetric: who is trusted does not change what is equal."""
+    assert compare(a, b) is compare(b, a)
+
+
+@STEADY
+@given(SOUP, SOUP)
+def test_no_text_breaks_the_comparison(a, b):
+    """Any two texts get an answer, the same both ways."""
+    assert compare(a, b) is compare(b, a)
+    assert compare(a, a) is not False
+
+
+@STEADY
+@given(ANSWERS, ANSWERS)
+def test_spacing_and_sized_brackets_do_not_matter(a, b):
+    r"""Spaces around signs, and \left \right, change nothing."""
+    spaced = a.replace(",", " , ").replace("{", "{ ").replace(r"\left(", "(").replace(r"\right)", ")")
+    assert compare(spaced, b) is compare(a, b)
+
+
+@STEADY
+@given(st.integers(-(10**6), 10**6), st.integers(1, 10**6), st.integers(1, 50))
+def test_fractions_compare_as_fractions(above, below, factor):
+    """Unreduced is equal; off by one is not."""
+    assert compare(rf"\frac{{{above * factor}}}{{{below * factor}}}", f"{above}/{below}") is True
+    assert compare(rf"\frac{{{above + 1}}}{{{below}}}", f"{above}/{below}") is False
+
+
+@STEADY
+@given(st.integers(0, 10**15))
+def test_thousands_separators_are_cosmetic(number):
+    """Python's own grouping, and LaTeX's."""
+    assert compare(f"{number:,}", str(number)) is True
+    assert compare(f"{number:,}".replace(",", "{,}"), str(number)) is True

@@ -1,0 +1,221 @@
+"""The symbolic engine in its killable worker: what it accepts, what it must not, and that nothing hangs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rlvr.errors import DataError, Unscored, WorkerDied, WorkerError, WorkerTimeout
+from rlvr.verifiers.math import COMPETITION, MathPolicy, engine, symbolic
+
+EQUAL = [
+    (r"\sqrt{4}", "2", "a root"),
+    (r"2\sqrt{3}", r"\sqrt{12}", "a root taken apart"),
+    (r"\sqrt{2}", "√2", "Unicode"),
+    (r"\frac{\sqrt5-1}{2}", r"\frac{-1+\sqrt{5}}{2}", "order of terms"),
+    (r"\sqrt{3+2\sqrt2}", r"1+\sqrt2", "nested roots"),
+    ("x^2+2x+1", "(x+1)^2", "expansion"),
+    (r"\frac{1}{2}(m+n)", r"\frac{m+n}{2}", "a factor before a bracket"),
+    ("1.5 + 5.5x", r"\frac{3+11x}{2}", "decimals are exact"),
+    (r"\sin 2x", r"2\sin x\cos x", "trigonometry"),
+    (r"\ln 8", r"3\ln 2", "logarithms"),
+    (r"\lim_{x\to0}\frac{\sin x}{x}", "1", "a limit"),
+    (r"|x|", r"\sqrt{x^2}", "absolute value"),
+    ("1 < x < 3", "(1,3)", "an inequality as an interval"),
+    (r"(-\infty,2]", r"x \le 2", "and the reverse"),
+    (r"\{x \mid 0 < x < 1\}", "(0,1)", "a set-builder"),
+    ("x>2", "2<x", "turned round"),
+    ("x+y=3", "2x+2y=6", "an equation up to a factor"),
+    (r"30^\circ", r"\frac{\pi}{6}", "degrees and radians"),
+    (r"\frac{\pi}{6}", "30 degrees", "and the reverse"),
+    (r"1 \pm \sqrt{19}", r"1-\sqrt{19}, 1+\sqrt{19}", "two signs"),
+    (r"\{1\pm\sqrt5, -2\}", r"\{-2, 1+\sqrt5, 1-\sqrt5\}", "two signs in a set"),
+    (r"(3, \frac{\pi}{2})", r"(3, \pi/2)", "inside a tuple"),
+    (r"2^{-2/3}, 8", r"8, \frac{1}{\sqrt[3]{4}}", "inside a list"),
+    (r"d=\frac{1+\sqrt{1+8n}}{2}", r"\frac{1+\sqrt{1+8 n}}{2}", "a name on one side"),
+    (r"\mathbb{R}\setminus\{0\}", r"(-\infty,0)\cup(0,\infty)", "a union"),
+    ("f(n)=2n+7", "f(m)=7+2m", "a renamed bound variable"),
+    (r"\frac{1+a+b}c", r"\frac{a+b+1}{c}", "a brace that LaTeX does not need"),
+    ("ab", "ba", "a product"),
+    (r"\log_2 8", "3", "a subscript that ends at a space"),
+    (r"\log_{10} 100", r"\log_10 100", "and a longer one"),
+    ("y=2x+3", "2x-y+3=0", "a line in two forms"),
+    ("-x<2", "2x>-4", "an inequality times -2"),
+]
+
+
+@pytest.mark.parametrize(("reference", "answer", "why"), EQUAL)
+def test_expressions_that_are_equal(reference, answer, why):
+    """Either side may be the reference."""
+    assert symbolic.decide(answer, reference, COMPETITION).equal is True, why
+    assert symbolic.decide(reference, answer, COMPETITION).equal is True, why
+
+
+DIFFERENT = [
+    (r"\sqrt{2}", "1.41", "rounding"),
+    (r"\sqrt{2}", "1.4142135623730950488", "rounding, more of it"),
+    (r"\frac{\pi}{10^{20}}", "0", "tiny is not zero"),
+    (r"10^{50}\pi", r"(10^{50}+1)\pi", "huge and nearly equal"),
+    (r"\sqrt{x^2}", "x", "only for x >= 0"),
+    ("x>2", r"x\ge 2", "open and closed"),
+    ("x+y=3", "x+y=4", "another equation"),
+    ("-x<2", "2x<-4", "the sign of a factor turns an inequality"),
+    ("x^2=4", "x=2", "one of its solutions"),
+    (r"e^x+1=0", r"x^2+1=0", "two equations that nothing real solves"),
+    (r"\frac{1}{a}-a=b", r"(a+1)^2=a^2+2a+1", "an identity says nothing"),
+    ("1<x<3", r"[1,3]", "open and closed again"),
+    ("x^2+1", "x", "a part of it"),
+    ("2\\sqrt{3}", "2(3)", "a bracket is a product, not a mixed number"),
+    (r"30^\circ", r"\frac{\pi}{3}", "another angle"),
+    (r"\sqrt2, \sqrt3", r"\sqrt2", "one of two"),
+    (r"\sqrt2", r"\{\sqrt2, \sqrt3\}", "a set that contains it"),
+    (r"(\sqrt2, \sqrt3)", r"(\sqrt3, \sqrt2)", "order in a tuple"),
+    (r"\sqrt{2}", r"\frac{\sqrt{2}}{0}", "no value"),
+    (r"\sqrt{2}", r"\sqrt{2} \text{ or so}", "prose is left over"),
+    (r"\sqrt{2}", r"1 2\sqrt{2}", "two numbers side by side"),
+    (r"\sqrt{2}", r"\sqrt{2}$\sqrt{3}", "a stray sign does not hide the rest"),
+]
+
+
+@pytest.mark.parametrize(("reference", "answer", "why"), DIFFERENT)
+def test_expressions_that_are_not_equal(reference, answer, why):
+    """What other graders accept through a tolerance, a fall-back or a thrown-away remainder."""
+    assert symbolic.decide(answer, reference, COMPETITION).equal is False, why
+
+
+def test_rounding_to_the_reference_reaches_expressions():
+    """17 + 10 sqrt(6) is 41.4948...: right to one place and to three, if rounded."""
+    rounding = MathPolicy(rounding="reference")
+    assert symbolic.decide(r"17+10\sqrt6", "41.495", rounding).equal is True
+    assert symbolic.decide(r"17+10\sqrt6", "41.494", rounding).equal is False
+    assert symbolic.decide(r"\sqrt2-1", r"41.4\%", rounding).equal is True
+    assert symbolic.decide(r"17+10\sqrt6", "41.495", COMPETITION).equal is False
+
+
+HOSTILE = [
+    r"(x+y+z+w)^{900}-(w+x)^{900}",
+    r"\det\begin{pmatrix}"
+    + r"\\".join("&".join(f"x_{{{i}{j}}}" for i in range(9)) for j in range(9))
+    + r"\end{pmatrix}",
+    r"\log_{2}(" * 30 + "3" + ")" * 30,
+    "((1,2)," * 39,
+    "|" * 200 + "x",
+    r"\sin" * 200 + "x",
+    "\x00" * 50,
+    "\ud800\udfff",
+    "__import__('os').system('echo hello')",
+    "=" * 500,
+]
+
+
+@pytest.mark.parametrize("answer", HOSTILE)
+def test_a_hostile_answer_is_wrong_within_its_limit(answer):
+    """A second of CPU, then the worker is killed and the answer is wrong: it buys no pause and no exception."""
+    symbolic.check_reference(r"\frac{\pi}{7}+x")
+    start = time.monotonic()
+    decision = symbolic.decide(answer, r"\frac{\pi}{7}+x", COMPETITION)
+    assert decision.equal is False
+    assert time.monotonic() - start < 8.0, "usually 1 s; the rest is for a busy machine"
+
+
+@pytest.mark.parametrize("reference", [r"\frac{", "x +", "90^", r"\sqrt{2}, \frac{", "x = ) + 1"])
+def test_an_unreadable_reference_is_our_fault(reference):
+    """It is named, and it never makes an answer wrong."""
+    with pytest.raises(DataError, match="cannot be read"):
+        symbolic.decide(r"\sqrt{2}", reference, COMPETITION)
+    with pytest.raises(DataError):
+        symbolic.check_reference(reference)
+
+
+class _Pool:
+    """Stands in for the workers: ends the answer's item in a given way and answers for the reference."""
+
+    def __init__(self, ending: Unscored, reference: object = (True, "readable")) -> None:
+        self.ending, self.reference = ending, reference
+
+    def run(self, items, *, wall_s, cpu_s):
+        [(answer, _, _)] = items
+        return [self.reference if answer is None else self.ending]
+
+
+@pytest.mark.parametrize(
+    ("ending", "why"),
+    [
+        (WorkerTimeout("killed"), "too-hard: worker-timeout"),
+        (WorkerDied("killed"), "too-hard: worker-died"),
+        (WorkerError("MemoryError", ""), "too-hard: worker-error MemoryError"),
+    ],
+)
+def test_a_limit_is_the_answers_fault(monkeypatch, ending, why):
+    """Time, memory or a crash: as long as the reference alone gets through."""
+    symbolic.check_reference.cache_clear()
+    monkeypatch.setattr(symbolic, "_pool", _Pool(ending))
+    assert symbolic.decide("x", "y+1", COMPETITION) == symbolic.Decision(False, why)
+
+
+def test_a_reference_that_breaks_the_worker_is_not(monkeypatch):
+    """The check on the reference alone tells whose fault it was."""
+    symbolic.check_reference.cache_clear()
+    monkeypatch.setattr(symbolic, "_pool", _Pool(WorkerTimeout("killed"), WorkerTimeout("killed")))
+    with pytest.raises(DataError, match="'y\\+1' cannot be read"):
+        symbolic.decide("x", "y+1", COMPETITION)
+
+
+def test_a_worker_that_cannot_start_raises(monkeypatch):
+    """It says nothing about the answer."""
+
+    class Broken:
+        def run(self, items, *, wall_s, cpu_s):
+            raise WorkerDied("a worker was not ready within 60 s")
+
+    monkeypatch.setattr(symbolic, "_pool", Broken())
+    with pytest.raises(WorkerDied):
+        symbolic.decide("x", "y+1", COMPETITION)
+
+
+def test_a_fork_gets_workers_of_its_own():
+    """The parent's pipes answer the parent only; and a lock that was held at the fork stays shut for ever."""
+    assert symbolic.decide("2+x", "x+2", COMPETITION).equal is True
+    program = (
+        "import os, sys\n"
+        "from rlvr.verifiers.math import COMPETITION, symbolic\n"
+        "assert symbolic.decide('2+x', 'x+2', COMPETITION).equal\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    os._exit(0 if symbolic.decide('2+x', 'x+2', COMPETITION).equal else 1)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "assert symbolic.decide('3+x', 'x+3', COMPETITION).equal\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=_environment(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_engine_prints_nothing():
+    """math-verify warns about switched-off alarms and logs what it cannot parse; a terminal must not see it."""
+    program = (
+        "from rlvr.verifiers.math import MathVerifier\n"
+        "for text in (r'x+\\frac{', '\\ud800', '$$', r'\\sin'*50, 'x_{', '2y'):\n"
+        "    MathVerifier().verify(r'\\boxed{' + text + '}', r'\\sqrt{x}')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=_environment(), capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_engine_never_executes_text(tmp_path):
+    """In process, so that a file it might write would be seen."""
+    target = tmp_path / "written"
+    for text in (f"__import__('pathlib').Path('{target}').touch()", f"open('{target}','w')", r"\write18{touch x}"):
+        engine.handle((text, "x+1", COMPETITION))
+    assert not target.exists()
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

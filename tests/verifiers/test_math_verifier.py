@@ -1,0 +1,218 @@
+"""The whole path: completion and reference in, verdict and reason out."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlvr.errors import DataError, UsageError
+from rlvr.types import Outcome, Verifier
+from rlvr.verifiers.math import GSM8K, MathPolicy, MathVerifier
+
+STEADY = settings(derandomize=True, deadline=None)  # the same cases every time, on any machine
+
+VERIFIER = MathVerifier()
+C, W, U = Outcome.CORRECT, Outcome.WRONG, Outcome.UNPARSED
+
+VERDICTS = [
+    # (completion, reference, outcome, reason)
+    (r"Hence \boxed{\frac{2}{4}}.", "1/2", C, "same-number"),
+    (r"Hence \boxed{3\sqrt{13}}.", r"3 \sqrt{13}", C, "same-text"),
+    (r"Hence \boxed{2, 1}.", r"\{1, 2\}", C, "same-items"),
+    (r"Hence \boxed{\text{(B)}}.", "B", C, "same-choice"),
+    (r"Hence \boxed{\text{even}}.", r"\text{Even}", C, "same-text"),
+    (r"Hence \boxed{(x+1)^2}.", "x^2+2x+1", C, "symbolic-equal"),
+    (r"Hence \boxed{1\frac12} or \boxed{\frac32}.", "1.5", C, "same-number"),
+    (r"First \boxed{4}. But wait. \boxed{5}", "5", C, "same-number"),
+    (r"The answer is $\frac{1}{2}$.", "0.5", C, "same-number"),
+    (r"Hence \boxed{6}.", "5", W, "different-number"),
+    (r"Hence \boxed{\text{odd}}.", r"\text{even}", W, "different-text"),
+    (r"Hence \boxed{\text{seat}}.", r"\text{east}", W, "different-text"),
+    (r"Hence \boxed{seat}.", "east", W, "different-text"),
+    (r"Hence \boxed{C}.", "B", W, "different-choice"),
+    (r"Hence \boxed{5\text{ m}}.", r"5\text{ cm}", W, "different-unit"),
+    (r"Hence \boxed{12 \text{ pears}}.", r"12 \text{ apples}", W, "different-unit"),
+    (r"Hence \boxed{[1,2]}.", "(1,2)", W, "different-ends"),
+    (r"Hence \boxed{\sqrt3}.", r"\sqrt2", W, "symbolic-different"),
+    (r"Hence \boxed{11}, \boxed{12} or \boxed{13}.", "12", W, "hedged"),
+    (r"Hence \boxed{1=2=3}.", "3", W, "chain"),
+    (r"Hence \boxed{x=x}.", "x=3", W, "tautology"),
+    (r"Hence \boxed{\frac{0}{0}}.", "0", W, "undefined"),
+    (r"Hence \boxed{9^{9^{9}}}.", "5", W, "limit"),
+    (r"Hence \boxed{" + "1" * 5000 + "}.", "5", W, "limit"),
+    (r"Hence \boxed{\frac{}.", r"\sqrt{2}", W, "unreadable"),
+    (r"Hence \boxed{,}.", "5", W, "unreadable"),
+    (r"Hence \boxed{}. The answer is 5.", "5", U, "empty-box"),
+    ("Hence \\boxed{5\n\nand", "5", U, "unclosed-box"),
+    ("I do not know.", "5", U, "no-answer"),
+    ("", "5", U, "no-answer"),
+    (r"<think>\boxed{5}</think> I give up.", "5", U, "no-answer"),
+    (r"<think>\boxed{5}", "5", U, "no-answer"),
+]
+
+
+@pytest.mark.parametrize(("completion", "reference", "outcome", "reason"), VERDICTS)
+def test_every_reason_has_its_case(completion, reference, outcome, reason):
+    """Reasons are counted and compared between runs, so they are part of the contract."""
+    verdict = VERIFIER.verify(completion, reference)
+    assert (verdict.outcome, verdict.reason) == (outcome, reason), verdict.why
+    assert verdict.value == (outcome is C)
+
+
+@pytest.mark.parametrize(
+    ("reference", "right", "wrong"),
+    [
+        (5, "5.0", "6"),
+        (-3, "−3", "3"),
+        (Fraction(1, 3), r"\frac26", "0.33"),
+        (0.5, r"\frac12", "0.51"),
+        (1e23, "10^{23}", "10^{22}"),
+        (Decimal("1.50"), "1.5", "1.05"),
+        (Decimal("1E+3"), "1000", "100"),
+        (r"$\frac{1}{2}$", "0.5", "2"),
+        (r"\boxed{5}", "5", "6"),
+    ],
+)
+def test_references_may_be_numbers(reference, right, wrong):
+    """Datasets hold integers as often as LaTeX."""
+    assert VERIFIER.verify(rf"\boxed{{{right}}}", reference).correct
+    assert not VERIFIER.verify(rf"\boxed{{{wrong}}}", reference).correct
+
+
+IMPOSSIBLE = {
+    "none": None,
+    "bool": True,
+    "list": ["5"],
+    "empty": "",
+    "blank": "  ",
+    "nan": float("nan"),
+    "infinite": float("inf"),
+    "decimal nan": Decimal("nan"),
+    "too long to print": 10**5000,
+    "chain": "1=2=3",
+    "tautology": "x=x",
+    "undefined": r"\frac00",
+    "huge": "9^{9^{9}}",
+}
+
+
+@pytest.mark.parametrize("reference", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_a_reference_that_cannot_be_right_is_named(reference):
+    """Whatever the completion, so that a bad row shows at once and never as a wrong answer."""
+    for completion in (r"\boxed{5}", "", r"\boxed{x=x}"):
+        with pytest.raises(DataError, match="the reference"):
+            VERIFIER.verify(completion, reference)
+
+
+def test_what_is_no_text_is_refused():
+    """A typed error for the caller's mistakes."""
+    with pytest.raises(UsageError, match="must be a string"):
+        VERIFIER.verify(None, "5")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="markers"):
+        MathVerifier(markers="####")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="markers"):
+        MathVerifier(markers=("",))
+
+
+def test_policies_that_concern_the_whole_completion():
+    """The settings that `compare` cannot see."""
+    hedge = r"\boxed{11} or \boxed{12}"
+    assert not VERIFIER.verify(hedge, "12").correct
+    assert MathVerifier(MathPolicy(several_boxes="last")).verify(hedge, "12").correct
+    stated = "The answer is 5."
+    assert VERIFIER.verify(stated, "5").correct
+    assert MathVerifier(MathPolicy(unboxed=False)).verify(stated, "5").reason == "unboxed"
+    assert MathVerifier(MathPolicy(unboxed=False), markers=("A:",)).verify("A: 5", "5").correct
+
+
+def test_without_an_engine_what_is_undecided_is_wrong():
+    """GSM8K answers are numbers; no worker is worth starting for the rest."""
+    verdict = MathVerifier(GSM8K).verify(r"\boxed{\sqrt{4}}", "2")
+    assert (verdict.outcome, verdict.reason) == (W, "undecided")
+
+
+@pytest.mark.parametrize(
+    ("line", "reference", "correct"),
+    [
+        ("A: 18", "18", True),
+        ("A: $1,080", "1080", True),
+        ("A: 1080.00 dollars", "1,080", True),
+        ("A: 25%", "25", True),
+        ("A: 4 and 14", "18", False),
+        ("A: -1.8 billion", "2", False),
+        ("A: 10.83333333", "11", False),
+        ("A: Janet", "18", False),
+    ],
+)
+def test_grade_school_answers_after_a_marker(line, reference, correct):
+    """The dataset's own convention: the last line holds the number."""
+    completion = f"She sells 9 * 2 = 18 and A: is not at a line's start here.\n{line}"
+    assert MathVerifier(GSM8K, markers=("A:",)).verify(completion, reference).correct is correct
+
+
+def test_it_is_a_verifier_and_travels():
+    """Frozen, hashable, picklable, with a versioned id."""
+    verifier = MathVerifier(GSM8K, markers=["A:"])  # type: ignore[arg-type]  # a list is made a tuple
+    assert isinstance(verifier, Verifier)
+    assert verifier.id == "math-v1"
+    assert pickle.loads(pickle.dumps(verifier)) == verifier
+    assert hash(verifier) == hash(MathVerifier(GSM8K, markers=("A:",)))
+
+
+MIXED = [
+    (completion, reference, outcome, reason)
+    for completion, reference, outcome, reason in VERDICTS
+    if len(completion) < 99
+]
+
+
+def _all_verdicts() -> list[tuple[Outcome, str]]:
+    return [(v.outcome, v.reason) for c, r, _, _ in MIXED for v in [VERIFIER.verify(c, r)]]
+
+
+def test_threads_and_asyncio_see_what_the_main_thread_sees():
+    """Peers use signals, which work in one thread only: elsewhere they raise, or never end, or score 0."""
+    expected = [(outcome, reason) for _, _, outcome, reason in MIXED]
+    assert _all_verdicts() == expected
+    with ThreadPoolExecutor(32) as threads:
+        assert all(got == expected for got in threads.map(lambda _: _all_verdicts(), range(32)))
+
+    async def in_a_loop() -> list[list[tuple[Outcome, str]]]:
+        return [_all_verdicts(), *await asyncio.gather(*(asyncio.to_thread(_all_verdicts) for _ in range(8)))]
+
+    assert all(got == expected for got in asyncio.run(in_a_loop()))
+
+
+NASTY = ["\ud800", "\x00", "\\", "{" * 10**6, "\\boxed{" * 10**5, "\\boxed{" + "9" * 10**6 + "}", "\\boxed{\ud800\x00}"]
+
+
+@pytest.mark.parametrize("completion", NASTY, ids=range(len(NASTY)))
+def test_any_text_gets_a_verdict(completion):
+    """Lone surrogates, NUL, a megabyte: never an exception."""
+    assert VERIFIER.verify(completion, "5").outcome in (W, U)
+
+
+@STEADY
+@given(st.text(max_size=60))
+def test_random_text_is_never_right(text):
+    """The reference is a number that no such text names."""
+    assert not MathVerifier(GSM8K).verify(rf"\boxed{{{text}}}", "123456789123456789").correct
+
+
+def test_importing_it_is_light():
+    """`import rlvr.verifiers.math` runs in every scoring process; SymPy belongs to the worker."""
+    program = (
+        "import sys; import rlvr.verifiers.math; "
+        "print([m for m in ('sympy', 'math_verify', 'latex2sympy2_extended', 'numpy', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,23 @@
+"""Is a mathematical answer right?
+
+completion ─ extract ─▶ answer ─ fold, limits ─▶ reading ─▶ form ─ normal ─▶ equal | different | cannot tell
+                                                                                                    │
+                                                       verdict ◀─ symbolic ─ engine (worker process) ┘
+"""
+
+from rlvr.verifiers.math.extract import BOXED, DEFAULT_MARKERS, Extraction, extract
+from rlvr.verifiers.math.normal import compare
+from rlvr.verifiers.math.policy import COMPETITION, GSM8K, MathPolicy
+from rlvr.verifiers.math.verifier import MathVerifier
+
+__all__ = [
+    "BOXED",
+    "COMPETITION",
+    "DEFAULT_MARKERS",
+    "Extraction",
+    "GSM8K",
+    "MathPolicy",
+    "MathVerifier",
+    "compare",
+    "extract",
+]

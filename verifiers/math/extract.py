@@ -1,0 +1,215 @@
+r"""Finding the final answer in a completion, in one linear pass and without judging it.
+
+    thinking part away → last \boxed, \fbox, \framebox or <answer> → declared marker → "the answer is …"
+
+Where a box exists nothing falls through to loose text.  The last statement counts, so a model may correct itself;
+two different boxes in one statement are a hedge.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final, Literal
+
+__all__ = ["BOXED", "DEFAULT_MARKERS", "Extraction", "Flaw", "Method", "boxed", "extract"]
+
+DEFAULT_MARKERS: Final[tuple[str, ...]] = ()
+"""None: an environment declares what its prompt asks for, such as `("####",)`."""
+
+Method = Literal["box", "open-box", "bare-box", "tag", "marker", "phrase"]
+Flaw = Literal["", "empty-box", "unclosed-box", "hedged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """Where the answer stands: `answer == text[start:stop]`.
+
+    Attributes:
+        answer: without surrounding space, bold marks and full stop.
+        start, stop: its span in the completion, in characters.
+        method: how it was marked; `open-box` has no closing brace, `bare-box` no braces at all.
+        flaw: why it is no answer after all, "" if it is one.
+        others: what other boxes in the same statement say, if they say something else.
+    """
+
+    answer: str
+    start: int
+    stop: int
+    method: Method
+    flaw: Flaw = ""
+    others: tuple[str, ...] = ()
+
+
+_THOUGHTS = (("<think>", "</think>"), ("<thinking>", "</thinking>"))
+_BOXES = ("\\boxed", "\\fbox", "\\framebox")
+_TAG, _TAG_END = "<answer>", "</answer>"
+_WINDOW = 20_000  # characters within which a box must close; no answer within the limits is that long
+_MOST = 32  # how many boxes of one statement are looked at
+
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_BOX_START = re.compile(r"[ \t]{0,8}(?:\[[^\[\]{}]{0,40}\])?[ \t\n]{0,8}\{")
+_BARE = re.compile(r"[ \t]{0,8}([^\s${}]{1,200})")
+_SENTENCE_END = re.compile(r"[.!?][$)*\]]{0,4}(?:\s|$)")
+_LINK_WORDS = re.compile(r"\\[A-Za-z]+|\b(?:and|or|also|either|text)\b")
+_HAS_WORD = re.compile(r"[A-Za-z]{2}")
+_PHRASE = re.compile(r"\banswer\b[*_ ]{0,4}(?:is\b|are\b|=|:)[*_ \t:]{0,6}", re.IGNORECASE)
+_BLANK = re.compile(r"[*_ \t]{0,8}\n[ \t\n]{0,8}")
+_EDGES = " \t\r\n*`"
+
+
+def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extraction | None:
+    """The final answer, or None if the text states none.
+
+    Args:
+        text: a completion.
+        markers: what the environment's prompt asks for; the answer is the rest of the line after the last one.
+            A marker that begins with a letter, such as `A:`, must open its line.
+    """
+    begin = _after_thinking(text)
+    if begin is None:
+        return None
+    found = _last_explicit(text, begin, (*_BOXES, _TAG))
+    if found is None and markers:
+        found = _last_line(text, begin, _marker_pattern(tuple(markers)), "marker")
+    return found or _last_line(text, begin, _PHRASE, "phrase")
+
+
+def boxed(text: str) -> bool:
+    """True if the last box outside the thinking part is closed and not empty; use it as `rlvr.Format(BOXED)`."""
+    begin = _after_thinking(text)
+    found = None if begin is None else _last_explicit(text, begin, _BOXES)
+    return found is not None and found.method == "box" and found.flaw in ("", "hedged")
+
+
+BOXED = boxed
+
+
+def _after_thinking(text: str) -> int | None:
+    """Where the answer part begins; None while the model is still thinking."""
+    begin = max((at + len(end) for _, end in _THOUGHTS if (at := text.rfind(end)) >= 0), default=0)
+    return None if any(text.find(start, begin) >= 0 for start, _ in _THOUGHTS) else begin
+
+
+# ------------------------------------------------------------------------------------------------- boxes and tags
+
+
+def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extraction | None:
+    """The last box or tag, flagged if another one in the same statement says something else."""
+    final: Extraction | None = None
+    others: list[str] = []
+    at = earliest = len(text)
+    for _ in range(_MOST):
+        at, opener = max((text.rfind(opener, begin, at), opener) for opener in openers)
+        if at < 0:
+            break
+        found = _opened(text, at, opener)
+        if found is None:
+            continue
+        if final is None:
+            final = found
+        elif found.stop >= final.stop:  # it encloses what came after: an outer box says more, a tag does not
+            final = found if found.method == "box" else final
+        elif not _one_statement(text[found.stop : earliest]):
+            break
+        elif not found.flaw and _letters(found) != _letters(final):  # "put it in \\boxed{}" is no second answer
+            others.append(found.answer)
+        if final.flaw:
+            return final
+        earliest = found.start
+    return replace(final, flaw="hedged", others=tuple(others)) if final and others else final
+
+
+def _opened(text: str, at: int, opener: str) -> Extraction | None:
+    after = at + len(opener)
+    if opener == _TAG:
+        end = text.find(_TAG_END, after)  # missing where it was the sampler's stop string
+        return _trimmed(text, after, len(text) if end < 0 else end, "tag")
+    if text[after : after + 1].isalpha():  # some other command, such as \boxedtext
+        return None
+    brace = _BOX_START.match(text, after)
+    if brace is None:
+        bare = _BARE.match(text, after)
+        return _trimmed(text, *bare.span(1), "bare-box") if bare else _trimmed(text, after, after, "bare-box")
+    stop = _closing(text, brace.end())
+    if stop is not None:
+        return _innermost(text, _trimmed(text, brace.end(), stop, "box"))
+    found = _trimmed(text, brace.end(), len(text), "open-box")
+    whole = "\n" not in found.answer and len(text) - brace.end() <= _WINDOW
+    return found if whole else replace(found, answer="", stop=found.start, flaw="unclosed-box")
+
+
+def _closing(text: str, start: int) -> int | None:
+    r"""The brace that closes the box opened just before `start`; `\{` and `\}` do not count."""
+    depth = 1
+    for match in _BRACE.finditer(text, start, start + _WINDOW):
+        if match[0] == "{":
+            depth += 1
+        elif match[0] == "}":
+            depth -= 1
+            if depth == 0:
+                return match.start()
+    return None
+
+
+def _innermost(text: str, found: Extraction) -> Extraction:
+    r"""`\boxed{\boxed{5}}` holds 5."""
+    for box in _BOXES:
+        if found.answer.startswith(box + "{") and _closing(text, found.start + len(box) + 1) == found.stop - 1:
+            return _trimmed(text, found.start + len(box) + 1, found.stop - 1, "box")
+    return found
+
+
+def _trimmed(text: str, start: int, stop: int, method: Method) -> Extraction:
+    """Move both ends inwards over space, bold marks and a final full stop."""
+    inner = text[start:stop]
+    start += len(inner) - len(inner.lstrip(_EDGES))
+    inner = inner.strip(_EDGES)
+    if method not in ("box", "tag"):
+        inner = inner.rstrip(_EDGES + (".,;$" if method == "open-box" else ".,;"))
+    empty = not inner.strip("$. ") and method != "marker" and method != "phrase"
+    return Extraction(inner, start, start + len(inner), method, "empty-box" if empty else "")
+
+
+def _one_statement(gap: str) -> bool:
+    """True if what stands between two boxes neither ends a line or sentence nor says anything."""
+    if len(gap) > _WINDOW:
+        return False
+    if not _HAS_WORD.search(_LINK_WORDS.sub("", gap)):
+        return True
+    return "\n" not in gap and not _SENTENCE_END.search(gap)
+
+
+def _letters(found: Extraction) -> str:
+    return "".join(found.answer[:_WINDOW].split())
+
+
+# ------------------------------------------------------------------------------------------- markers and phrases
+
+
+@lru_cache(maxsize=64)
+def _marker_pattern(markers: tuple[str, ...]) -> re.Pattern[str]:
+    line_start = r"^[ \t*_#>]{0,8}"
+    words = [re.escape(marker) for marker in markers if marker[:1].isalpha()]
+    signs = [re.escape(marker) for marker in markers if not marker[:1].isalpha()]
+    return re.compile("|".join([line_start + word for word in words] + signs), re.MULTILINE)
+
+
+def _last_line(text: str, begin: int, pattern: re.Pattern[str], method: Method) -> Extraction | None:
+    """The rest of the line after the last match; after a phrase, only the rest of the sentence."""
+    last = None
+    for last in pattern.finditer(text, begin):  # noqa: B007  # the last one is what we are after
+        pass
+    if last is None:
+        return None
+    start = last.end()
+    if method == "phrase" and (blank := _BLANK.match(text, start)):
+        start = blank.end()  # "Final answer:" may be a heading
+    newline = text.find("\n", start)
+    stop = len(text) if newline < 0 else newline
+    if method == "phrase" and (end := _SENTENCE_END.search(text, start, stop)):
+        stop = end.start()
+    found = _trimmed(text, start, stop, method)
+    return found if found.answer else None

@@ -1,0 +1,159 @@
+r"""Static limits, checked on the text before anything is parsed: the same text gives the same verdict anywhere.
+
+What a number would weigh is bounded without computing it: `9^{9^{9}}` names 369 million digits, and that can be
+seen from the exponents alone.  The bound errs upwards: sums count as products, and letters as 2.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+__all__ = ["LIMITS", "Limits", "exceeded", "too_long"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an answer may hold.
+
+    Attributes:
+        chars: characters in all.
+        depth: brackets inside brackets.
+        digits: digits in a row; Python itself refuses to read more than 4,300.
+        magnitude: decimal digits of a number that is named without being written out, such as `2^{100}`.
+        cells: separators of lists and matrices.
+        terms: plus and minus signs.
+    """
+
+    chars: int = 4096
+    depth: int = 40
+    digits: int = 1000
+    magnitude: int = 10_000
+    cells: int = 1000
+    terms: int = 400
+
+
+LIMITS = Limits()
+
+_HARMLESS = re.compile(r"[0-9 .,+\-/$%a-df-zA-DF-Z]{0,60}")  # no bracket, power or exponent in so short a text
+_DIGITS = re.compile(rf"\d{{{LIMITS.digits + 1}}}")
+_GROWING = re.compile(r"[!^]|\d[eE][+-]?\d|\\binom")
+_TOKEN = re.compile(r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\\[a-zA-Z]+|\S", re.DOTALL)
+_OPEN, _CLOSE, _SEPARATORS = frozenset("([{"), frozenset(")]}"), frozenset(",;&")
+_HUGE = 1e6  # decimal digits: any number this long is over every limit, so the arithmetic stops there
+
+
+def too_long(text: str, limits: Limits = LIMITS) -> str | None:
+    """The one limit that comes even before folding."""
+    return f"{len(text)} characters, over {limits.chars}" if len(text) > limits.chars else None
+
+
+def exceeded(text: str, limits: Limits = LIMITS) -> str | None:
+    """Which limit a folded text breaks, in words; None if it breaks none."""
+    if _HARMLESS.fullmatch(text):
+        return None
+    if (depth := _depth(text)) > limits.depth:
+        return f"brackets {depth} deep, over {limits.depth}"
+    if _DIGITS.search(text):
+        return f"more than {limits.digits} digits in a row"
+    cells = text.count(",") + text.count(";") + text.count("&") + text.count(r"\\")
+    if cells > limits.cells:
+        return f"{cells} separators, over {limits.cells}"
+    terms = text.count("+") + text.count("-") + text.count(r"\pm")
+    if terms > limits.terms:
+        return f"{terms} signs, over {limits.terms}"
+    if _GROWING.search(text) and _Weigher(text).weigh() > limits.magnitude:
+        return f"names a number of more than {limits.magnitude} digits"
+    return None
+
+
+def _depth(text: str) -> int:
+    depth = deepest = 0
+    for sign in text:
+        if sign in _OPEN:
+            depth += 1
+            deepest = max(deepest, depth)
+        elif sign in _CLOSE:
+            depth -= 1
+    return deepest
+
+
+class _Weigher:
+    """An upper bound on the decimal digits of what a text names.  Depth has been checked, so recursion is shallow."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = _TOKEN.findall(text)
+        self._at = 0
+        self._exponents = 0  # how many exponents we are in
+
+    def weigh(self) -> float:
+        heaviest = 0.0
+        while self._at < len(self._tokens):
+            heaviest = max(heaviest, self._product())
+            self._at += 1  # a separator, or a bracket that nothing opened
+        return heaviest
+
+    def _product(self) -> float:
+        """Up to the next separator or closing bracket; inside brackets separators do not end anything."""
+        weight = 0.0
+        while self._at < len(self._tokens):
+            token = self._tokens[self._at]
+            if token in _CLOSE or token in _SEPARATORS:
+                break
+            weight = min(weight + self._power(), _HUGE)
+        return weight
+
+    def _power(self) -> float:
+        weight = self._atom()
+        while self._next() in ("!", "^"):
+            self._at += 1
+            if self._tokens[self._at - 1] == "!":
+                weight = _factorial(weight)
+            else:
+                while self._next() in ("-", "+"):
+                    self._at += 1
+                self._exponents += 1
+                weight = min(weight * 10 ** min(self._power(), 7), _HUGE)  # 2^3^4 is read from the right
+                self._exponents -= 1
+        return weight
+
+    def _atom(self) -> float:
+        token = self._next()
+        self._at += 1
+        if token in _OPEN:
+            return self._group()
+        if token == r"\binom":
+            return min(10 ** min(self._atom(), 7) * math.log10(2), _HUGE)  # C(n, k) <= 2^n
+        if token[:1].isdecimal():
+            return _written(token, exponent=self._exponents > 0)
+        return math.log10(2) if token.isalpha() else 0.0
+
+    def _group(self) -> float:
+        heaviest = self._product()
+        while self._next() in _SEPARATORS:
+            self._at += 1
+            heaviest = max(heaviest, self._product())
+        self._at += 1
+        return heaviest
+
+    def _next(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+
+def _written(number: str, *, exponent: bool) -> float:
+    """log10 of a literal; at least that of 2, so that a product of the terms bounds their sum.
+
+    Of a decimal all digits count, since they end up in its numerator or denominator; in an exponent its size does.
+    """
+    mantissa, _, power = number.lower().partition("e")
+    whole, point, places = mantissa.partition(".")
+    weight = math.log10(max(2, int(whole) + len(point))) if len(whole) < 16 else float(len(whole))
+    if point and not exponent:
+        weight = max(weight, float(len(whole) + len(places)))
+    return weight + (min(abs(int(power[:9])), _HUGE) if power else 0.0)
+
+
+def _factorial(weight: float) -> float:
+    """n! has fewer than n log10(n) digits, where log10(n) is the weight."""
+    return min(10 ** min(weight, 7) * max(weight, 1.0), _HUGE)
