@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -17,18 +18,18 @@ from typing import Annotated, Any, Protocol
 import tyro
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from tyro.conf import Positional, UseAppendAction, arg
 
 from rlvr.doctor import examine
 from rlvr.environment import Environment
 from rlvr.errors import DataError, RlvrError, UsageError
-from rlvr.records import provenance, record, replay
+from rlvr.progress import progress_bar
+from rlvr.records import continues, provenance, record, replay
 from rlvr.registry import environment_ids, load, make
 from rlvr.report import Tally
 from rlvr.rows import Journal, Line, Row, count_rows, dump_row, read_rows
-from rlvr.scoring import Scorer
+from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
 
 __all__ = ["Doctor", "Envs", "Replay", "Score", "main"]
 
@@ -49,15 +50,15 @@ class Score:
     of the environment's own data set.  All other columns are passed through.  docs/scoring.md has the details.
     """
 
-    env: Positional[str]
+    env: Annotated[Positional[str], arg(metavar="ENV")]
     """Id of the environment, or where its class stands: path/to/file.py:Class."""
-    file: Positional[Path]
+    file: Annotated[Positional[Path], arg(metavar="FILE")]
     """Completions, .jsonl or .parquet."""
-    output: Annotated[Path, arg(aliases=["-o"])]
+    output: Annotated[Path, arg(aliases=["-o"], metavar="OUT")]
     """Where the scores go, .jsonl or .parquet; whole or absent, never half-written."""
     workers: int | None = None
     """Worker processes; one per core unless given, 0 for none."""
-    option: UseAppendAction[tuple[str, ...]] = ()
+    option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()
     """An option of the environment, NAME=VALUE; may be repeated."""
     strict: bool = False
     """Stop at the first row that cannot be used, instead of leaving it out."""
@@ -65,27 +66,27 @@ class Score:
     """Go on with a run that was stopped."""
     overwrite: bool = False
     """Replace an output that exists."""
-    wall_s: float = 30.0
+    wall_s: float = WALL_S
     """Wall seconds after which a completion's worker is killed and it counts as UNSCORED."""
-    memory_mib: int = 4096
+    memory_mib: int = MEMORY_MIB
     """Limit on each worker's memory."""
 
     def run(self, console: Console) -> int:
-        lines = read_rows(self.file)  # first, so that a missing input leaves no trace of an output
+        read_rows(self.file)  # first, so that a missing input leaves no trace of an output
         env = make(self.env, **_options(load(self.env), self.option))
         run, tally = provenance(env, self.env), Tally()
-        with (
-            Journal(self.output, resume=self.resume, overwrite=self.overwrite) as journal,
-            _Rejected(self.output, strict=self.strict) as rejected,
-        ):
+        rejected = _Rejected(self.output, strict=self.strict)
+        if self.file.resolve() in (self.output.resolve(), rejected.path.resolve()):
+            raise UsageError(f"{self.file} is what is read, and would be written over; name another output")
+        with Journal(self.output, resume=self.resume, overwrite=self.overwrite) as journal, rejected:
             for row in journal.done:
                 _must_match(row, run, journal.partial)
                 tally.add_record(row)
-            rows = _Input(self.file, lines, {row["id"]: row["completion"] for row in journal.done}, rejected)
             with (
                 Scorer(env, workers=self.workers, wall_s=self.wall_s, memory_mib=self.memory_mib) as scorer,
-                _progress(console, f"scoring with {self.env}", count_rows(self.file) - len(journal.done)) as tick,
+                progress_bar(f"scoring with {self.env}", count_rows(self.file) - len(journal.done), console) as tick,
             ):
+                rows = _Input(self.file, rejected, scorer, journal, run)
                 started = time.perf_counter()
                 for scored in scorer.stream(rows, on_error=rows.reject):
                     row = record(scored, run)
@@ -122,7 +123,7 @@ class Envs:
             options = ", ".join(
                 option if value is MISSING else f"{option}={value!r}" for option, value in cls.options().items()
             )
-            table.add_row(name, escape(options), escape((cls.__doc__ or "").strip().splitlines()[0]))
+            table.add_row(name, escape(options), escape((cls.__doc__ or "").strip().partition("\n")[0]))
         console.print(table)
         return failed
 
@@ -134,14 +135,14 @@ class Replay:
     Example: rlvr replay scored.jsonl
     """
 
-    file: Positional[Path]
+    file: Annotated[Positional[Path], arg(metavar="FILE")]
     """What `rlvr score` wrote, .jsonl or .parquet."""
     workers: int | None = None
     """Worker processes; one per core unless given, 0 for none."""
 
     def run(self, console: Console) -> int:
         count = differing = 0
-        with _progress(console, "replaying", count_rows(self.file)) as tick:
+        with progress_bar("replaying", count_rows(self.file), console) as tick:
             for differences in replay(_strictly(self.file), workers=self.workers):
                 count += 1
                 differing += bool(differences)
@@ -183,41 +184,61 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     try:
         return command.run(console)
-    except RlvrError as error:
+    except (RlvrError, OSError) as error:  # the caller's, the environment's, the disk's: one line says which
         console.print(f"[bold red]rlvr:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         return 2
     except KeyboardInterrupt:
-        console.print("interrupted; `--resume` goes on where it stopped")
+        console.print("interrupted" + "; `--resume` goes on where it stopped" * isinstance(command, Score))
         return 130
 
 
 class _Input:
-    """The rows of a file with their line numbers as ids, less those that a stopped run has scored."""
+    """The rows of a file with their line numbers as ids, less those that a stopped run has scored.
 
-    def __init__(self, path: Path, lines: Iterator[Line], done: dict[str, str], rejected: _Rejected) -> None:
-        self._path, self._lines, self._done, self._rejected = path, lines, done, rejected
+    What it has scored has to be the beginning of this input, or the output would be a mixture.
+    """
+
+    def __init__(self, path: Path, rejected: _Rejected, scorer: Scorer, journal: Journal, run: dict[str, Any]) -> None:
+        self._path, self._rejected, self._scorer, self._journal, self._run = path, rejected, scorer, journal, run
         self._line = Line(0, None)
 
     def __iter__(self) -> Iterator[Row]:
-        skipped: set[str] = set()
-        for line in self._lines:
+        done, skipped = deque(self._journal.done), set[str]()
+        for line in read_rows(self._path):
             self._line = line
-            if line.row is None:
-                self.reject(line.number, DataError(line.error))
-                continue
-            row = {"id": str(line.number), **line.row}
-            key = str(row["id"])
-            if key in skipped:
-                self.reject(line.number, DataError(f"the id {key!r} was there before; ids must be unique"))
-            elif key not in self._done:
-                yield row
-            elif row.get("completion") == self._done[key]:
-                skipped.add(key)
+            try:
+                row = self._usable(line)
+                if done or str(row["id"]) in skipped:
+                    item = self._scorer.item(row, line.number)
+                    if item.id in skipped:
+                        raise DataError(f"the id {item.id!r} was there before; ids must be unique")
+                    if not continues(done[0], item, self._run):
+                        raise self._mismatch(f"line {line.number}, row {item.id!r},", done[0])
+                    skipped.add(item.id)
+                    done.popleft()
+                    continue
+            except DataError as error:
+                self.reject(line.number, error)
             else:
-                raise UsageError(
-                    f"{self._path}, line {line.number}: row {key!r} is not the one that the stopped run scored; "
-                    "pass --overwrite to begin anew"
-                )
+                yield row
+        if done:
+            raise self._mismatch("its end", done[0])
+
+    def _mismatch(self, what: str, row: Row) -> UsageError:
+        return UsageError(
+            f"{self._path}: {what} stands where the stopped run had row {row['id']!r}, as {self._journal.partial} "
+            "says; pass --overwrite to begin anew"
+        )
+
+    def _usable(self, line: Line) -> Row:
+        if line.row is None:
+            raise DataError(line.error)
+        try:
+            dump_row(line.row)  # Parquet holds dates and NaN, and Python's reader of JSON takes NaN
+        except DataError:
+            self._line = Line(line.number, None, text=repr(line.row))
+            raise
+        return line.row if line.row.get("id") is not None else {**line.row, "id": str(line.number)}
 
     def reject(self, number: int, error: DataError) -> None:
         """The scorer counts rows, people count lines: the line just read is the one it speaks of."""
@@ -259,26 +280,23 @@ class _Rejected:
             console.print(f"{self.count} rows left out; all of them are in {escape(str(self.path))}", soft_wrap=True)
 
 
-@contextmanager
-def _progress(console: Console, what: str, total: int) -> Iterator[Callable[[], None]]:
-    """A progress bar where somebody can see it, and a function that moves it on by one."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda: bar.advance(task)
-
-
 def _options(env: type[Environment], given: Sequence[str]) -> dict[str, Any]:
-    """NAME=VALUE pairs; a value is text where the option's default is, and JSON otherwise."""
+    """NAME=VALUE pairs; a value is text where the option's default is, and JSON otherwise.
+
+    Where the default does not tell (None, or there is none) it is JSON if it can be, else text.
+    """
     options: dict[str, Any] = {}
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals:
             raise UsageError(f"--option {pair}: write NAME=VALUE, such as --option split=test")
+        default = env.options().get(name, "")
         try:
-            options[name] = value if isinstance(env.options().get(name, ""), str) else json.loads(value)
+            options[name] = value if isinstance(default, str) else json.loads(value)
         except ValueError:
-            raise UsageError(f"--option {pair}: {value!r} is not a value like {env.options()[name]!r}") from None
+            if default is not None and default is not MISSING:
+                raise UsageError(f"--option {pair}: {value!r} is not a value like {default!r}") from None
+            options[name] = value
     return options
 
 

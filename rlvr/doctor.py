@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from rlvr.errors import RlvrError, WorkerError, WorkerTimeout
 from rlvr.registry import environment_ids, load
-from rlvr.workers import Handler, WorkerPool
+from rlvr.workers import Handler, WorkerPool, usable_cores
 
 __all__ = ["Finding", "examine"]
 
@@ -39,7 +39,7 @@ class Finding:
 def examine() -> Iterator[Finding]:
     """Look at versions, then try what matters: starting, killing and limiting a worker, and every environment."""
     yield Finding("python", True, f"{platform.python_version()} on {platform.system()} {platform.release()}")
-    yield Finding("cores", True, f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} usable")
+    yield Finding("cores", True, f"{usable_cores()} of {os.cpu_count()} usable")
     yield Finding("memory", True, f"{_memory_mib()} MiB")
     for package in ("rlvr", *_CORE):
         found = _version(package)
@@ -71,18 +71,17 @@ def _workers() -> Iterator[Finding]:
             )
             return
         yield Finding("workers start", True, "ready")
-        try:
-            pool.call("hang", wall_s=10.0, cpu_s=0.2)
-        except WorkerTimeout as error:
-            by = "CPU time" if "CPU" in str(error) else "wall time alone, so a loaded machine may cut items short"
-            yield Finding("a hang is killed", True, f"by {by}")
-        try:
-            pool.call("hoard", wall_s=10.0)
+        [hang] = pool.run(["hang"], wall_s=10.0, cpu_s=0.2)
+        by = "CPU time" if "CPU" in str(hang) else "wall time alone, so a loaded machine may cut items short"
+        killed = isinstance(hang, WorkerTimeout)
+        yield Finding("a hang is killed", killed, f"by {by}" if killed else str(hang))
+        [hoard] = pool.run(["hoard"], wall_s=10.0)
+        if isinstance(hoard, WorkerError) and hoard.kind == "MemoryError":
+            yield Finding("memory is limited", True, "1 GiB refused under a limit of 512 MiB")
+        else:
             yield Finding(
                 "memory is limited", None, "not on this system", "use Linux; elsewhere an item may fill memory"
             )
-        except WorkerError:
-            yield Finding("memory is limited", True, "1 GiB refused under a limit of 512 MiB")
 
 
 def _trial() -> Handler:

@@ -19,13 +19,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
-from rlvr.errors import DataError, UsageError
-from rlvr.rewards import Check, Correct, Observation, Reward
+from rlvr.errors import DataError, UsageError, brief
+from rlvr.rewards import Correct, Observation, Reward
 from rlvr.rows import load_dataset
-from rlvr.types import Completion, Prompt, Score, Task, Verdict, Verifier
+from rlvr.types import Check, Completion, Prompt, Score, Task, Verdict, Verifier
 
 __all__ = ["Environment", "MultiTurnEnv", "RowsEnv", "SingleTurnEnv", "seeded"]
 
@@ -38,7 +39,12 @@ def seeded(*key: str | int) -> random.Random:
 
     Never from seed + index: sums of neighbouring seeds and indices meet, and the splits overlap.
     """
-    digest = hashlib.sha256(repr(key).encode()).digest()
+    for part in key:
+        if not isinstance(part, (str, Integral)):  # what else is printed may differ from process to process
+            raise UsageError(f"seeded({brief(part)}): give strings and whole numbers, str(…) of anything else")
+    # numpy's print otherwise than Python's: a shuffled index has to lead to the same task
+    plain = tuple(str(part) if isinstance(part, str) else int(part) for part in key)
+    digest = hashlib.sha256(repr(plain).encode()).digest()
     return random.Random(int.from_bytes(digest[:16], "big"))
 
 
@@ -56,7 +62,13 @@ class Environment(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "__slots__" in cls.__dict__:  # its options would be lost: slots take the place of their defaults
+            raise UsageError(
+                f"{cls.__name__}: an environment is a dataclass without slots; drop @dataclass(slots=True)"
+            )
         dataclass(kw_only=True, eq=False)(cls)
+        if any(f.name == "id" for f in fields(cls)):  # seeds depend on it, so two of one class cannot differ in it
+            raise UsageError(f"{cls.__name__}: the id is no option; write id = … without a type, or @rlvr.register(…)")
         if "id" not in cls.__dict__:
             cls.id = cls.__name__  # until `register` gives it one; never inherited, for seeds depend on it
         cls._check_reward(cls.reward)
@@ -162,6 +174,8 @@ class Environment(ABC):
 
     def score_group(self, task: Task, completions: Sequence[str | Completion]) -> list[Score]:
         """Score all completions of one task together, in this process."""
+        if isinstance(completions, (str, Completion)):
+            raise UsageError(f"score_group got {brief(completions)}; give it a list of completions")
         texts = [c if isinstance(c, Completion) else Completion(c) for c in completions]
         return self.reward.combine(task, texts, [self.observe(task, c) for c in texts])
 
@@ -188,8 +202,8 @@ class Environment(ABC):
         """An environment from a dataset and no class at all.
 
         Args:
-            rows: a list of dicts, a `datasets.Dataset`, anything that can be gone through more than once and yields
-                mappings; or a .jsonl or .parquet file, or a hub id.
+            rows: a list of dicts, a `datasets.Dataset`, anything that yields mappings; or a .jsonl or .parquet file,
+                or a hub id.
             prompt, reference: a column's name, or a function of the row.
             verifier: how completions are checked; short for `reward=Correct(verifier)`.
             reward: the whole reward, instead of `verifier`.
@@ -201,6 +215,13 @@ class Environment(ABC):
         """
         if (verifier is None) == (reward is None):
             raise UsageError("from_rows: give either verifier=… or reward=…")
+        for name, column in (("prompt", prompt), ("reference", reference)):
+            if not isinstance(column, str) and not callable(column):
+                raise UsageError(
+                    f"from_rows: {name} is {brief(column)}; give a column's name, or a function of the row"
+                )
+        if isinstance(rows, Iterator):
+            rows = list(rows)  # it can be gone through only once
         env = RowsEnv(rows=rows, prompt=prompt, reference=reference)
         env.id = id  # type: ignore[misc]
         return env.with_reward(reward if reward is not None else Correct(verifier))
@@ -243,8 +264,10 @@ class SingleTurnEnv(Environment):
         Raises:
             LookupError: there is none.
         """
-        if isinstance(task, int):
-            return self.task(task)
+        if isinstance(task, Integral) and not isinstance(task, bool) and task >= 0:
+            return self.task(int(task))
+        if not isinstance(task, str):
+            raise LookupError(f"{self.id} has no task {brief(task)}; give an id, or an index counted from 0")
         if self.size is not None:
             found = self._by_id.get(task)
         else:
@@ -266,7 +289,8 @@ class SingleTurnEnv(Environment):
             self._rng = random.Random(seed)
         index = (options or {}).get("index")
         if index is None:
-            index = self._rng.randrange(self.size if self.size is not None else 2**31)
+            size = 2**31 if self.size is None else self.size
+            index = self._rng.randrange(max(size, 1))  # of none, the first: `task` says what is the matter
         self._current = task = self.task(index)
         return task.prompt, {"task": task.id, "index": index}
 
@@ -274,7 +298,7 @@ class SingleTurnEnv(Environment):
         """Score the completion; the episode is over.  `info` has the whole `Score`."""
         task, self._current = self._current, None
         if task is None:
-            raise UsageError(f"{self.id}: step before reset; an episode has one step")
+            raise UsageError(f"{self.id}: step before reset; an episode has one step, call reset() for the next")
         score = self.score(task, action)
         if score.total is None:
             raise UsageError(f"{self.id}: verify returned UNSCORED ({score.verdict.why}); here it has to raise instead")
@@ -304,6 +328,11 @@ class SingleTurnEnv(Environment):
             other.__dict__.pop(name, None)
         return other
 
+    def _copy(self: _S) -> _S:
+        other = super()._copy()
+        other._rng = other._current = None  # an episode of its own
+        return other
+
 
 class MultiTurnEnv(Environment):
     """Several turns.  Define `reset` and `step` as Gymnasium does; text in, text or messages out.
@@ -320,11 +349,19 @@ class RowsEnv(SingleTurnEnv):
     prompt: str | Callable[[Mapping[str, Any]], Prompt] = "prompt"
     reference: str | Callable[[Mapping[str, Any]], Any] = "reference"
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """Without the rows: they are no option that a record could repeat, and each task has what it needs."""
+        return {name: value for name, value in super().config.items() if name != "rows"}
+
     def tasks(self) -> Iterator[Task]:
         rows = load_dataset(str(self.rows), self.split) if isinstance(self.rows, (str, Path)) else self.rows
         for index, row in enumerate(rows):
+            if not isinstance(row, Mapping):
+                raise DataError(f"row {index} is {brief(row)}; it must be a mapping of columns")
+            own = row.get("id")
             yield Task(
-                str(row.get("id", f"{self.id}/{self.split}/{index}")),
+                f"{self.id}/{self.split}/{index}" if own is None else str(own),
                 _cell(row, self.prompt, index),
                 _cell(row, self.reference, index),
                 meta={k: v for k, v in row.items() if k not in (self.prompt, self.reference)},

@@ -17,6 +17,8 @@ A completion's own fault is none of these: it is a `Verdict` with a reason.
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "DataError",
     "MissingDependency",
@@ -29,6 +31,7 @@ __all__ = [
     "WorkerDied",
     "WorkerError",
     "WorkerTimeout",
+    "brief",
 ]
 
 
@@ -61,6 +64,10 @@ class MissingDependency(RlvrError, ImportError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} is not installed; get it with: pip install 'rlvr[{extra}]'")
+        self._made_of = what, extra
+
+    def __reduce__(self) -> Any:  # pickle would call us with the finished message alone
+        return type(self), self._made_of
 
 
 class Unscored(RlvrError):
@@ -95,3 +102,16 @@ class WorkerError(Unscored):
         super().__init__(f"{kind}: {message}" if message else kind)
         self.kind = kind
         self.traceback = traceback
+        self._message = message
+
+    def __reduce__(self) -> Any:  # see MissingDependency
+        return type(self), (self.kind, self._message, self.traceback)
+
+
+def brief(value: object) -> str:
+    """A value for an error message: its type and how it begins."""
+    try:
+        text = repr(value)
+    except ValueError:  # an int of more than 4300 digits
+        return f"{type(value).__name__} too long to be shown"
+    return f"{type(value).__name__} {text[:60]}{'…' if len(text) > 60 else ''}"

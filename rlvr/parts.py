@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Integral, Real
 from typing import ClassVar
 
 from rlvr.errors import MissingDependency, UsageError
@@ -26,9 +27,9 @@ class Format(Part):
     Args:
         form: a predicate on the text, such as `rlvr.verifiers.math.BOXED`; or a template such as
             `"<think>...</think> <answer>...</answer>"`: `...` is any text that is not blank, a space is any
-            white space, and each literal stands exactly once.  Begin or end with `...` for "anything or
-            nothing before, or after".  There is no regular expression here: on hostile
-            text one can take years.
+            white space or none, and each literal stands just as often as in the template.  Begin or end with
+            `...` for "anything or nothing before, or after"; white space at either end does not count.  There is
+            no regular expression here: on hostile text one can take years.
 
     Raises:
         UsageError: neither a predicate nor a template with at least one literal.
@@ -123,8 +124,11 @@ class Length(Part):
 
     def __post_init__(self) -> None:
         _whole("Length", "max_tokens", self.max_tokens)
-        if not all(map(math.isfinite, (*self.correct, *self.wrong, self.exceeded))):
-            raise UsageError(f"{self!r}: every value must be finite")
+        for what, ends in (("correct", self.correct), ("wrong", self.wrong)):
+            if not (isinstance(ends, Sequence) and len(ends) == 2 and all(map(_is_finite, ends))):
+                raise UsageError(f"Length: {what} is {ends!r}; it must be two numbers, at no length and at max_tokens")
+        if not _is_finite(self.exceeded):
+            raise UsageError(f"Length: exceeded is {self.exceeded!r}; it must be a finite number")
 
     @property
     def bounds(self) -> Bounds:
@@ -212,12 +216,17 @@ class Majority(GroupPart):
     without an answer gets 0.
 
     Args:
-        key: two answers are the same when their keys are; by default text without spaces and case.
+        key: two answers are the same when their keys are; by default text without spaces and case.  It has to take
+            any text: where it raises, the whole group is UNSCORED.  None means no answer.
     """
 
     key: Callable[[str], Hashable] = _squeezed
     name: str = "majority"
     bounds: ClassVar[Bounds] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        if not callable(self.key):
+            raise UsageError(f"Majority: key is {self.key!r}; give a function of the answer's text")
 
     def values(self, completions: Sequence[Completion], verdicts: Sequence[Verdict]) -> list[float]:
         keys = [None if v.answer is None else self.key(v.answer) for v in verdicts]
@@ -227,8 +236,12 @@ class Majority(GroupPart):
 
 
 def _whole(owner: str, what: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise UsageError(f"{owner}: {what} is {value!r}; it must be a whole number of at least 1")
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)
 
 
 def _length(completion: Completion) -> int:
@@ -240,15 +253,15 @@ def _length(completion: Completion) -> int:
 
 
 @lru_cache(maxsize=64)
-def _pattern(template: str) -> tuple[tuple[tuple[str, str], ...], str]:
-    """The literals in order, each with the gap before it, and the last gap.  A gap is "any", "space" or ""."""
-    literals: list[tuple[str, str]] = []
+def _pattern(template: str) -> tuple[tuple[tuple[str, str, int], ...], str]:
+    """The literals in order, each with the gap before it and its count, and the last gap: "any", "space" or ""."""
+    literals: list[tuple[str, str, int]] = []
     gap = ""
     for piece in re.split(r"(\.\.\.|\s+)", template):
         if piece == "..." or piece.isspace():
             gap = "any" if "..." in (piece, gap) or gap == "any" else "space"
         elif piece:
-            literals.append((gap, piece))
+            literals.append((gap, piece, template.count(piece)))
             gap = ""
     return tuple(literals), gap
 
@@ -258,9 +271,9 @@ def _fits(template: str, text: str) -> bool:
     literals, last = _pattern(template)
     text = text.strip()
     at = 0
-    for i, (gap, literal) in enumerate(literals):
+    for i, (gap, literal, count) in enumerate(literals):
         start = text.find(literal, at)
-        if start < 0 or text.count(literal) != 1 or not _gap_holds(gap, text[at:start], open_end=i == 0):
+        if start < 0 or text.count(literal) != count or not _gap_holds(gap, text[at:start], open_end=i == 0):
             return False
         at = start + len(literal)
     return _gap_holds(last, text[at:], open_end=True)
@@ -278,13 +291,15 @@ def _blank(text: str) -> bool:
 
 # ------------------------------------------------------------------------------------------ words and languages
 
-# Scripts written without spaces: Thai to Lao, Myanmar, Khmer, Kana, Han.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
+# Scripts written without spaces: Thai, Lao, Tibetan, Myanmar, Khmer, Kana, Han.
+_UNSPACED = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
 _WORDS = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
-_LETTERS = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])[^\W\d_]){{2,}}")
+# Signs that sit on letters and are none to `re`: accents, Hebrew and Arabic points, the vowels of Indian scripts.
+_MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0970-\u0dff"
+_LETTERS = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])(?:[^\W\d_]|[{_MARKS}])){{2,}}")
 _FORMULAS = (("```", "```"), ("$$", "$$"), ("$", "$"), ("\\[", "\\]"), ("\\(", "\\)"))
 _SENTENCE_LETTERS = 24  # py3langid guesses below that
-_SENTENCES = 1000  # no more than this many are asked about, so that 1 MB costs 0.1 s
+_SENTENCES = 1000  # no more than this many are asked about, so that 1 MB costs half a second at most
 
 
 def _words(text: str) -> list[str]:
@@ -316,7 +331,7 @@ def _sentences(prose: str) -> list[tuple[str, list[str]]]:
     texts: list[str] = []
     words: list[str] = []
     letters = 0
-    for sentence in re.split(r"[.!?。！？\n]+", prose):
+    for sentence in re.split(r"[.!?。！？।؟\n]+", prose):
         found = _LETTERS.findall(sentence)
         texts.append(sentence)
         words += found

@@ -13,13 +13,13 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from rlvr.environment import Environment
-from rlvr.errors import DataError
+from rlvr.errors import DataError, UsageError
 from rlvr.registry import make
-from rlvr.rows import Row
+from rlvr.rows import Row, dump_row
 from rlvr.scoring import Item, Scored, Scorer
-from rlvr.types import Completion, Outcome, Task
+from rlvr.types import Completion, Outcome, Score, Task, Verdict
 
-__all__ = ["Difference", "provenance", "record", "replay"]
+__all__ = ["Difference", "continues", "provenance", "record", "replay"]
 
 _COMPARED = ("outcome", "value", "why", "answer", "total", "parts")
 """What a replay must reach again, exactly."""
@@ -30,12 +30,19 @@ def provenance(env: Environment, name: str) -> dict[str, Any]:
 
     Args:
         name: what `rlvr.make` took to make the environment; its id, or where its class stands.
+
+    Raises:
+        UsageError: an option's value has no place in JSON.
     """
+    try:
+        config = json.loads(json.dumps(env.config, allow_nan=False))  # as it will be read back: tuples become lists
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name}: its options {env.config!r} cannot be recorded as JSON: {error}") from error
     primary = env.reward.primary
     verifier = primary.verifier.id if primary is not None and primary.verifier is not None else None
     return {
         "env": name,
-        "config": env.config,
+        "config": config,
         "verifier": verifier,  # None: the environment's own verify, whose version is the environment's
         "reward": str(env.reward),
         "rlvr": _version(),
@@ -66,6 +73,13 @@ def record(scored: Scored, run: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def continues(row: Row, item: Item, run: Mapping[str, Any]) -> bool:
+    """Is this record what the item would come to in such a run, whatever its score?"""
+    nothing = Score(None, {}, Verdict(Outcome.UNSCORED))
+    asked = json.loads(dump_row(record(Scored(item, nothing), run)))
+    return all(row.get(name) == value for name, value in asked.items() if name not in {*_COMPARED, "detail"})
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """A record that did not come out as it stands."""
@@ -92,7 +106,7 @@ def replay(records: Iterable[Row], *, workers: int | None = None) -> Iterator[li
         env = make(run["env"], **run["config"])
         now = provenance(env, run["env"])
         with Scorer(env, workers=workers) as scorer:
-            items = [_item(row) for row in batch]
+            items = [_item(row, number) for number, row in enumerate(batch)]
             for row, scored in zip(batch, scorer.stream(items), strict=True):
                 again = record(scored, now)
                 compared = ("reward", "verifier", *_COMPARED)
@@ -111,6 +125,8 @@ def _by_run(records: Iterable[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]
             raise DataError(
                 f"record {row.get('id')!r} is not one that `rlvr score` wrote: it lacks {', '.join(sorted(missing))}"
             )
+        if not (isinstance(row["env"], str) and isinstance(row["config"], dict)):
+            raise DataError(f"record {row['id']!r}: env {row['env']!r} or config {row['config']!r} is not what it was")
         this = json.dumps([row["env"], row["config"]], sort_keys=True)
         if batch and this != key:
             yield run, batch
@@ -121,10 +137,14 @@ def _by_run(records: Iterable[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]
         yield run, batch
 
 
-def _item(row: Row) -> Item:
-    task = Task(row["task"], row.get("prompt", ""), row["reference"], row.get("meta") or {})
-    completion = Completion(row["completion"], row.get("length_tokens"), bool(row.get("truncated")))
-    return Item(str(row["id"]), task, completion)
+def _item(row: Row, number: int) -> Item:
+    """By number, since the records of two runs in one file may share their ids."""
+    try:
+        task = Task(row["task"], row.get("prompt") or "", row["reference"], row.get("meta") or {})
+        completion = Completion(row["completion"], row.get("length_tokens"), row.get("truncated") or False)
+        return Item(str(number), task, completion)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"record {row['id']!r}: {error}") from error
 
 
 def _version() -> str:

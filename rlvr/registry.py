@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlvr.environment import Environment
-from rlvr.errors import UnknownEnvironment, UsageError
+from rlvr.errors import RlvrError, UnknownEnvironment, UsageError
 
 __all__ = ["environment_ids", "load", "make", "register"]
 
@@ -42,6 +42,8 @@ def register(id: str) -> Callable[[_C], _C]:
     Raises:
         UsageError: the id is malformed, or another class has it.
     """
+    if not isinstance(id, str):
+        raise UsageError(f"@register on {id!r}: write its id in parentheses, @rlvr.register('gsm8k-v1')")
     if not _ID.fullmatch(id):
         raise UsageError(f"environment id {id!r}: write [owner/]name-vN in lower case, such as 'gsm8k-v1'")
 
@@ -53,6 +55,8 @@ def register(id: str) -> Callable[[_C], _C]:
         other = _registered.get(id)
         if other is not None and _where(other) != _where(cls):
             raise UsageError(f"environment id {id!r} belongs to {_where(other)}; {_where(cls)} needs another")
+        if cls.id != id and _registered.get(cls.id) is cls:  # its tasks are drawn from its id
+            raise UsageError(f"{_where(cls)} is {cls.id!r} already; to have it as {id!r} too, register a subclass")
         cls.id = id
         _registered[id] = cls
         return cls
@@ -71,12 +75,20 @@ def load(id: str) -> type[Environment]:
     Raises:
         UnknownEnvironment: none is known by that name; the message has the nearest.
     """
+    if not isinstance(id, str):
+        raise UnknownEnvironment(f"{id!r} is no environment id; write one such as 'gsm8k-v1', or call the class itself")
     if ":" in id:
         return _from_place(id)
     if id not in _registered and id in _entry_points():
-        cls = _entry_points()[id].load()
+        point = _entry_points()[id]
+        try:
+            cls = point.load()
+        except RlvrError:
+            raise  # such as an optional part that is not installed
+        except (ImportError, AttributeError) as error:
+            raise UsageError(f"entry point {id!r} cannot be loaded: {error}; mend or uninstall its package") from error
         if _registered.get(id) is not cls:
-            raise UsageError(f"entry point {id!r} leads to {_where(cls)}, which is not registered under that id")
+            raise UsageError(f"entry point {id!r} leads to {point.value}; put @rlvr.register({id!r}) on that class")
     if id not in _registered:
         raise UnknownEnvironment(_unknown(id))
     return _registered[id]
@@ -108,8 +120,12 @@ def _entry_points() -> dict[str, Any]:
 def _from_place(id: str) -> type[Environment]:
     place, _, name = id.rpartition(":")
     try:
+        if not place or (place.startswith(".") and not place.endswith(".py")):
+            raise ImportError("that is no module")
         module = _import_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
         cls = getattr(module, name)
+    except RlvrError:
+        raise  # the module's own, see above
     except (ImportError, FileNotFoundError, AttributeError) as error:
         raise UnknownEnvironment(
             f"no environment at {id!r}: {error}; write module:Class or path/to/file.py:Class"
@@ -145,7 +161,7 @@ def _unknown(id: str) -> str:
 
 
 def _near(name: str, known: Any) -> str:
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    found = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 

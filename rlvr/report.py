@@ -37,7 +37,7 @@ class Tally:
 
     def _add(self, outcome: Outcome, reason: str, total: float | None, parts: Mapping[str, float]) -> None:
         self.outcomes[outcome] += 1
-        self.reasons[outcome, reason or "(no reason given)"] += 1
+        self.reasons[outcome, _brief(reason) or "(no reason given)"] += 1
         self.total += total or 0.0
         for name, value in parts.items():
             self.parts[name] = self.parts.get(name, 0.0) + value
@@ -52,6 +52,7 @@ class Tally:
 
     def show(self, console: Console) -> None:
         """Print outcomes with their reasons, then the mean of each part over what was scored."""
+        from rich.markup import escape
         from rich.table import Table
 
         table = Table("outcome", "reason", caption=f"{self.count} completions")
@@ -64,17 +65,23 @@ class Tally:
             table.add_row(f"[bold]{outcome}", "", f"[bold]{self.outcomes[outcome]}", f"[bold]{self._share(outcome)}")
             for (of, reason), count in self.reasons.most_common():
                 if of is outcome:
-                    table.add_row("", reason, str(count), "")
+                    table.add_row("", escape(reason), str(count), "")
         console.print(table)
         scored = self.count - self.unscored
         if scored:
             means = Table("part")
             means.add_column(f"adds, mean of {scored}", justify="right")
             for name, value in self.parts.items():
-                means.add_row(name, f"{value / scored:+.4f}")
+                means.add_row(escape(name), f"{value / scored:+.4f}")
             means.add_section()
             means.add_row("[bold]total", f"[bold]{self.total / scored:+.4f}")
             console.print(means)
 
     def _share(self, outcome: Outcome) -> str:
         return f"{self.outcomes[outcome] / self.count:.1%}"
+
+
+def _brief(reason: str) -> str:
+    """A verifier may put a model's text where the reason belongs: long, or with what a terminal obeys."""
+    shown = "".join(char if char.isprintable() else "\ufffd" for char in reason[:80])
+    return shown if len(reason) <= 80 else f"{shown}…"

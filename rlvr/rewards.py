@@ -7,24 +7,25 @@ A reward is evaluated in two stages.  `observe` looks at one completion and give
 may be slow or crash, so it runs in a worker.  `combine` is arithmetic on those values; group-level parts join in
 there, because only there the whole group is seen.
 
-What each part added to the total stands in `Score.parts`.  A gate and a clip change the total too, so they have an
-entry of their own with what they took or gave: the entries of one score sum to its total, up to rounding.
+What each part added to the total stands in `Score.parts`.  A gate, a clip and a constant change the total too, so they
+have an entry of their own with what they took or gave; two of one name share it.  The entries of one score sum to its
+total, up to rounding.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from numbers import Real
 from typing import Any, ClassVar, TypeAlias, TypeGuard
 
-from rlvr.errors import RewardError, UsageError
-from rlvr.types import Completion, Outcome, Score, Task, Verdict, Verifier
+from rlvr.errors import RewardError, Unscored, UsageError, brief
+from rlvr.types import Check, Completion, Outcome, Score, Task, Verdict, Verifier, as_verifier, plain
 
-__all__ = ["Bounds", "Check", "Correct", "GroupPart", "Observation", "Part", "Reward", "as_verifier"]
+__all__ = ["Bounds", "Correct", "GroupPart", "Observation", "Part", "Reward"]
 
 Bounds: TypeAlias = tuple[float, float]
 
@@ -44,6 +45,7 @@ class _Plan:
     primary: Correct | None
     single: tuple[Part, ...]
     joint: tuple[GroupPart, ...]
+    needs_length: bool
     bounds: Bounds
 
 
@@ -52,6 +54,8 @@ class Reward(ABC):
 
     `+`, `-` and scalar `*` do what they say; see also `gate` and `clip`.
     """
+
+    __array_ufunc__: ClassVar[None] = None  # numpy's numbers leave the arithmetic to us
 
     @property
     @abstractmethod
@@ -82,7 +86,9 @@ class Reward(ABC):
 
     def __mul__(self, factor: float) -> Reward:
         if not _is_number(factor) or not math.isfinite(factor):
-            raise UsageError(f"{factor!r} * {self}: a reward is scaled by a finite number; to multiply two, use gate")
+            raise UsageError(
+                f"{brief(factor)} * {self}: a reward is scaled by a finite number; to multiply two, use gate"
+            )
         return _Scaled(self, float(factor))
 
     __rmul__ = __mul__
@@ -94,14 +100,20 @@ class Reward(ABC):
         return self + (-other if isinstance(other, Reward) or _is_number(other) else _as_reward(other))
 
     def __rsub__(self, other: float) -> Reward:
-        return -self + other
+        return _as_reward(other) + -self
 
     def gate(self, *, by: Reward) -> Reward:
         """Multiply by `by`, whose bounds must lie in [0, 1]: `Length(…).gate(by=Correct(…))`."""
+        if not isinstance(by, Reward):
+            raise UsageError(f"{self} gated by {brief(by)}: a gate is a reward; to scale by a number, write 0.5 * …")
         return _Gated(self, by)
 
     def clip(self, low: float, high: float) -> Reward:
         """Limit the total to [low, high]."""
+        if not (_is_number(low) and _is_number(high)) or not (
+            math.isfinite(low) and math.isfinite(high) and low <= high
+        ):
+            raise UsageError(f"{self} clipped to [{low!r}, {high!r}]: the limits must be finite numbers and in order")
         return _Clipped(self, float(low), float(high))
 
     @property
@@ -112,7 +124,7 @@ class Reward(ABC):
     @property
     def needs_length(self) -> bool:
         """True if a part reads the completion's length in tokens."""
-        return any(leaf.needs_length for leaf in self.leaves)
+        return self._plan.needs_length
 
     @property
     def group_level(self) -> bool:
@@ -122,10 +134,12 @@ class Reward(ABC):
     @cached_property
     def _plan(self) -> _Plan:
         leaves = self.leaves
+        _require_finite(self)
         return _Plan(
             primary=next((leaf for leaf in leaves if isinstance(leaf, Correct)), None),
             single=tuple(leaf for leaf in leaves if isinstance(leaf, Part)),
             joint=tuple(leaf for leaf in leaves if isinstance(leaf, GroupPart)),
+            needs_length=any(leaf.needs_length for leaf in leaves),
             bounds=self.bounds,
         )
 
@@ -134,6 +148,7 @@ class Reward(ABC):
 
         Raises:
             RewardError: a part's value is not finite, or leaves its bounds, or it needs a length nobody recorded.
+            Unscored: the verifier of a further `Correct` failed.
         """
         if verdict.outcome is Outcome.UNSCORED:
             return Observation(verdict, {})
@@ -161,7 +176,10 @@ class Reward(ABC):
             _require_length(leaf, compared, task)
             column = leaf.values(compared, [observations[i].verdict for i in seen])
             if len(column) != len(seen):
-                raise RewardError(f"part {leaf.name!r} gave {len(column)} values for {len(seen)} completions")
+                raise RewardError(
+                    f"part {leaf.name!r} of task {task.id!r} gave {len(column)} values for {len(seen)} completions; "
+                    "it must give one for each"
+                )
             joint[leaf.name] = [_checked(leaf, value, task) for value in column]
         scored = {
             i: self._score({**observations[i].values, **{n: column[k] for n, column in joint.items()}}, observations[i])
@@ -196,7 +214,11 @@ class _Leaf(Reward):
         return value, {self.name: value}
 
     def __str__(self) -> str:
-        return self.name
+        """The name, and the settings that are not the default ones: rewards that differ must not read the same."""
+        settings = [f for f in fields(self) if f.name not in ("name", "verifier")] if is_dataclass(self) else []
+        given = [(f.name, getattr(self, f.name)) for f in settings if getattr(self, f.name) != f.default]
+        shown = [f"{name}={getattr(value, '__qualname__', None) or repr(value)}" for name, value in given]
+        return f"{self.name}({', '.join(shown)})" if shown else self.name
 
 
 class Part(_Leaf):
@@ -249,60 +271,29 @@ class Correct(Part):
         """Credit from this part's own verifier; never asked of the first one, whose verdict is at hand."""
         if self.verifier is None:
             raise UsageError(f"part {self.name!r}: only the first Correct may go without a verifier")
-        return self.verifier.verify(completion.text, task.reference).value
-
-
-Check: TypeAlias = Callable[[str, Any], bool | Verdict]
-"""The shortest verifier: a pure function of (completion, reference)."""
-
-
-@dataclass(frozen=True)
-class _Function:
-    """A plain function as a `Verifier`."""
-
-    check: Check
-
-    @property
-    def id(self) -> str:
-        return f"{getattr(self.check, '__name__', 'function')}-v0"
-
-    def verify(self, completion: str, reference: Any) -> Verdict:
-        said = self.check(completion, reference)
-        if isinstance(said, Verdict):
-            return said
-        if not isinstance(said, bool):
-            raise UsageError(f"{self.id} returned {said!r}; a verifier returns a Verdict, or True or False")
-        return Verdict(Outcome.CORRECT if said else Outcome.WRONG, why=f"{self.id}: said {said}")
-
-
-def as_verifier(verifier: Verifier | Check) -> Verifier:
-    """A verifier as it is, or a function made into one.
-
-    Raises:
-        UsageError: neither.
-    """
-    if isinstance(verifier, type) or not (hasattr(verifier, "verify") or callable(verifier)):
-        raise UsageError(
-            f"{verifier!r} is no verifier: give an object with verify(completion, reference), such as MathVerifier() "
-            "with its parentheses, or a function (completion, reference) -> bool"
-        )
-    return verifier if isinstance(verifier, Verifier) else _Function(verifier)
+        own = self.verifier.verify(completion.text, task.reference)
+        if not isinstance(own, Verdict):
+            raise UsageError(f"part {self.name!r}: its verifier returned {brief(own)}; it must be a Verdict")
+        if own.outcome is Outcome.UNSCORED:  # our failure, which has no value: the whole completion is unscored
+            raise Unscored(f"part {self.name!r} of task {task.id!r}: its verifier returned UNSCORED ({own.why})")
+        return own.value
 
 
 @dataclass(frozen=True)
-class _Constant(Part):
+class _Constant(Reward):
     amount: float
-    name: str = "constant"
+    names: ClassVar[tuple[str, ...]] = ("constant",)
+    leaves: ClassVar[tuple[_Leaf, ...]] = ()
 
     @property
     def bounds(self) -> Bounds:
         return self.amount, self.amount
 
-    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
-        return self.amount
+    def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+        return self.amount, {"constant": self.amount}
 
     def __str__(self) -> str:
-        return f"{self.amount:g}"
+        return _shown(self.amount)
 
 
 @dataclass(frozen=True)
@@ -311,12 +302,14 @@ class _Sum(Reward):
     right: Reward
 
     def __post_init__(self) -> None:
-        for name in set(self.left.names) & set(self.right.names):
-            raise UsageError(
-                f"{self.left} + {self.right}: two parts are named {name!r}; give one of them another name=…, or "
-                "scale one part instead of adding it twice"
-            )
-        _merged(self.left.leaves, self.right.leaves)
+        leaves = {leaf.name for leaf in _merged(self.left.leaves, self.right.leaves)}
+        for name in self.left.names:
+            if name in leaves and name in self.right.names:
+                raise UsageError(
+                    f"{self}: two parts are named {name!r}; give one of them another name=…, or scale one part "
+                    "instead of adding it twice"
+                )
+        _require_finite(self)
 
     @property
     def bounds(self) -> Bounds:
@@ -325,7 +318,7 @@ class _Sum(Reward):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self.left.names + self.right.names
+        return tuple(dict.fromkeys(self.left.names + self.right.names))
 
     @property
     def leaves(self) -> tuple[_Leaf, ...]:
@@ -334,53 +327,68 @@ class _Sum(Reward):
     def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
         left, parts = self.left.evaluate(values)
         right, more = self.right.evaluate(values)
-        return left + right, parts | more
+        for name, value in more.items():
+            parts[name] = parts[name] + value if name in parts else value
+        return left + right, parts
 
     def __str__(self) -> str:
-        return f"{self.left} + {self.right}"
+        right = str(self.right)
+        return f"{self.left} - {right[1:]}" if right.startswith("-") else f"{self.left} + {right}"
 
 
-@dataclass(frozen=True)
-class _Scaled(Reward):
+class _Unary(Reward):
+    """A reward made of one other; `label` is the entry of its own effect, if it has one."""
+
     inner: Reward
-    factor: float
-
-    @property
-    def bounds(self) -> Bounds:
-        low, high = sorted(self.factor * bound for bound in self.inner.bounds)
-        return low, high
+    label: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self.inner.names
+        return (*self.inner.names, self.label) if self.label else self.inner.names
 
     @property
     def leaves(self) -> tuple[_Leaf, ...]:
         return self.inner.leaves
 
+
+@dataclass(frozen=True)
+class _Scaled(_Unary):
+    inner: Reward
+    factor: float
+
+    def __post_init__(self) -> None:
+        _require_finite(self)
+
+    @property
+    def bounds(self) -> Bounds:
+        low, high = sorted(self.factor * bound + 0.0 for bound in self.inner.bounds)  # + 0.0: there is no -0.0
+        return low, high
+
     def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
         total, parts = self.inner.evaluate(values)
-        return self.factor * total, {name: self.factor * value for name, value in parts.items()}
+        return self.factor * total + 0.0, {name: self.factor * value + 0.0 for name, value in parts.items()}
 
     def __str__(self) -> str:
-        return f"{self.factor:g} * {_bracketed(self.inner)}"
+        return f"{_shown(self.factor)} * {_bracketed(self.inner, _Sum)}"
 
 
 @dataclass(frozen=True)
-class _Gated(Reward):
+class _Gated(_Unary):
     inner: Reward
     by: Reward
 
     def __post_init__(self) -> None:
         low, high = self.by.bounds
-        if low < 0 or high > 1:
-            raise UsageError(f"{self.inner} gated by {self.by}: a gate lies in [0, 1], this one in [{low:g}, {high:g}]")
+        if not (low >= 0 and high <= 1):
+            raise UsageError(
+                f"{self.inner} gated by {self.by}: a gate lies in [0, 1], this one in [{low:g}, {high:g}]; clip it"
+            )
         if self.label in self.inner.names:
-            raise UsageError(f"{self.inner} is gated by {self.by} twice")
+            raise UsageError(f"{self.inner} is gated by {self.by} twice; gate it once, by {self.by}.gate(by=…)")
         _merged(self.inner.leaves, self.by.leaves)
 
     @property
-    def label(self) -> str:
+    def label(self) -> str:  # type: ignore[override]  # computed where the base has a default
         return "gate:" + "+".join(self.by.names)
 
     @property
@@ -389,50 +397,38 @@ class _Gated(Reward):
         return min(corners), max(corners)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return *self.inner.names, self.label
-
-    @property
     def leaves(self) -> tuple[_Leaf, ...]:
         return _merged(self.inner.leaves, self.by.leaves)
 
     def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
         total, parts = self.inner.evaluate(values)
-        gated = total * self.by.evaluate(values)[0]
+        gated = total * self.by.evaluate(values)[0] + 0.0
         return gated, parts | {self.label: gated - total}
 
     def __str__(self) -> str:
-        return f"{_bracketed(self.inner)}.gate(by={self.by})"
+        return f"{_bracketed(self.inner, _Sum, _Scaled)}.gate(by={self.by})"
 
 
 @dataclass(frozen=True)
-class _Clipped(Reward):
+class _Clipped(_Unary):
     inner: Reward
     low: float
     high: float
 
     def __post_init__(self) -> None:
-        if not self.low <= self.high or not math.isfinite(self.high - self.low):
-            raise UsageError(f"clip({self.low:g}, {self.high:g}): the limits must be finite and in order")
         if self.label in self.inner.names:
-            raise UsageError(f"{self.inner} is already clipped to [{self.low:g}, {self.high:g}]")
+            raise UsageError(
+                f"{self.inner} is already clipped to [{_shown(self.low)}, {_shown(self.high)}]; once will do"
+            )
 
     @property
-    def label(self) -> str:
-        return f"clip:{self.low:g}:{self.high:g}"
+    def label(self) -> str:  # type: ignore[override]  # see _Gated
+        return f"clip:{_shown(self.low)}:{_shown(self.high)}"
 
     @property
     def bounds(self) -> Bounds:
         low, high = self.inner.bounds
         return min(max(low, self.low), self.high), min(max(high, self.low), self.high)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return *self.inner.names, self.label
-
-    @property
-    def leaves(self) -> tuple[_Leaf, ...]:
-        return self.inner.leaves
 
     def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
         total, parts = self.inner.evaluate(values)
@@ -440,7 +436,7 @@ class _Clipped(Reward):
         return clipped, parts | {self.label: clipped - total}
 
     def __str__(self) -> str:
-        return f"{_bracketed(self.inner)}.clip({self.low:g}, {self.high:g})"
+        return f"{_bracketed(self.inner, _Sum, _Scaled)}.clip({_shown(self.low)}, {_shown(self.high)})"
 
 
 def _merged(first: tuple[_Leaf, ...], second: tuple[_Leaf, ...]) -> tuple[_Leaf, ...]:
@@ -448,19 +444,33 @@ def _merged(first: tuple[_Leaf, ...], second: tuple[_Leaf, ...]) -> tuple[_Leaf,
     known = {leaf.name: leaf for leaf in first}
     for leaf in second:
         if known.setdefault(leaf.name, leaf) != leaf:
-            raise UsageError(f"two different parts are named {leaf.name!r}; give one of them another name=…")
+            raise UsageError(
+                f"two different parts are named {leaf.name!r}; give one of them another name=…, or use one object twice"
+            )
     return tuple(known.values())
+
+
+def _require_finite(reward: Reward) -> None:
+    low, high = reward.bounds
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise UsageError(f"{reward} has the bounds [{low:g}, {high:g}]; they must be finite and in order")
 
 
 def _require_length(leaf: _Leaf, completions: Sequence[Completion], task: Task) -> None:
     if leaf.needs_length and any(c.length_tokens is None for c in completions):
-        raise RewardError(f"part {leaf.name!r} of task {task.id!r} reads length_tokens, and nobody recorded it")
+        raise RewardError(
+            f"part {leaf.name!r} of task {task.id!r} reads length_tokens, and nobody recorded it; "
+            "pass Completion(text, length_tokens=…)"
+        )
 
 
 def _checked(leaf: _Leaf, value: Any, task: Task) -> float:
     low, high = leaf.bounds
+    value = plain(value)
     if not _is_number(value) or not low <= value <= high:  # NaN fails the comparison
-        raise RewardError(f"part {leaf.name!r} of task {task.id!r} gave {value!r}, not a number in [{low:g}, {high:g}]")
+        raise RewardError(
+            f"part {leaf.name!r} of task {task.id!r} gave {brief(value)}, not a number in [{low:g}, {high:g}]"
+        )
     return float(value)
 
 
@@ -468,7 +478,7 @@ def _as_reward(other: Reward | float) -> Reward:
     if isinstance(other, Reward):
         return other
     if not _is_number(other) or not math.isfinite(other):
-        raise UsageError(f"{other!r} cannot be added to a reward; a reward or a finite number can")
+        raise UsageError(f"{brief(other)} cannot be added to a reward; a reward or a finite number can")
     return _Constant(float(other))
 
 
@@ -477,5 +487,11 @@ def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, Real)
 
 
-def _bracketed(reward: Reward) -> str:
-    return f"({reward})" if isinstance(reward, _Sum) else str(reward)
+def _shown(number: float) -> str:
+    """Short where that is exact: rewards that differ must not read the same."""
+    short = f"{number:g}"
+    return short if float(short) == number else repr(number)
+
+
+def _bracketed(reward: Reward, *looser: type[Reward]) -> str:
+    return f"({reward})" if isinstance(reward, looser) else str(reward)

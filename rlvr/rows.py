@@ -5,6 +5,7 @@ A row that cannot be read is a `DataError` that names its line; the other rows a
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -63,30 +64,37 @@ def _read_jsonl(path: Path) -> Iterator[Line]:
 
 
 def _read_parquet(path: Path) -> Iterator[Line]:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        file = pq.ParquetFile(path)
-    except Exception as error:  # pyarrow's errors share no root
-        raise DataError(f"{path}: not a Parquet file: {error}") from error
-    ours = _MARK.encode() in (file.schema_arrow.metadata or {})
     number = 0
-    with file:
-        for batch in file.iter_batches():
-            for row in batch.to_pylist():
-                number += 1
-                yield Line(number, {k: _unpacked(v) for k, v in row.items()} if ours else row)
+    try:
+        with pq.ParquetFile(path) as file:
+            ours = _MARK.encode() in (file.schema_arrow.metadata or {})
+            for batch in file.iter_batches(batch_size=1024):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield Line(number, {k: _unpacked(v) for k, v in row.items()} if ours else row)
+    except (pa.ArrowException, OSError, ValueError) as error:  # cut short, damaged, or texts that are not UTF-8
+        raise DataError(f"{path}: cannot be read as Parquet after row {number}: {error}") from error
 
 
 def count_rows(path: str | Path) -> int:
-    """How many lines `read_rows` will give, for a progress bar; blank ones may be counted too."""
-    path = Path(path)
-    if path.suffix == ".parquet" and path.is_file():
-        import pyarrow.parquet as pq
+    """How many lines `read_rows` will give, for a progress bar; blank ones may be counted too.
 
-        return int(pq.read_metadata(path).num_rows)
+    0 for a file that cannot be read: `read_rows` is the one to say so.
+    """
+    path = Path(path)
     if not path.is_file():
         return 0
+    if path.suffix == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            return int(pq.read_metadata(path).num_rows)
+        except (pa.ArrowException, OSError):
+            return 0
     with path.open("rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
@@ -152,10 +160,35 @@ class Journal:
         if self.partial.exists() and not (resume or overwrite):
             raise UsageError(f"{self.partial} is from a run that was stopped; pass --resume to go on, or --overwrite")
         self.done: list[Row] = []
-        if resume and self.partial.exists():
-            self._drop_torn_line()
-            self.done = [line.row for line in _read_jsonl(self.partial) if line.row is not None]
-        self._file: IO[bytes] = self.partial.open("ab" if resume else "wb")
+        self._file: IO[bytes] = self.partial.open("ab")
+        try:
+            self._lock()
+            if resume:
+                self._drop_torn_line()
+                self._read_done()
+            else:
+                self._file.truncate(0)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _lock(self) -> None:
+        """Two runs would mix their rows.  A lock ends with its process, however that ends."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"{self.partial} is being written by another run; wait for it or stop it") from None
+        except OSError:
+            return  # a file system that has no locks
+
+    def _read_done(self) -> None:
+        for line in _read_jsonl(self.partial):
+            if line.row is None:
+                raise UsageError(
+                    f"{self.partial}, line {line.number}: {line.error}; no run leaves this behind, so it cannot be "
+                    "resumed: pass --overwrite to begin anew"
+                )
+            self.done.append(line.row)
 
     def _drop_torn_line(self) -> None:
         """A killed run may have written half a line; what follows the last newline goes."""
@@ -182,8 +215,11 @@ class Journal:
         self._file.close()
         if self.path.suffix == ".parquet":
             whole = self.path.with_name(self.path.name + ".whole")
-            _to_parquet(self.partial, whole)
-            whole.replace(self.path)
+            try:
+                _to_parquet(self.partial, whole)
+                whole.replace(self.path)
+            finally:
+                whole.unlink(missing_ok=True)
             self.partial.unlink()
         else:
             self.partial.replace(self.path)

@@ -13,28 +13,39 @@ import asyncio
 import itertools
 import json
 import os
+import threading
 import time
+import traceback
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from operator import length_hint
+from queue import Empty, SimpleQueue
+from typing import Any, TypeAlias, TypeVar
 
 from rlvr.environment import Environment
-from rlvr.errors import DataError, RewardError, Unscored, UsageError, WorkerError
+from rlvr.errors import DataError, Unscored, UsageError, WorkerError
+from rlvr.progress import progress_bar
 from rlvr.rewards import Observation
 from rlvr.rows import Row
 from rlvr.types import Completion, Outcome, Score, Task, Verdict
-from rlvr.workers import Handler, WorkerPool
+from rlvr.workers import Handler, WorkerPool, usable_cores
 
-__all__ = ["Item", "OnError", "Scored", "Scorer", "score"]
+__all__ = ["Item", "MEMORY_MIB", "OnError", "Scored", "Scorer", "WALL_S", "score"]
+
+_T = TypeVar("_T")
 
 OnError: TypeAlias = Callable[[int, DataError], None]
 """Called with a row's number, counted from 1, and what is wrong with it."""
 
 _CHUNK_S = 0.03  # a chunk is about so much work: enough to hide the pipe, too little to leave a worker idle at the end
 _CHUNK = 64
+WALL_S = 30.0
+MEMORY_MIB = 4096
 _COLUMNS = frozenset({"id", "completion", "length_tokens", "truncated", "task", "prompt", "reference", "meta"})
 
 
@@ -82,18 +93,27 @@ class Scorer:
     """
 
     def __init__(
-        self, env: Environment, *, workers: int | None = None, wall_s: float = 30.0, memory_mib: int | None = 4096
+        self,
+        env: Environment,
+        *,
+        workers: int | None = None,
+        wall_s: float = WALL_S,
+        memory_mib: int | None = MEMORY_MIB,
     ) -> None:
         if not isinstance(env, Environment):
             raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v1') gives one")
+        self.workers = usable_cores() if workers is None else workers
+        if not isinstance(self.workers, int) or self.workers < 0:
+            raise UsageError(f"workers is {workers!r}; it must be a whole number, 0 to score in this process")
+        if not wall_s > 0:  # true for NaN
+            raise UsageError(f"wall_s is {wall_s!r}; it must be a number of seconds above 0")
         self.env, self.wall_s = env, wall_s
-        self.workers = len(os.sched_getaffinity(0)) if workers is None else workers
         self._chunk = 1
         self._pool: WorkerPool | None = None
         if self.workers:
             setup = partial(_handler, env.without_tasks())
             self._pool = WorkerPool(setup, workers=self.workers, memory_mib=memory_mib)
-        self._threads = ThreadPoolExecutor(max(1, self.workers), thread_name_prefix="rlvr-scorer")
+        self._threads = _Threads(max(1, self.workers))
 
     def warm(self) -> Scorer:
         """Start the workers now and wait for the first.
@@ -106,10 +126,10 @@ class Scorer:
         return self
 
     def close(self) -> None:
-        """Kill the workers; what is under way is lost.  Idempotent."""
+        """Kill the workers; who waits for a score gets a `UsageError`.  Idempotent."""
+        self._threads.close()
         if self._pool is not None:
             self._pool.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def __enter__(self) -> Scorer:
         return self.warm()
@@ -119,17 +139,13 @@ class Scorer:
 
     def score(self, task: Task, completion: str | Completion) -> Score:
         """Score one completion; blocks."""
-        if self.env.reward.group_level:
-            raise UsageError(f"the reward {self.env.reward} compares completions of one task: use score_group")
+        self._require_single()
         return self.score_group(task, [completion])[0]
 
     def score_group(self, task: Task, completions: Sequence[str | Completion]) -> list[Score]:
         """Score the completions of one task together; blocks."""
-        items = [Item("", task, c if isinstance(c, Completion) else Completion(c)) for c in completions]
-        if self.env.reward.needs_length and any(item.completion.length_tokens is None for item in items):
-            raise UsageError(f"the reward {self.env.reward} reads length_tokens: give Completion(text, length_tokens)")
-        share = max(1, min(self._chunk, -(-len(items) // max(1, self.workers))))
-        chunks = [items[i : i + share] for i in range(0, len(items), share)]
+        items = self._group(task, completions)
+        chunks = self._shares(items)
         if len(chunks) == 1:
             observations = self._observe(items)
         else:
@@ -139,12 +155,32 @@ class Scorer:
 
     async def ascore(self, task: Task, completion: str | Completion) -> Score:
         """Score one completion without blocking the event loop."""
-        return await asyncio.wrap_future(self._threads.submit(self.score, task, completion))
+        self._require_single()
+        return (await self.ascore_group(task, [completion]))[0]
 
     async def ascore_group(self, task: Task, completions: Sequence[str | Completion]) -> list[Score]:
         """Score the completions of one task together without blocking the event loop."""
-        # A thread of asyncio's, not ours: it waits for ours.
-        return await asyncio.to_thread(self.score_group, task, completions)
+        items = self._group(task, completions)
+        futures = [self._threads.submit(self._observe, chunk) for chunk in self._shares(items)]
+        observed = await asyncio.gather(*map(asyncio.wrap_future, futures))
+        return self._combined(items, [o for chunk in observed for o in chunk])
+
+    def _require_single(self) -> None:
+        if self.env.reward.group_level:
+            raise UsageError(f"the reward {self.env.reward} compares completions of one task: use score_group")
+
+    def _group(self, task: Task, completions: Sequence[str | Completion]) -> list[Item]:
+        if isinstance(completions, str):
+            raise UsageError(f"score_group got the text {completions[:60]!r}; give it a list of completions")
+        items = [Item("", task, c if isinstance(c, Completion) else Completion(c)) for c in completions]
+        if self.env.reward.needs_length and any(item.completion.length_tokens is None for item in items):
+            raise UsageError(f"the reward {self.env.reward} reads length_tokens: give Completion(text, length_tokens)")
+        return items
+
+    def _shares(self, items: list[Item]) -> list[list[Item]]:
+        """In so many pieces that every worker gets some."""
+        share = max(1, min(self._chunk, -(-len(items) // max(1, self.workers))))
+        return [items[i : i + share] for i in range(0, len(items), share)]
 
     def stream(self, rows: Iterable[Row | Item], *, on_error: OnError | None = None) -> Iterator[Scored]:
         """Scores in the order of the rows, a bounded number of them under way.
@@ -152,7 +188,8 @@ class Scorer:
         A row has `completion` and says which task it answers: `task`, an index or an id of the environment; or
         `reference`, with or without `prompt`; or the columns of the environment's own data set.  `id`,
         `length_tokens`, `truncated` are read where they are; every other column is passed through.  Where the
-        reward compares the completions of a task, they have to stand in consecutive rows.
+        reward compares the completions of a task, they have to stand in consecutive rows, which name it in `task` if
+        they bring a `reference`.
 
         Args:
             on_error: told of a row that cannot be used, which is then left out; without it such a row raises.
@@ -171,9 +208,11 @@ class Scorer:
                     break
                 chunk, future = window.popleft()
                 for item, observation in zip(chunk, future.result(), strict=True):
-                    if pending and (not self.env.reward.group_level or pending[0][0].task.id != item.task.id):
+                    if pending and not _same(pending[0][0].task, item.task):
                         yield from self._flushed(pending)
                     pending.append((item, observation))
+                    if not self.env.reward.group_level:  # nothing to wait for, and the next one may take long
+                        yield from self._flushed(pending)
             yield from self._flushed(pending)
         finally:
             for _, future in window:
@@ -183,11 +222,9 @@ class Scorer:
         seen: set[str] = set()
         for number, row in enumerate(rows, 1):
             try:
-                item = row if isinstance(row, Item) else self._item(row, number)
+                item = self._measured(row) if isinstance(row, Item) else self.item(row, number)
                 if item.id in seen:
                     raise DataError(f"the id {item.id!r} was there before; ids must be unique")
-                if self.env.reward.needs_length and item.completion.length_tokens is None:
-                    raise DataError(f"no length_tokens, which the reward {self.env.reward} reads")
                 seen.add(item.id)
             except DataError as error:
                 if on_error is None:
@@ -196,19 +233,35 @@ class Scorer:
             else:
                 yield item
 
-    def _item(self, row: Row, number: int) -> Item:
+    def item(self, row: Row, number: int) -> Item:
+        """What `stream` makes of a row.
+
+        Args:
+            number: the row's id if it has none of its own.
+
+        Raises:
+            DataError: it cannot be used.
+        """
         if not isinstance(row, Mapping):
             raise DataError(f"a {type(row).__name__}, not a mapping of columns")
         known = {name: value for name, value in row.items() if value is not None}  # Parquet fills gaps with None
         if "completion" not in known:
             raise DataError(f"no column 'completion'; it has {', '.join(map(repr, known)) or 'none'}")
+        if self.env.reward.group_level and "reference" in known and "task" not in known:
+            raise DataError(f"no column 'task', and the reward {self.env.reward} compares the completions of one task")
         try:
             completion = Completion(known["completion"], known.get("length_tokens"), known.get("truncated", False))
             task = self.env.task_of(known)
-        except (TypeError, ValueError, LookupError) as error:
-            raise DataError(str(error)) from error
+        except (TypeError, ValueError, LookupError, AttributeError) as error:  # from the author's task_from, too
+            terse = isinstance(error, (KeyError, AttributeError))  # a missing column is just "'question'"
+            raise DataError(f"{type(error).__name__}: {error}" if terse else str(error)) from error
         rest = {name: value for name, value in row.items() if name not in _COLUMNS}
-        return Item(str(known.get("id", number)), task, completion, rest)
+        return self._measured(Item(str(known.get("id", number)), task, completion, rest))
+
+    def _measured(self, item: Item) -> Item:
+        if self.env.reward.needs_length and item.completion.length_tokens is None:
+            raise DataError(f"no length_tokens, which the reward {self.env.reward} reads")
+        return item
 
     def _observe(self, items: Sequence[Item]) -> list[Observation]:
         """The first stage for a chunk, in one worker; what was lost is tried once more."""
@@ -241,8 +294,9 @@ class Scorer:
             return []
         try:
             return self.env.reward.combine(items[0].task, [i.completion for i in items], observations)
-        except RewardError as error:  # a group-level part broke its promise: ours, for the whole group
-            return [Score(None, {}, Verdict(Outcome.UNSCORED, why=f"reward-error: {error}")) for _ in items]
+        except Exception as error:  # noqa: BLE001  the border: a group-level part failed, and so we, for the group
+            lost = _unscored(WorkerError(type(error).__name__, str(error), traceback.format_exc()))
+            return [Score(None, {}, lost.verdict) for _ in items]
 
 
 def score(
@@ -250,16 +304,28 @@ def score(
     rows: Iterable[Row | Item],
     *,
     workers: int | None = None,
+    wall_s: float = WALL_S,
+    memory_mib: int | None = MEMORY_MIB,
     on_error: OnError | None = None,
-    **options: Any,
+    progress: bool = False,
 ) -> Iterator[Scored]:
     """Score rows with worker processes of their own, in order; see `Scorer` and `Scorer.stream`.
 
-    for scored in rlvr.score(rlvr.make("gsm8k-v1"), rows, workers=2):
-        print(scored.item.id, scored.score.total, scored.score.verdict.why)
+        for scored in rlvr.score(rlvr.make("gsm8k-v1"), rows, workers=2):
+            print(scored.item.id, scored.score.total, scored.score.verdict.why)
+
+    Args:
+        progress: show a bar on stderr, if that is a terminal or a notebook.
     """
-    with Scorer(env, workers=workers, **options) as scorer:
-        yield from scorer.stream(rows, on_error=on_error)
+    with ExitStack() as stack:
+        scorer = stack.enter_context(Scorer(env, workers=workers, wall_s=wall_s, memory_mib=memory_mib))
+        tick = None
+        if progress:
+            tick = stack.enter_context(progress_bar(f"scoring with {env.id}", length_hint(rows) or None))
+        for scored in scorer.stream(rows, on_error=on_error):
+            yield scored
+            if tick is not None:
+                tick()
 
 
 # ------------------------------------------------------------------------------------------ between the processes
@@ -287,10 +353,8 @@ def _observed_here(env: Environment, item: Item) -> Observation:
     for attempt in (1, 2):
         try:
             return _decoded(json.loads(json.dumps(_encoded(env.observe(item.task, item.completion)), allow_nan=False)))
-        except Exception as error:  # noqa: BLE001  the border
+        except (Exception, SystemExit) as error:  # noqa: BLE001  the border
             if attempt == 2:
-                import traceback
-
                 return _unscored(WorkerError(type(error).__name__, str(error), traceback.format_exc()))
     raise AssertionError("unreachable")
 
@@ -298,3 +362,76 @@ def _observed_here(env: Environment, item: Item) -> Observation:
 def _unscored(error: Unscored) -> Observation:
     detail = {"traceback": error.traceback} if isinstance(error, WorkerError) and error.traceback else {}
     return Observation(Verdict(Outcome.UNSCORED, why=f"{error.reason}: {error}", detail=detail), {})
+
+
+def _same(task: Task, other: Task) -> bool:
+    return (task.id, task.prompt) == (other.id, other.prompt)  # ids alone are all "row" where nobody gave one
+
+
+# ------------------------------------------------------------------------------------------ between the threads
+
+
+class _Threads:
+    """Runs calls in a few threads of its own, in order.
+
+    Not a ThreadPoolExecutor: the interpreter joins those threads before it ends, so that Ctrl-C would wait for every
+    slow item, and a forked child lacks them for good.  These are daemons, started wherever they are missing.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._started = 0
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        weakref.finalize(self, self._calls.put, None).atexit = False
+
+    def submit(self, function: Callable[..., _T], *args: Any) -> Future[_T]:
+        if self._pid != os.getpid():
+            self._begin()
+        future: Future[_T] = Future()
+        with self._lock:
+            if self._closed:
+                raise _closed()
+            self._calls.put((future, partial(function, *args)))
+            if self._started < self._count:
+                threading.Thread(target=_work, args=(self._calls,), name="rlvr-scorer", daemon=True).start()
+                self._started += 1
+        return future
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+        with suppress(Empty):
+            while True:
+                if (call := self._calls.get_nowait()) is not None and call[0].set_running_or_notify_cancel():
+                    call[0].set_exception(_closed())
+        self._calls.put(None)
+
+
+_Call: TypeAlias = tuple[Future[Any], Callable[[], Any]]
+
+
+def _closed() -> UsageError:
+    return UsageError("this scorer is closed; open a new one")
+
+
+def _work(calls: SimpleQueue[_Call | None]) -> None:
+    while (call := calls.get()) is not None:
+        _run(*call)
+        del call  # or it would keep its scorer alive while this thread waits
+    calls.put(None)  # for the next thread
+
+
+def _run(future: Future[Any], function: Callable[[], Any]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            result = function()
+        except BaseException as error:  # noqa: BLE001  for whoever waits
+            future.set_exception(error)
+        else:
+            future.set_result(result)

@@ -7,13 +7,15 @@ def test_my_environment():
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from numbers import Real
 from typing import Any
 
 from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv
-from rlvr.errors import NonConforming, RlvrError
-from rlvr.scoring import Item, Scorer
+from rlvr.errors import NonConforming, UsageError, brief
+from rlvr.scoring import Scorer
 from rlvr.types import Completion, Outcome, Score, Task
 
 __all__ = ["JUNK", "breaches", "check_environment"]
@@ -33,13 +35,16 @@ JUNK = {
 }
 """Completions that answer nothing, by name: none may be CORRECT, none may raise."""
 
+_WALL_S = 5.0  # per completion
+_TURNS = 100
+
 
 def check_environment(env: Environment, *, tasks: int = 5, seed: int = 0) -> None:
     """Raise if the environment breaks its contract; looks at its first few tasks.
 
-    Checked: tasks are addressed by index, with unique ids, and come out the same again; `example` completions are
-    CORRECT; junk never is, and never raises; scores are deterministic, inside the declared bounds, and the same in a
-    worker process; reset and step answer as Gymnasium's do.
+    Checked: tasks are addressed by index, with unique ids, come out the same again and can be recorded; `example`
+    completions are CORRECT; junk never is, and neither raises nor hangs; scores are inside the declared bounds, and the
+    same here and in a worker process; reset and step answer as Gymnasium's do.
 
     Raises:
         NonConforming: lists every breach.
@@ -65,60 +70,89 @@ def breaches(env: Environment, *, tasks: int = 5, seed: int = 0) -> Iterator[str
 
 def _task_breaches(env: SingleTurnEnv, count: int, sample: list[Task]) -> Iterator[str]:
     try:
-        sample += islice(env.tasks(), count)
+        tasks = list(islice(env.tasks(), count))
         again = list(islice(env.tasks(), count))
-        by_index = [env.task(i) for i in range(len(sample))]
+        by_index = [env.task(i) for i in range(len(tasks))]
+        size = env.size
     except Exception as error:  # noqa: BLE001  whatever the author's code raises is the finding
-        yield f"its tasks cannot be made: {type(error).__name__}: {error}"
+        yield f"its tasks cannot be made: {_said(error)}"
         return
-    if not sample:
+    if not tasks:
         yield "it has no tasks"
+    strange = [task for task in (*tasks, *again, *by_index) if not isinstance(task, Task)]
+    if strange:
+        yield f"among its tasks is {brief(strange[0])}; each must be a Task(id, prompt, …)"
+        return
+    sample += tasks
+    if len({task.id for task in sample}) != len(sample):
+        yield f"task ids repeat: {[task.id for task in sample]}"
+    try:
+        recorded = json.dumps([[task.reference, task.prompt, dict(task.meta)] for task in sample], allow_nan=False)
+        for task, (reference, _, _) in zip(sample, json.loads(recorded), strict=True):
+            if reference != task.reference:
+                yield f"task {task.id!r}: its reference {task.reference!r} is read back from a record as {reference!r}"
+    except (TypeError, ValueError) as error:
+        yield f"tasks cannot be recorded as JSON: {error}"
+        return  # nor compared, for all we know: numpy's arrays are neither equal nor different
     if again != sample:
         yield "its tasks come out differently the second time: draw from rlvr.seeded(self.id, self.split, index)"
     if by_index != sample:
         yield "task(index) and tasks() disagree"
-    if len({task.id for task in sample}) != len(sample):
-        yield f"task ids repeat: {[task.id for task in sample]}"
+    if size is None:
+        yield from _split_breaches(env, sample)
+
+
+def _split_breaches(env: SingleTurnEnv, sample: Sequence[Task]) -> Iterator[str]:
+    split = "test" if env.split == "train" else "train"
     try:
-        json.dumps([[task.prompt, task.reference, dict(task.meta)] for task in sample])
-    except (TypeError, ValueError) as error:
-        yield f"tasks cannot be recorded as JSON: {error}"
-    if env.size is None:
-        other = type(env)(**(env.config | {"split": "test" if env.split == "train" else "train"}))
-        shared = {str(task.prompt) for task in sample} & {
-            str(task.prompt) for task in islice(other.tasks(), 10 * count)
-        }
-        if shared:
-            yield f"splits {env.split!r} and {other.split!r} share tasks, such as {shared.pop()[:80]!r}"
+        other = type(env)(**(env.config | {"split": split}))
+        theirs = {str(task.prompt) for task in islice(other.tasks(), 10 * len(sample))}
+    except UsageError:
+        return  # it has no such split
+    except Exception as error:  # noqa: BLE001  see above
+        yield f"split {split!r} cannot be made: {_said(error)}; refuse a split with rlvr.UsageError"
+        return
+    shared = [str(task.prompt) for task in sample if str(task.prompt) in theirs]
+    if shared:
+        yield f"splits {env.split!r} and {split!r} share tasks, such as {shared[0][:80]!r}"
 
 
 def _score_breaches(env: SingleTurnEnv, sample: Sequence[Task]) -> Iterator[str]:
-    work = [(task, name, text) for task in sample for name, text in _completions(env, task)]
-    low, high = env.reward.bounds
-    here: list[Score] = []
-    for task, name, text in work:
-        try:
-            [score] = env.score_group(task, [_completion(text)])
-        except Exception as error:  # noqa: BLE001  see above; also stops here, for the rest would say the same
-            yield f"task {task.id!r}, {name}: it raises {type(error).__name__}: {error}; a bad completion is a verdict"
-            return
-        here.append(score)
-        if (score.verdict.outcome is Outcome.CORRECT) != (name == "its example"):
-            yield f"task {task.id!r}: {name} is {score.verdict.outcome} ({score.verdict.why})"
-        if score.total is not None and not low <= score.total <= high:
-            yield f"task {task.id!r}, {name}: {score.total} leaves the bounds [{low:g}, {high:g}]"
-        if not score.verdict.why:
-            yield f"task {task.id!r}, {name}: the verdict gives no reason; fill in why=…"
-    items = [Item(str(i), task, _completion(text)) for i, (task, _, text) in enumerate(work)]
     try:
-        with Scorer(env, workers=1) as scorer:
-            there = [scored.score for scored in scorer.stream(items)] if not env.reward.group_level else here
-    except RlvrError as error:
-        yield f"it cannot be scored in a worker process: {error}"
+        work = [(task, name, _completion(text)) for task in sample for name, text in _completions(env, task)]
+    except Exception as error:  # noqa: BLE001  see above
+        yield f"example raises {_said(error)}; return None where no completion can be written down"
         return
-    for (task, name, _), first, second in zip(work, here, there, strict=True):
+    there: list[Score] = []
+    try:
+        with Scorer(env, workers=1, wall_s=_WALL_S) as scorer:  # first, for there a hang can be ended
+            for task, name, completion in work:
+                [score] = scorer.score_group(task, [completion])
+                there.append(score)
+                if score.verdict.outcome is Outcome.UNSCORED:
+                    yield f"task {task.id!r}, {name}: no verdict ({score.verdict.why}); a bad completion is a verdict"
+                    return  # the rest would say the same
+    except Exception as error:  # noqa: BLE001  see above
+        yield f"it cannot be scored in a worker process: {_said(error)}"
+        return
+    low, high = env.reward.bounds
+    for (task, name, completion), second in zip(work, there, strict=True):
+        try:
+            [first] = env.score_group(task, [completion])
+        except Exception as error:  # noqa: BLE001  see above
+            yield f"task {task.id!r}, {name}: it raises {_said(error)} here, though not in a worker"
+            return
+        if (first.verdict.outcome is Outcome.CORRECT) != (name == "its example"):
+            yield f"task {task.id!r}: {name} is {first.verdict.outcome} ({first.verdict.why})"
+        if first.total is not None and not low <= first.total <= high:
+            yield f"task {task.id!r}, {name}: {first.total} leaves the bounds [{low:g}, {high:g}]"
+        if not first.verdict.why:
+            yield f"task {task.id!r}, {name}: the verdict gives no reason; fill in why=…"
         if (first.total, first.verdict.why) != (second.total, second.verdict.why):
-            yield f"task {task.id!r}, {name}: {first.verdict.why!r} here, {second.verdict.why!r} in a worker"
+            yield (
+                f"task {task.id!r}, {name}: {first.total} ({first.verdict.why}) here, "
+                f"{second.total} ({second.verdict.why}) in a worker"
+            )
 
 
 def _completions(env: SingleTurnEnv, task: Task) -> Iterator[tuple[str, str]]:
@@ -135,35 +169,45 @@ def _completion(text: str) -> Completion:
 def _gym_breaches(env: SingleTurnEnv, seed: int) -> Iterator[str]:
     if env.reward.group_level or env.reward.needs_length:
         return  # such a reward needs more than an action's text
-    first, second = env.reset(seed=seed), env.reset(seed=seed)
+    try:
+        first, second = env.reset(seed=seed), env.reset(seed=seed)
+        step = env.step("nonsense")
+    except Exception as error:  # noqa: BLE001  see above
+        yield f"reset and step raise {_said(error)}"
+        return
     if first != second:
         yield "reset with the same seed gives another task"
-    yield from _step_breaches(env.step("nonsense"), must_end=True)
+    yield from _step_breaches(step, must_end=True)
 
 
 def _episode_breaches(env: MultiTurnEnv, seed: int) -> Iterator[str]:
-    def play() -> list[Any]:
+    def play(actions: Iterable[str]) -> list[Any]:
         trace: list[Any] = [env.reset(seed=seed)]
-        for turn in range(100):
-            trace.append(env.step(f"move {turn}"))
-            if trace[-1][2] or trace[-1][3]:
+        for action in actions:
+            trace.append(env.step(action))
+            if any(_step_breaches(trace[-1])) or trace[-1][2] or trace[-1][3]:
                 break
         return trace
 
+    moves = [f"move {turn}" for turn in range(_TURNS)]
     try:
-        trace = play()
-        again = play()
+        trace, again = play(moves), play(moves)
+        for junk in JUNK.values():
+            play([junk])
     except Exception as error:  # noqa: BLE001  see above
-        yield f"an episode raises {type(error).__name__}: {error}; a bad action is answered, not raised"
+        yield f"an episode raises {_said(error)}; a bad action is answered, not raised"
         return
     if not (isinstance(trace[0], tuple) and len(trace[0]) == 2 and isinstance(trace[0][1], dict)):
         yield f"reset returned {trace[0]!r}; it must be (observation, info)"
-    for step in trace[1:]:
-        yield from _step_breaches(step)
-    if [t[:2] for t in trace[1:]] != [t[:2] for t in again[1:]] or trace[0][0] != again[0][0]:
+        return
+    last = list(_step_breaches(trace[-1]))
+    if last:
+        yield from last
+        return
+    if [t[:4] for t in trace[1:]] != [t[:4] for t in again[1:]] or trace[0][0] != again[0][0]:
         yield "the same seed and actions give another episode"
     if not (trace[-1][2] or trace[-1][3]):
-        yield "an episode of 100 turns has no end: set terminated, or truncated at a limit"
+        yield f"an episode of {_TURNS} turns has no end: set terminated, or truncated at a limit"
     elif not isinstance(trace[-1][4].get("score"), Score):
         yield "the last step's info has no Score under 'score'"
 
@@ -173,9 +217,13 @@ def _step_breaches(step: Any, *, must_end: bool = False) -> Iterator[str]:
         yield f"step returned {step!r}; it must be (observation, reward, terminated, truncated, info)"
         return
     _, reward, terminated, truncated, info = step
-    if not isinstance(reward, (int, float)) or reward != reward or abs(reward) == float("inf"):
+    if not isinstance(reward, Real) or not math.isfinite(reward):
         yield f"step gave the reward {reward!r}; it must be a finite number"
     if not (isinstance(terminated, bool) and isinstance(truncated, bool) and isinstance(info, dict)):
         yield "step must return booleans for terminated and truncated, and a dict for info"
     elif must_end and not terminated:
         yield "a single-turn episode ends with its first step"
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

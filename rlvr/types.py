@@ -6,12 +6,16 @@ Task ──▶ Completion ──▶ Verdict ──▶ Score ──▶ Rollout ×
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from numbers import Integral, Real
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from rlvr.errors import UsageError, brief
+
 __all__ = [
+    "Check",
     "Completion",
     "Group",
     "Message",
@@ -23,6 +27,8 @@ __all__ = [
     "Turn",
     "Verdict",
     "Verifier",
+    "as_verifier",
+    "plain",
 ]
 
 Message: TypeAlias = Mapping[str, Any]
@@ -40,6 +46,10 @@ class Outcome(StrEnum):
     UNPARSED = "unparsed"  # no answer was found
     UNSCORED = "unscored"  # we failed: masked and counted, never a reward of 0
 
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        raise ValueError(f"the outcome is {value!r}; it must be one of {', '.join(map(repr, map(str, cls)))}")
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -47,7 +57,7 @@ class Task:
 
     Attributes:
         id: unique within its environment, stable across runs.
-        prompt: a text or chat messages; never empty.
+        prompt: a text, or at least one chat message.  The text is empty where a recorded row came without it.
         reference: the trusted answer, in whatever form the verifier takes.  It never reaches the model.
         meta: anything else worth keeping (subject, level, source row).
     """
@@ -62,9 +72,11 @@ class Task:
             raise TypeError(f"Task.id is {self.id!r}; it must be a non-empty string")
         if not isinstance(self.prompt, str) and not _is_chat(self.prompt):
             raise TypeError(
-                f"task {self.id!r}: prompt is {_brief(self.prompt)}; it must be a string or a non-empty list of "
+                f"task {self.id!r}: prompt is {brief(self.prompt)}; it must be a string or a non-empty list of "
                 "messages like {'role': 'user', 'content': '…'}"
             )
+        if not isinstance(self.meta, Mapping):
+            raise TypeError(f"task {self.id!r}: meta is {brief(self.meta)}; it must be a mapping")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +96,12 @@ class Completion:
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
-            raise TypeError(f"the completion is {_brief(self.text)}; it must be a string")
+            raise TypeError(f"the completion is {brief(self.text)}; it must be a string")
         n = self.length_tokens
-        if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 0):
-            raise ValueError(f"length_tokens is {n!r}; it must be a whole number of tokens, or None if unknown")
+        if n is not None:
+            if not isinstance(n, Integral) or isinstance(n, bool) or n < 0:
+                raise ValueError(f"length_tokens is {n!r}; it must be a whole number of tokens, or None if unknown")
+            object.__setattr__(self, "length_tokens", int(n))  # numpy's are no JSON
         if not isinstance(self.truncated, bool):
             raise TypeError(f"truncated is {self.truncated!r}; it must be True or False")
 
@@ -115,10 +129,17 @@ class Verdict:
             object.__setattr__(self, "outcome", Outcome(self.outcome))  # "correct" will do; "right" raises
         if self.value is None:
             object.__setattr__(self, "value", float(self.outcome is Outcome.CORRECT))
-        if not 0.0 <= self.value <= 1.0:  # false for NaN too
-            raise ValueError(f"a verdict's value is {self.value!r}; it must lie in [0, 1]")
+        if not isinstance(self.value, Real) or not 0.0 <= self.value <= 1.0:  # false for NaN too
+            raise ValueError(f"a verdict's value is {brief(self.value)}; it must be a number in [0, 1]")
+        object.__setattr__(self, "value", float(self.value))  # numpy's are no JSON
         if self.value and self.outcome in (Outcome.UNPARSED, Outcome.UNSCORED):
             raise ValueError(f"a verdict of {self.outcome} has value {self.value!r}; only an answer can earn credit")
+        if not isinstance(self.why, str):
+            raise TypeError(f"a verdict's why is {brief(self.why)}; it must be a string, 'reason' or 'reason: text'")
+        if self.answer is not None and not isinstance(self.answer, str):
+            raise TypeError(f"a verdict's answer is {brief(self.answer)}; it must be the text of it, or None")
+        if not isinstance(self.detail, Mapping):
+            raise TypeError(f"a verdict's detail is {brief(self.detail)}; it must be a mapping")
 
     @property
     def reason(self) -> str:
@@ -147,6 +168,47 @@ class Verifier(Protocol):
         """Hold the completion against the reference."""
 
 
+Check: TypeAlias = Callable[[str, Any], bool | Verdict]
+"""The shortest verifier: a pure function of (completion, reference)."""
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A plain function as a `Verifier`."""
+
+    check: Check
+
+    @property
+    def id(self) -> str:
+        return f"{getattr(self.check, '__name__', 'function')}-v0"
+
+    def verify(self, completion: str, reference: Any) -> Verdict:
+        said = plain(self.check(completion, reference))
+        if isinstance(said, Verdict):
+            return said
+        if not isinstance(said, bool):
+            raise UsageError(f"{self.id} returned {brief(said)}; a verifier returns a Verdict, or True or False")
+        return Verdict(Outcome.CORRECT if said else Outcome.WRONG, why=f"{self.id}: said {said}")
+
+
+def as_verifier(verifier: Verifier | Check) -> Verifier:
+    """A verifier as it is, or a function made into one.
+
+    Raises:
+        UsageError: neither.
+    """
+    if isinstance(verifier, type) or not (hasattr(verifier, "verify") or callable(verifier)):
+        raise UsageError(
+            f"{verifier!r} is no verifier: give an object with verify(completion, reference), such as MathVerifier() "
+            "with its parentheses, or a function (completion, reference) -> bool"
+        )
+    if isinstance(verifier, Verifier):
+        return verifier
+    if hasattr(verifier, "verify"):
+        raise UsageError(f"{verifier!r} is no verifier yet: it needs an id, a name and version such as 'math-v1'")
+    return _Function(verifier)
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """What the reward made of a verdict.
@@ -166,8 +228,11 @@ class Score:
     def __post_init__(self) -> None:
         if (self.total is None) != (self.verdict.outcome is Outcome.UNSCORED):
             raise ValueError(f"a score of {self.total!r} with outcome {self.verdict.outcome}: None goes with unscored")
-        if self.total is not None and not math.isfinite(self.total):
-            raise ValueError(f"a score of {self.total!r}; it must be finite")
+        if self.total is None:
+            if self.parts:
+                raise ValueError(f"an unscored completion has parts {dict(self.parts)}; it can have none")
+        elif not isinstance(self.total, Real) or not math.isfinite(self.total):
+            raise ValueError(f"a score of {brief(self.total)}; it must be a finite number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +319,6 @@ def _is_chat(prompt: object) -> bool:
     )
 
 
-def _brief(value: object) -> str:
-    text = repr(value)
-    return f"{type(value).__name__} {text[:60]}{'…' if len(text) > 60 else ''}"
+def plain(value: Any) -> Any:
+    """A scalar of numpy or torch as Python's own; anything else as it is."""
+    return value.item() if getattr(value, "shape", None) == () else value

@@ -14,33 +14,30 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import json
 import os
-import pickle
 import select
 import signal
-import struct
 import subprocess
 import sys
 import threading
 import time
-import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from rlvr.errors import Unscored, UsageError, WorkerDied, WorkerError, WorkerTimeout
+from rlvr.worker_process import HEADER, framed
 
-__all__ = ["Handler", "WorkerPool"]
+__all__ = ["Handler", "WorkerPool", "usable_cores"]
 
 Handler: TypeAlias = Callable[[Any], Any]
 """Runs in the worker: one item in, a JSON-able value out."""
 
-_HEADER = struct.Struct("<I")  # a frame is its length in bytes, then the bytes
 _REPLY_MIB = 64
-_STARTS = 3  # how often a worker may die before it has begun an item, until we give up
+_STARTS = 3  # how often a worker may die before it has begun an item, until we give it up
+_LONG_S = 3600.0  # poll(2) takes no more than 24 days at once
 
 
 class WorkerPool:
@@ -55,9 +52,13 @@ class WorkerPool:
         workers: how many items may run at once.
         spares: how many more processes are kept warm.
         memory_mib: limit on each worker's private memory (Linux: RLIMIT_DATA); beyond it the item gets a MemoryError.
+            What a worker starts itself has a limit of its own, of the same size.
         recycle_after: a worker is replaced after so many items, so that leaks in a library stay small.
         start_s: wall seconds within which a worker must be ready.
         quiet: send what workers print to /dev/null instead of our stderr.
+
+    Raises:
+        UsageError: a number that cannot work, or a `setup` that cannot be shipped.
     """
 
     def __init__(
@@ -71,23 +72,25 @@ class WorkerPool:
         start_s: float = 60.0,
         quiet: bool = False,
     ) -> None:
-        if workers < 1 or spares < 0:
-            raise UsageError(f"workers={workers}, spares={spares}: at least one worker and no fewer than 0 spares")
-        import cloudpickle  # here, so that `import rlvr` stays light
-
+        _whole("workers", workers, 1)
+        _whole("spares", spares, 0)
+        if memory_mib is not None:
+            _whole("memory_mib", memory_mib, 1)
         self.workers, self.spares = workers, spares
-        self._boot = cloudpickle.dumps(setup)
+        self._boot = _shipped(setup)
         self._memory_mib, self._recycle_after, self._start_s = memory_mib, recycle_after, start_s
         self._quiet = quiet
         self._closed = False
+        self._all: set[_Worker] = set()
         self._forget()
         _pools.add(self)
+        weakref.finalize(self, _bury, self._all).atexit = False  # for a pool that is dropped without being closed
 
     def _forget(self) -> None:
         """Start with no process at all: at birth, and in a forked child, where the workers are the parent's."""
-        for worker in getattr(self, "_all", ()):
+        for worker in self._all:
             worker.disown()
-        self._all: set[_Worker] = set()
+        self._all.clear()
         self._idle: deque[_Worker] = deque()
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(self.workers)
@@ -114,6 +117,7 @@ class WorkerPool:
 
         Raises:
             WorkerTimeout, WorkerDied, WorkerError: see `rlvr.errors`.
+            UsageError: a limit that is none, an item that cannot be shipped, or the pool is closed.
         """
         [result] = self.run([item], wall_s=wall_s, cpu_s=cpu_s)
         if isinstance(result, Unscored):
@@ -126,21 +130,27 @@ class WorkerPool:
         Returns:
             One entry per item: the handler's value, or the `Unscored` error that ended it.
         """
+        for name, limit in (("wall_s", wall_s), ("cpu_s", cpu_s)):
+            if limit is not None and not limit > 0:  # true for NaN, under which no clock would ever run out
+                raise UsageError(f"{name} is {limit!r}; it must be a number of seconds above 0")
         results: list[Any] = []
         unbegun = 0
         while len(results) < len(items):
+            rest = items[len(results) :]
             with self._checkout() as worker:
-                begun, done, lost = worker.run(items[len(results) :], wall_s, cpu_s, self._start_s)
+                # After a bad start the next item goes alone: it may be the one that cannot be unpacked.
+                begun, done, lost = worker.run(rest[:1] if unbegun else rest, wall_s, cpu_s, self._start_s)
+            if lost is not None and self._closed:
+                raise _pool_closed()  # it was our own kill, which says nothing about the item
             results += done
-            if begun and lost is not None:
-                results.append(lost)
             unbegun = 0 if begun else unbegun + 1
-            if unbegun == _STARTS:  # killed from outside while idle is bad luck; three times is not
-                raise lost or WorkerDied("a worker died three times before it began")
+            if lost is not None and (begun or unbegun == _STARTS):  # once is bad luck, three times is the item
+                results.append(lost)
+                unbegun = 0
         return results
 
     def close(self) -> None:
-        """Kill every process.  Idempotent; callers still waiting get `WorkerDied`."""
+        """Kill every process.  Idempotent; callers still waiting get a `UsageError`."""
         with self._lock:
             self._closed = True
             idle, busy = list(self._idle), self._all.difference(self._idle)
@@ -161,19 +171,33 @@ class WorkerPool:
     def _checkout(self) -> Iterator[_Worker]:
         """Lend a ready worker; what comes back fit goes to the idle ones, anything else is killed and replaced."""
         with self._slots:
-            worker = self._take()
+            worker = self._take_ready()
             fit = False
             try:
-                worker.wait_ready(self._start_s)
                 yield worker
                 fit = worker.fit and worker.items < self._recycle_after
             finally:
                 self._give(worker, fit)
 
+    def _take_ready(self) -> _Worker:
+        """One that dies while it starts, killed from outside, is bad luck; three in a row are an error."""
+        for attempt in range(_STARTS):
+            worker = self._take()
+            try:
+                worker.wait_ready(self._start_s)
+                return worker
+            except BaseException as error:
+                self._give(worker, False)
+                if not isinstance(error, WorkerDied) or attempt == _STARTS - 1:
+                    raise
+        raise AssertionError("unreachable")
+
     def _take(self) -> _Worker:
         with self._lock:
-            if self._closed:
-                raise UsageError("this worker pool is closed; open a new one")
+            for worker in [w for w in self._idle if w.is_gone()]:
+                self._idle.remove(worker)
+                self._all.remove(worker)
+                worker.kill()
             busy = len(self._all) - len(self._idle)
             self._top_up(min(busy + 1, self.workers) + self.spares)
             ready = next((w for w in self._idle if w.is_ready()), self._idle[0])
@@ -183,19 +207,29 @@ class WorkerPool:
     def _give(self, worker: _Worker, fit: bool) -> None:
         with self._lock:
             if fit and not self._closed:
-                self._idle.append(worker)
+                self._idle.appendleft(worker)  # the next caller gets this one, whose caches are warm
                 return
             wanted = len(self._all)
             self._all.discard(worker)
+        worker.kill()
+        with self._lock:
             if not self._closed and worker.ready:  # one that never got ready is not replaced: it would loop
                 self._top_up(wanted)
-        worker.kill()
 
     def _top_up(self, wanted: int) -> None:
+        if self._closed:
+            raise _pool_closed()
         while len(self._all) < wanted:
             worker = _Worker(self._boot, self._memory_mib, self._quiet)
             self._all.add(worker)
             self._idle.append(worker)
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS cannot tell
 
 
 class _Worker:
@@ -207,7 +241,8 @@ class _Worker:
         # The child dies with us: only we hold the write end, and its closing is a signal to the child (`_die_with`).
         lifeline_r, self._lifeline = os.pipe()
         fds = (request_r, reply_w, lifeline_r)
-        code = f"import sys; sys.path[:] = {sys.path!r}; from rlvr.workers import _serve; _serve(*{fds}, {memory_mib})"
+        code = f"import sys; sys.path[:] = {sys.path!r}; from rlvr.worker_process import serve; "
+        code += f"serve(*{fds}, {memory_mib})"
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", code],
@@ -218,13 +253,18 @@ class _Worker:
                 start_new_session=True,  # its own group: Ctrl-C is ours to handle, and killing it takes its children
                 env=os.environ | _environment(),
             )
+        except BaseException:
+            self._close_fds()
+            raise
         finally:
             for fd in fds:
                 os.close(fd)
         os.set_blocking(self._reply, False)
         os.set_blocking(self._request, False)
         self._buffer = bytearray()
-        self._boot: bytes | None = boot
+        self._unsent = framed(boot)
+        with contextlib.suppress(BlockingIOError, WorkerDied):  # a spare gets ready by itself; see `wait_ready`
+            self._push()
         self.ready = False
         self.fit = True
         self.items = 0
@@ -235,14 +275,16 @@ class _Worker:
         """True if it need not be waited for."""
         return self.ready or bool(self._poll.poll(0))
 
+    def is_gone(self) -> bool:
+        """True if it was ready and has died since."""
+        return self.ready and any(event & select.POLLHUP for _, event in self._poll.poll(0))
+
     def wait_ready(self, start_s: float) -> None:
         if self.ready:
             return
         until = time.monotonic() + start_s
         try:
-            if self._boot is not None:
-                boot, self._boot = self._boot, None
-                self._send(boot, until)
+            self._send(until)
             kind, _, _, value = self._receive(until)
         except _Late:
             raise WorkerDied(f"a worker was not ready within {start_s:g} s") from None
@@ -254,16 +296,16 @@ class _Worker:
         self, items: Sequence[Any], wall_s: float, cpu_s: float | None, start_s: float
     ) -> tuple[bool, list[Any], Unscored | None]:
         """Returns (it began, what the items before the loss came to, what the next one was lost to)."""
-        import cloudpickle
-
-        request = cloudpickle.dumps(items)  # an item that cannot be shipped is the caller's error: it raises
+        self._unsent = framed(_shipped(items))
         done: list[Any] = []
         begun = False
         self.fit = False  # until the last reply is in, so that an interrupt leaves nothing half-read behind
         try:
             until = time.monotonic() + start_s
-            self._send(request, until)
-            _, wall, cpu, _ = self._receive(until)
+            self._send(until)
+            kind, wall, cpu, value = self._receive(until)
+            if kind == "unread":
+                return begun, done, WorkerError(*value)
             begun = True
             while len(done) < len(items):
                 kind, wall, cpu, value = self._receive(wall + wall_s, None if cpu_s is None else cpu + cpu_s)
@@ -303,32 +345,42 @@ class _Worker:
             if fd >= 0:
                 os.close(fd)
 
-    def _send(self, payload: bytes, until: float) -> None:
-        data = memoryview(_HEADER.pack(len(payload)) + payload)
+    def _send(self, until: float) -> None:
+        """Write what is unsent, waiting for room in the pipe."""
         poll = select.poll()
         poll.register(self._request, select.POLLOUT)
-        while data:
+        while self._unsent:
             try:
-                data = data[os.write(self._request, data) :]
+                self._push()
             except BlockingIOError:
                 left = until - time.monotonic()
                 if left <= 0:
                     raise _Late("it did not take its items") from None
-                poll.poll(left * 1000)
-            except OSError:
-                raise self._died() from None
+                poll.poll(min(left, _LONG_S) * 1000)
+
+    def _push(self) -> None:
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._request, self._unsent) :]
+        except BlockingIOError:
+            raise
+        except OSError:
+            raise self._died() from None
 
     def _receive(self, wall_until: float, cpu_until: float | None = None) -> tuple[str, float, float, Any]:
         """The next reply: kind, and the child's own monotonic and CPU clock, from which the next item is timed."""
         while True:
             frame = self._frame()
             if frame is not None:
-                kind, wall, cpu, value = json.loads(frame)
+                try:
+                    kind, wall, cpu, value = json.loads(frame)
+                except (ValueError, TypeError, RecursionError) as error:  # something else wrote into its pipe
+                    raise WorkerDied(f"a worker's reply cannot be read: {error}") from None
                 return kind, wall, cpu, value
             left = wall_until - time.monotonic()
             cpu_left = left if cpu_until is None else cpu_until - self._cpu_s()
             # A reply that is already in the pipe counts, however late we come to look.
-            if not self._poll.poll(max(0.0, min(left, cpu_left)) * 1000):
+            if not self._poll.poll(max(0.0, min(left, cpu_left, _LONG_S)) * 1000):
                 if left <= 0:
                     raise _Late("it ran out of wall time")
                 if cpu_left <= 0:
@@ -343,15 +395,15 @@ class _Worker:
             self._buffer += chunk
 
     def _frame(self) -> bytes | None:
-        if len(self._buffer) < _HEADER.size:
+        if len(self._buffer) < HEADER.size:
             return None
-        (size,) = _HEADER.unpack_from(self._buffer)
+        (size,) = HEADER.unpack_from(self._buffer)
         if size > _REPLY_MIB << 20:
             raise WorkerDied(f"a worker's reply has {size} bytes; the limit is {_REPLY_MIB} MiB")
-        end = _HEADER.size + size
+        end = HEADER.size + size
         if len(self._buffer) < end:
             return None
-        frame = bytes(self._buffer[_HEADER.size : end])
+        frame = bytes(self._buffer[HEADER.size : end])
         del self._buffer[:end]
         return frame
 
@@ -365,17 +417,42 @@ class _Worker:
             return float("-inf")
 
     def _died(self) -> WorkerDied:
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it may close its pipe and live on
-            self._process.wait(0.2) if self._process.returncode is None else None
-        code = self._process.returncode
-        if code is None:
-            return WorkerDied("the worker closed its pipe")
-        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        """Its end of a pipe is closed: it is on its way out with a status of its own, or gets SIGKILL here."""
+        self.strike()  # before we wait for it and its group, with all it has started, goes out of our hands
+        code = self._process.wait()
+        signals = {s.value: s.name for s in signal.Signals}
+        how = f"killed by {signals.get(-code, f'signal {-code}')}" if code < 0 else f"exit code {code}"
         return WorkerDied(f"the worker process ended: {how}")
 
 
 class _Late(Exception):
     """A deadline passed."""
+
+
+def _whole(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or value < least:
+        raise UsageError(f"{name} is {value!r}; it must be a whole number of at least {least}")
+
+
+def _pool_closed() -> UsageError:
+    return UsageError("this worker pool is closed; open a new one")
+
+
+def _shipped(value: Any) -> bytes:
+    import cloudpickle  # here, so that `import rlvr` stays light
+
+    try:
+        return bytes(cloudpickle.dumps(value))
+    except Exception as error:  # whatever the __reduce__ of somebody's class raises
+        raise UsageError(
+            f"{repr(value)[:200]} cannot be sent to a worker process: {type(error).__name__}: {str(error)[:200]}; keep "
+            "locks, open files, generators and connections out of it"
+        ) from error
+
+
+def _bury(workers: set[_Worker]) -> None:
+    for worker in workers:
+        worker.kill()
 
 
 _pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
@@ -406,99 +483,3 @@ def _stderr_fd() -> int:
         return sys.stderr.fileno()
     except (AttributeError, OSError, ValueError):  # a notebook's, or none at all
         return subprocess.DEVNULL
-
-
-# ---------------------------------------------------------------------------------------- in the worker process
-
-
-def _serve(request: int, reply: int, lifeline: int, memory_mib: int | None) -> NoReturn:
-    """The child's main loop; ends when the request pipe does."""
-    for fd in (request, reply, lifeline):
-        os.set_inheritable(fd, False)  # not for programs that a verifier may start
-    _die_with(lifeline)
-    handler: Handler | None = None
-    while (frame := _read_frame(request)) is not None:
-        if handler is None:
-            try:
-                if memory_mib is not None:
-                    _limit_memory(memory_mib)
-                handler = pickle.loads(frame)()  # noqa: S301  from our parent, over a pipe nobody else has
-            except BaseException as error:  # noqa: BLE001  it is reported
-                _reply(reply, "failed", _described(error))
-                break
-            _reply(reply, "ready", None)
-        else:
-            _answer(handler, frame, reply)
-    os._exit(0)
-
-
-def _answer(handler: Handler, frame: bytes, reply: int) -> None:
-    items: Sequence[Any] = pickle.loads(frame)  # noqa: S301  see above
-    _reply(reply, "begin", None)
-    for item in items:
-        try:
-            # NaN is no JSON, and a value that is no JSON is the handler's error, not a crash of the loop.
-            kind, value = "ok", handler(item)
-            text = json.dumps(value, allow_nan=False)
-        except MemoryError as error:
-            _reply(reply, "last", _described(error))  # nothing in this process can be trusted now
-            os._exit(0)
-        except BaseException as error:  # noqa: BLE001  even SystemExit is the item's
-            kind, text = "error", json.dumps(_described(error))
-        _send_text(reply, kind, text)
-
-
-def _described(error: BaseException) -> tuple[str, str, str]:
-    return type(error).__name__, str(error), "".join(traceback.format_exception(error))
-
-
-def _reply(fd: int, kind: str, value: Any) -> None:
-    _send_text(fd, kind, json.dumps(value))
-
-
-def _send_text(fd: int, kind: str, text: str) -> None:
-    payload = f'["{kind}",{time.monotonic()},{time.process_time()},{text}]'.encode("ascii")
-    data = memoryview(_HEADER.pack(len(payload)) + payload)
-    while data:
-        data = data[os.write(fd, data) :]
-
-
-def _read_frame(fd: int) -> bytes | None:
-    header = _read_exactly(fd, _HEADER.size)
-    return None if header is None else _read_exactly(fd, _HEADER.unpack(header)[0])
-
-
-def _read_exactly(fd: int, size: int) -> bytes | None:
-    parts, left = [], size
-    while left:
-        part = os.read(fd, min(left, 1 << 20))
-        if not part:
-            return None
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
-
-
-def _limit_memory(memory_mib: int) -> None:
-    import resource
-
-    # RLIMIT_DATA counts what is really written to; RLIMIT_AS would count the address space that numpy and
-    # thread stacks only reserve.
-    resource.setrlimit(resource.RLIMIT_DATA, (memory_mib << 20, memory_mib << 20))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _die_with(lifeline: int) -> None:
-    """End this process when the other end of the pipe closes, that is when our parent dies, however it dies.
-
-    On Linux the kernel sends SIGIO, whose default action ends us even inside a C loop that holds the GIL.
-    PR_SET_PDEATHSIG is no help: it fires when the *thread* that started us ends.  Elsewhere a thread waits.
-    """
-    if sys.platform == "linux":
-        signal.signal(signal.SIGIO, signal.SIG_DFL)
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-        if select.select([lifeline], [], [], 0)[0]:  # it closed before we had armed the signal
-            os._exit(0)
-        return
-    threading.Thread(target=lambda: os._exit(os.read(lifeline, 1) != b""), daemon=True).start()

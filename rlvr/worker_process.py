@@ -1,0 +1,145 @@
+"""The worker's side of `rlvr.workers`: a loop that answers items until its pipe ends.
+
+    request pipe: a pickle of `setup`, then pickles of lists of items
+    reply pipe:   ready | failed, then for each list: begin | unread, and for each item: ok | error | last
+
+A reply carries this process's monotonic and CPU clock, so that an item's time is counted from where the one before
+it ended.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pickle
+import select
+import signal
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+__all__ = ["HEADER", "framed", "serve"]
+
+HEADER = struct.Struct("<I")  # a frame is its length in bytes, then the bytes
+
+
+def framed(payload: bytes) -> memoryview:
+    """The bytes of a frame."""
+    return memoryview(HEADER.pack(len(payload)) + payload)
+
+
+def serve(request: int, reply: int, lifeline: int, memory_mib: int | None) -> NoReturn:
+    """The child's main loop; ends when the request pipe does."""
+    for fd in (request, reply, lifeline):
+        os.set_inheritable(fd, False)  # not for programs that a verifier may start
+    _die_with(lifeline)
+    handler: Callable[[Any], Any] | None = None
+    while (frame := _read_frame(request)) is not None:
+        if handler is None:
+            try:
+                if memory_mib is not None:
+                    _limit_memory(memory_mib)
+                handler = pickle.loads(frame)()  # noqa: S301  from our parent, over a pipe nobody else has
+                if not callable(handler):
+                    raise TypeError(f"setup returned {handler!r}; it must return the handler, a function of an item")
+            except BaseException as error:  # noqa: BLE001  it is reported
+                _reply(reply, "failed", _described(error))
+                break
+            _reply(reply, "ready", None)
+        else:
+            _answer(handler, frame, reply)
+    os._exit(0)
+
+
+def _answer(handler: Callable[[Any], Any], frame: bytes, reply: int) -> None:
+    try:
+        items: Sequence[Any] = pickle.loads(frame)  # noqa: S301  see above
+    except BaseException as error:  # noqa: BLE001  it is reported
+        _reply(reply, "unread", _described(error))
+        os._exit(0)
+    _reply(reply, "begin", None)
+    for item in items:
+        try:
+            # NaN is no JSON, and a value that is no JSON is the handler's error, not a crash of the loop.
+            kind, value = "ok", handler(item)
+            text = json.dumps(value, allow_nan=False)
+        except MemoryError as error:
+            error.__traceback__ = error.__context__ = None  # lets go of the memory, or we could not even say so
+            _reply(reply, "last", _described(error))  # nothing in this process can be trusted now
+            os._exit(0)
+        except BaseException as error:  # noqa: BLE001  even SystemExit is the item's
+            kind, text = "error", json.dumps(_described(error))
+        _send_text(reply, kind, text)
+
+
+def _described(error: BaseException) -> tuple[str, str, str]:
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001  an exception class of somebody's own
+        message = "(its text cannot be had)"
+    return type(error).__name__, _cut(message, 500), _cut("".join(traceback.format_exception(error)), 20_000)
+
+
+def _cut(text: str, most: int) -> str:
+    """A completion of 1 MB is easily quoted in full."""
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
+
+
+def _reply(fd: int, kind: str, value: Any) -> None:
+    _send_text(fd, kind, json.dumps(value))
+
+
+def _send_text(fd: int, kind: str, text: str) -> None:
+    payload = f'["{kind}",{time.monotonic()},{time.process_time()},{text}]'.encode("ascii")
+    data = framed(payload)
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _read_frame(fd: int) -> bytes | None:
+    header = _read_exactly(fd, HEADER.size)
+    return None if header is None else _read_exactly(fd, HEADER.unpack(header)[0])
+
+
+def _read_exactly(fd: int, size: int) -> bytes | None:
+    parts, left = [], size
+    while left:
+        part = os.read(fd, min(left, 1 << 20))
+        if not part:
+            return None
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _limit_memory(memory_mib: int) -> None:
+    import resource
+
+    # RLIMIT_DATA counts private memory that can be written to; RLIMIT_AS would count also the libraries and the
+    # address space that allocators only reserve.
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = memory_mib << 20 if most == resource.RLIM_INFINITY else min(memory_mib << 20, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _die_with(lifeline: int) -> None:
+    """End this process when the other end of the pipe closes, that is when our parent dies, however it dies.
+
+    On Linux the kernel sends SIGIO, whose default action ends us even inside a C loop that holds the GIL.
+    PR_SET_PDEATHSIG is no help: it fires when the *thread* that started us ends.  Elsewhere a thread waits.
+    """
+    if sys.platform == "linux":
+        signal.signal(signal.SIGIO, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGIO])  # masks are inherited
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())  # our group: also whatever we have started
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+        if select.select([lifeline], [], [], 0)[0]:  # it closed before we had armed the signal
+            os._exit(0)
+        return
+    threading.Thread(target=lambda: os._exit(os.read(lifeline, 1) != b""), daemon=True).start()

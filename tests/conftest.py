@@ -1,0 +1,67 @@
+"""Fixtures that several test files share."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import rlvr
+from rlvr.rows import read_rows
+from rlvr.workers import WorkerPool
+from tests.environments import PLACE, Trials, acting
+from tests.processes import Fifo
+
+
+@pytest.fixture
+def fifo(tmp_path):
+    """A pipe by which a worker tells the test how far it has come."""
+    fifo = Fifo(tmp_path / "fifo")
+    yield fifo
+    fifo.close()
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """Two workers that do what a text says."""
+    with WorkerPool(acting, workers=2, memory_mib=256, quiet=True) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def scorer():
+    """A scorer of `Trials` with two workers."""
+    with rlvr.Scorer(Trials(), workers=2) as scorer:
+        yield scorer
+
+
+@pytest.fixture
+def say(capsys, monkeypatch):
+    """Run the command in this process, in which a traceback would be the test's: (exit code, what it said)."""
+    from rlvr.cli import main
+
+    monkeypatch.setenv("COLUMNS", "200")  # no line breaks and no colours
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run(*argv: object) -> tuple[int, str]:
+        code = main([str(arg) for arg in argv])
+        out, err = capsys.readouterr()
+        assert out == "", "stdout is left to data"
+        return code, err
+
+    return run
+
+
+@pytest.fixture
+def score(say, tmp_path):
+    """Score rows with `Trials`, without workers unless told; gives code, words and output."""
+
+    def run(source: Path | list, *flags: object, env: str = PLACE, out: str = "out.jsonl") -> tuple[int, str, list]:
+        if isinstance(source, list):
+            source, rows = tmp_path / "in.jsonl", source
+            source.write_text("".join(row if isinstance(row, str) else json.dumps(row) + "\n" for row in rows))
+        flags = flags if "--workers" in flags else (*flags, "--workers", 0)
+        code, said = say("score", env, source, "-o", tmp_path / out, *flags)
+        path = tmp_path / out
+        return code, said, [line.row for line in read_rows(path)] if path.exists() else []
+
+    return run

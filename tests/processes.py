@@ -1,0 +1,69 @@
+"""Watching processes by events: what the tests wait for has happened, or the test fails."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE_S = 30.0  # only a failing test waits so long
+
+
+def ended(pid: int) -> bool:
+    """Wait until a process is no more (or a zombie); False if it lives on."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([fd], [], [], PATIENCE_S)[0])
+    finally:
+        os.close(fd)
+
+
+def children(parent: int) -> set[int]:
+    """Living child processes."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            pid, rest = stat.read_text().split(" ", 1)
+        except OSError:  # it has just ended
+            continue
+        state, ppid = rest.rpartition(")")[2].split()[:2]
+        if int(ppid) == parent and state != "Z":
+            found.add(int(pid))
+    return found
+
+
+class Fifo:
+    """A named pipe: whoever writes a line into it tells the test that it has come so far."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        self._lines: list[str] = []
+
+    def line(self) -> str:
+        """The next line, waited for."""
+        while not self._lines:
+            assert select.select([self._fd], [], [], PATIENCE_S)[0], f"nobody wrote into {self.path.name}"
+            self._lines += os.read(self._fd, 4096).decode().splitlines()  # writes of a line are atomic
+        return self._lines.pop(0)
+
+    def pid(self) -> int:
+        """Who wrote the next line."""
+        return int(self.line().split()[0])
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def python(code: str, *args: str | Path, **options) -> subprocess.Popen[str]:
+    """A fresh interpreter in the repo root that runs this code."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, args)], cwd=ROOT, text=True, stderr=subprocess.PIPE, **options
+    )
