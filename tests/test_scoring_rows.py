@@ -12,8 +12,6 @@ from tests.environments import Columns, Measured, Siblings, Trials
 
 ENV = Trials()
 TASK = ENV.task(7)
-TEXTS = ["7", " 7\r\n", "8", "", " \n", "\x00", "\ud800", "7\x00", "a" * 1_000_000, "７", "7@raise"]
-OUTCOMES = ["correct", "correct", "wrong", "unparsed", "unparsed"] + ["wrong"] * 5 + ["unscored"]
 
 
 # ------------------------------------------------------------------------------------------ rows

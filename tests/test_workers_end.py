@@ -68,6 +68,7 @@ def test_a_pool_that_is_dropped_ends_its_workers():
 def test_an_interrupt_takes_the_worker_with_it(pool, fifo, monkeypatch):
     """Ctrl-C while we wait for a reply: half of it may be read, so that this worker can never be used again."""
     stuck = []
+    pool.call(1, wall_s=WALL_S)  # there is one that is ready
 
     def interrupted(self, *args):
         stuck.append(fifo.pid())
