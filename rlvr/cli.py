@@ -1,7 +1,8 @@
 """The `rlvr` command.  Each subcommand is a dataclass: its fields are the flags, its `run` gives the exit code.
 
 Exit codes: 0 all well; 1 done, but something needs a look (rows left out, UNSCORED, differences, missing parts);
-2 nothing was done, one line says why; 130 interrupted, `--resume` goes on.
+2 nothing was done, one line says why; 3 a bug, ours or a plugin's, with its traceback; 130 interrupted, `--resume`
+goes on.
 """
 
 from __future__ import annotations
@@ -187,6 +188,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (RlvrError, OSError) as error:  # the caller's, the environment's, the disk's: one line says which
         console.print(f"[bold red]rlvr:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         return 2
+    except Exception:  # noqa: BLE001  a bug, ours or a plugin's: whole, and not with the code for "done, look"
+        console.print_exception()
+        return 3
     except KeyboardInterrupt:
         console.print("interrupted" + "; `--resume` goes on where it stopped" * isinstance(command, Score))
         return 130

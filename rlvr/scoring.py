@@ -264,16 +264,20 @@ class Scorer:
         return item
 
     def _observe(self, items: Sequence[Item]) -> list[Observation]:
-        """The first stage for a chunk, in one worker; what was lost is tried once more."""
+        """The first stage for a chunk."""
         start = time.monotonic()
-        if self._pool is None:
-            return [_observed_here(self.env, item) for item in items]
+        observations = self._observed_there(items) if self._pool else [_observed_here(self.env, i) for i in items]
+        self._adapt(len(items), time.monotonic() - start)
+        return observations
+
+    def _observed_there(self, items: Sequence[Item]) -> list[Observation]:
+        """In one worker; what was lost is tried once more."""
+        assert self._pool is not None
         work = [(item.task, item.completion) for item in items]
         results = self._pool.run(work, wall_s=self.wall_s)
         for i, result in enumerate(results):
             if isinstance(result, Unscored):
                 [results[i]] = self._pool.run([work[i]], wall_s=self.wall_s)
-        self._adapt(len(items), time.monotonic() - start)
         return [_unscored(r) if isinstance(r, Unscored) else _decoded(r) for r in results]
 
     def _adapt(self, done: int, took_s: float) -> None:

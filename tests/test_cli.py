@@ -409,3 +409,11 @@ def test_a_plugin_that_cannot_be_loaded_does_not_hide_the_others(say, monkeypatc
     assert code == 1
     assert "blank-v1" in said
     assert "cannot be loaded: [/no] such module" in said
+
+
+def test_a_bug_is_shown_whole_and_exits_with_3(say, monkeypatch):
+    """Not with 1, which says that the work is done."""
+    monkeypatch.setattr("rlvr.cli.environment_ids", lambda: 1 / 0)
+    code, text = say("envs")
+    assert code == 3
+    assert "ZeroDivisionError: division by zero" in text

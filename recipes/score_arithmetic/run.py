@@ -69,7 +69,9 @@ def answer(env: rlvr.SingleTurnEnv, index: int, rng: Random) -> rlvr.Item:
     text = {
         "right": f"Step by step … so the answer is \\boxed{{{task.reference}}}.",
         "wrong": f"Step by step … so the answer is \\boxed{{{task.reference + rng.choice([-10, -1, 1, 2])}}}.",
-        "malformed": rng.choice([f"It is {task.reference}, I think.", "\\boxed{}", "", "Let me see, carry the one, and"]),
+        "malformed": rng.choice(
+            [f"It is {task.reference}, I think.", "\\boxed{}", "", "Let me see, carry the one, and"]
+        ),
         "hostile": rng.choice(HOSTILE),
     }[kind]
     completion = rlvr.Completion(text, length_tokens=rng.randint(1, 540))
