@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from functools import cached_property
 from numbers import Real
 from typing import Any, ClassVar, TypeAlias, TypeGuard
@@ -214,10 +214,13 @@ class _Leaf(Reward):
         return value, {self.name: value}
 
     def __str__(self) -> str:
-        """The name, and the settings that are not the default ones: rewards that differ must not read the same."""
-        settings = [f for f in fields(self) if f.name not in ("name", "verifier")] if is_dataclass(self) else []
-        given = [(f.name, getattr(self, f.name)) for f in settings if getattr(self, f.name) != f.default]
-        shown = [f"{name}={getattr(value, '__qualname__', None) or repr(value)}" for name, value in given]
+        """The name and the settings that are not the default: rewards that differ must not read the same."""
+        settings: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
+        shown = []
+        for setting in settings:
+            value = getattr(self, setting.name)
+            if setting.name not in ("name", "verifier") and value != setting.default:
+                shown.append(f"{setting.name}={getattr(value, '__qualname__', None) or repr(value)}")
         return f"{self.name}({', '.join(shown)})" if shown else self.name
 
 

@@ -5,7 +5,6 @@ python -m recipes.score_arithmetic.run --completions 400 --workers 2
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
