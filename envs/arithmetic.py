@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from random import Random
+from typing import Any, NamedTuple, TypeAlias
 
 import rlvr
 from rlvr.verifiers.math import MathVerifier
@@ -14,19 +15,32 @@ _SPLITS = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}  
 _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}
 _SIGNS = str.maketrans("*/", "×÷")
 
+_Form: TypeAlias = tuple[str, tuple[tuple[int, Any], ...]]
+"""What `3 + 4` and `4 + 3` have in common: the kind of the outermost operation and its operands, or a number."""
+
+
+class _Expression(NamedTuple):
+    """An expression: its text, its value, how tightly its outermost operation binds, and its form."""
+
+    text: str
+    value: int
+    binds: int
+    form: _Form
+
 
 @rlvr.register("arithmetic-v1")
 class Arithmetic(rlvr.SingleTurnEnv):
     r"""Evaluate an expression of integers; the answer goes in the last \boxed{}.
 
     Options:
-        difficulty: 1 is two terms of one digit, 10 is six terms of six digits.
+        difficulty: 1 is two terms of one digit, some 200 tasks in all; 2 is two of two; 10 is six of six.
         operations: which of + - * / may occur; every division is exact.
 
-    `split` is train, validation or test, and a hash of its text decides where an expression belongs: none is in two.
+    `split` is train, validation or test, and a hash decides where an expression belongs: none is in two, nor is it
+    with its terms or factors in another order or its brackets where they make no difference.
     """
 
-    difficulty: int = 1
+    difficulty: int = 2
     operations: str = "+-*"
     reward = rlvr.Correct(MathVerifier())
 
@@ -41,31 +55,42 @@ class Arithmetic(rlvr.SingleTurnEnv):
     def task(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
         while True:
-            text, value, _ = self._expression(rng, terms=2 + (self.difficulty - 1) // 2)
-            if _tenth(text) in _SPLITS[self.split]:
+            made = self._expression(rng, terms=2 + (self.difficulty - 1) // 2)
+            if _tenth(made.form) in _SPLITS[self.split]:
                 break
-        prompt = f"Compute {text.translate(_SIGNS)}. Put the answer in \\boxed{{}}."
-        return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, reference=value, meta={"expression": text})
+        name = f"{self.id}/{self.split}/{self.difficulty}/{self.operations}/{index}"
+        prompt = f"Compute {made.text.translate(_SIGNS)}. Put the answer in \\boxed{{}}."
+        return rlvr.Task(name, prompt, reference=made.value, meta={"expression": made.text})
 
-    def _expression(self, rng: Random, terms: int, multiple_of: int = 1) -> tuple[str, int, int]:
-        """A random expression: its text, its value, and how tightly its outermost operation binds."""
+    def _expression(self, rng: Random, terms: int, multiple_of: int = 1) -> _Expression:
         if terms == 1:
             digits = 1 + self.difficulty // 2
             value = rng.randint(1, 10**digits - 1) * multiple_of
-            return str(value), value, 3
+            return _Expression(str(value), value, 3, (str(value), ()))
         op = rng.choice(self.operations)
         on_the_right = 1 if op == "/" else rng.randint(1, terms - 1)
         # A dividend is made a multiple of its divisor, which is known first; the other demands are passed down.
-        right, b, right_binds = self._expression(rng, on_the_right, multiple_of if op in "+-" else 1)
-        left, a, left_binds = self._expression(rng, terms - on_the_right, multiple_of * (b if op == "/" else 1))
-        left = f"({left})" if left_binds < _BINDS[op] else left
-        right = f"({right})" if right_binds < _BINDS[op] or (right_binds == _BINDS[op] and op in "-/") else right
-        return f"{left} {op} {right}", _apply(op, a, b), _BINDS[op]
+        b = self._expression(rng, on_the_right, multiple_of if op in "+-" else 1)
+        a = self._expression(rng, terms - on_the_right, multiple_of * (b.value if op == "/" else 1))
+        left = f"({a.text})" if a.binds < _BINDS[op] else a.text
+        right = f"({b.text})" if b.binds < _BINDS[op] or (b.binds == _BINDS[op] and op in "-/") else b.text
+        value = _apply(op, a.value, b.value)
+        return _Expression(f"{left} {op} {right}", value, _BINDS[op], _joined(op, a.form, b.form))
 
 
 def _apply(op: str, a: int, b: int) -> int:
     return a + b if op == "+" else a - b if op == "-" else a * b if op == "*" else a // b
 
 
-def _tenth(text: str) -> int:
-    return hashlib.sha256(text.encode()).digest()[0] * 10 // 256
+def _joined(op: str, left: _Form, right: _Form) -> _Form:
+    """A chain of + and -, or of * and /: its operands, each with its sign, sorted."""
+    kind, sign = ("+-", 1 if op == "+" else -1) if op in "+-" else ("*/", 1 if op == "*" else -1)
+    return kind, tuple(sorted(_operands(left, kind, 1) + _operands(right, kind, sign)))
+
+
+def _operands(form: _Form, kind: str, sign: int) -> list[tuple[int, _Form]]:
+    return [(sign * s, operand) for s, operand in form[1]] if form[0] == kind else [(sign, form)]
+
+
+def _tenth(form: _Form) -> int:
+    return hashlib.sha256(repr(form).encode()).digest()[0] * 10 // 256

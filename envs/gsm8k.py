@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +15,12 @@ from rlvr.verifiers.math import MathVerifier
 __all__ = ["GSM8K"]
 
 _MARKERS = ("####", "A:")
+_NUMBER = re.compile(
+    r"""\+?(?P<minus>-?)\s?[$€£]?\s?
+        (?P<number>(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)? | \.\d+ | \d+\s?/\s?0*[1-9]\d*)
+        (?:\s?(?:%|percent|dollars?|cents?))?\.?""",
+    re.VERBOSE | re.ASCII,
+)
 
 
 @rlvr.register("gsm8k-v1")
@@ -36,18 +44,45 @@ class GSM8K(rlvr.SingleTurnEnv):
             yield self.task_from(row, id=f"{self.id}/{self.split}/{index}")
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
-        solution = row.get("answer", row.get("ground_truth"))
+        question, solution = row.get("question"), row.get("answer", row.get("ground_truth"))
+        if question is not None and not isinstance(question, str):
+            raise rlvr.DataError(f"{id}: column 'question' is {question!r}; it must be a text")
         if not isinstance(solution, str):
             raise rlvr.DataError(
                 f"{id}: no text in column 'answer' (or 'ground_truth'); it has {', '.join(map(repr, row))}"
             )
-        prompt = "\n\n".join(filter(None, (row.get("question", ""), self.instruction)))
-        return rlvr.Task(id, prompt, reference=_reference(solution, id), meta={"solution": solution})
+        prompt = "\n\n".join(filter(None, (question, self.instruction)))
+        stated = _stated(solution)
+        number = None if stated is None else _number(stated)
+        if number is None:
+            raise rlvr.DataError(f"{id}: no '####' or 'A:' with a number after it in {solution[-60:]!r}")
+        return rlvr.Task(id, prompt, reference=number, meta={"solution": solution})
+
+    def reference_of(self, value: Any) -> str | int | float:
+        """A number; or a text that is one, or a whole solution that ends in one."""
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            return value
+        number = _number(_stated(value) or value) if isinstance(value, str) else None
+        if number is None:
+            raise rlvr.DataError(
+                f"the reference is {str(value)[-60:]!r}; it must be one number, or have one after '####' or 'A:'"
+            )
+        return number
 
 
-def _reference(solution: str, id: str) -> str:
+def _stated(solution: str) -> str | None:
+    """What follows the last mark; None if there is none."""
     for marker in _MARKERS:
-        _, found, number = solution.rpartition(marker)
-        if found and number.strip():
-            return number.strip().replace(",", "")
-    raise rlvr.DataError(f"{id}: no '####' or 'A:' with a number after it in {solution[-60:]!r}")
+        _, found, text = solution.rpartition(marker)
+        if found:
+            return text
+    return None
+
+
+def _number(text: str) -> str | None:
+    """The one number that the text is, without separators, currency and percent sign; None for anything else.
+
+    What else may stand there is refused, for it may be part of the value: 5 million, 3 hours and 20 minutes.
+    """
+    found = _NUMBER.fullmatch(text.strip().replace("\N{MINUS SIGN}", "-"))
+    return found and found["minus"] + "".join(found["number"].replace(",", "").split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -32,16 +33,32 @@ class MATH(rlvr.SingleTurnEnv):
             yield self.task_from(row, id=f"{self.id}/{self.split}/{index}")
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
-        problem = row.get("problem", row.get("question", ""))
+        problem = row.get("problem", row.get("question"))
+        if problem is not None and not isinstance(problem, str):
+            raise rlvr.DataError(f"{id}: column 'problem' (or 'question') is {problem!r}; it must be a text")
         prompt = "\n\n".join(filter(None, (problem, self.instruction)))
         meta = {k: row[k] for k in ("subject", "level", "unique_id") if k in row}
-        return rlvr.Task(id, prompt, reference=_reference(row, id), meta=meta)
+        return rlvr.Task(id, prompt, reference=self._reference(row, id), meta=meta)
+
+    def reference_of(self, value: Any) -> str | int | float:
+        """A number, or a text; where the text holds a box, such as a whole solution, what is in its last one."""
+        if isinstance(value, str) and value.strip():
+            return _boxed(value) or value
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            return value
+        raise rlvr.DataError(f"the reference is {value!r}; it must be a number, or a text that is not empty")
+
+    def _reference(self, row: Mapping[str, Any], id: str) -> str:
+        answer, solution = row.get("answer"), row.get("solution")
+        if answer is not None and str(answer).strip():
+            return str(self.reference_of(answer))
+        if isinstance(solution, str) and (found := _boxed(solution)):
+            return found
+        raise rlvr.DataError(
+            f"{id}: neither a column 'answer' nor a box in 'solution'; it has {', '.join(map(repr, row))}"
+        )
 
 
-def _reference(row: Mapping[str, Any], id: str) -> str:
-    answer, solution = row.get("answer"), row.get("solution")
-    if answer is not None and str(answer).strip():
-        return str(answer)
-    if isinstance(solution, str) and BOXED(solution) and (found := extract(solution)) is not None:
-        return found.answer
-    raise rlvr.DataError(f"{id}: neither a column 'answer' nor a box in 'solution'; it has {', '.join(map(repr, row))}")
+def _boxed(text: str) -> str | None:
+    found = extract(text) if BOXED(text) else None
+    return found.answer if found else None

@@ -9,7 +9,7 @@ What stands here is the core, without torch, transformers, datasets or sympy.  V
 
 from pathlib import Path as _Path
 
-# In a source checkout the folders envs/, verifiers/ and sandbox/ stand beside rlvr/, not inside it (DESIGN 2).
+# In a source checkout the folders envs/, verifiers/ and sandbox/ stand beside rlvr/, not inside it.
 # Adding the repo root to our own search path makes `rlvr.envs` and the others resolve there.  An installed
 # wheel has them inside and never takes this branch.
 _root = _Path(__file__).resolve().parent.parent
@@ -30,11 +30,12 @@ from rlvr.errors import (  # noqa: E402
     WorkerError,
     WorkerTimeout,
 )
+from rlvr.items import Item  # noqa: E402
 from rlvr.parts import Format, Language, Length, Majority, Overlong, RelativeLength, Repetition  # noqa: E402
 from rlvr.records import replay  # noqa: E402
 from rlvr.registry import environment_ids, make, register  # noqa: E402
 from rlvr.rewards import Correct, GroupPart, Part, Reward  # noqa: E402
-from rlvr.scoring import Item, Scored, Scorer, score  # noqa: E402
+from rlvr.scoring import Scored, Scorer, score  # noqa: E402
 from rlvr.types import (  # noqa: E402
     Completion,
     Group,

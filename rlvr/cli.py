@@ -1,18 +1,20 @@
 """The `rlvr` command.  Each subcommand is a dataclass: its fields are the flags, its `run` gives the exit code.
 
 Exit codes: 0 all well; 1 done, but something needs a look (rows left out, UNSCORED, differences, missing parts);
-2 nothing was done, one line says why; 3 a bug, ours or a plugin's, with its traceback; 130 interrupted, `--resume`
-goes on.
+2 not done, one line says why; 3 a bug, ours or a plugin's, with its traceback; 130 interrupted, `--resume` goes on.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import MISSING, dataclass
+from importlib.metadata import version
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -25,12 +27,14 @@ from tyro.conf import Positional, UseAppendAction, arg
 from rlvr.doctor import examine
 from rlvr.environment import Environment
 from rlvr.errors import DataError, RlvrError, UsageError
+from rlvr.items import Item, item_of
 from rlvr.progress import progress_bar
-from rlvr.records import continues, provenance, record, replay
+from rlvr.records import Difference, asked, continues, provenance, record, replay
 from rlvr.registry import environment_ids, load, make
 from rlvr.report import Tally
-from rlvr.rows import Journal, Line, Row, count_rows, dump_row, read_rows
+from rlvr.rows import Journal, Line, Row, count_rows, dump_row, read_rows, read_whole
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
+from rlvr.types import Outcome
 
 __all__ = ["Doctor", "Envs", "Replay", "Score", "main"]
 
@@ -38,7 +42,8 @@ _SHOWN = 20  # faulty rows and differences listed on the terminal; the rest is c
 
 
 class _Command(Protocol):
-    def run(self, console: Console) -> int: ...
+    def run(self, out: Console, err: Console) -> int:
+        """What was asked for goes to `out`; errors, progress and what was left out to `err`."""
 
 
 @dataclass
@@ -72,7 +77,7 @@ class Score:
     memory_mib: int = MEMORY_MIB
     """Limit on each worker's memory."""
 
-    def run(self, console: Console) -> int:
+    def run(self, out: Console, err: Console) -> int:
         read_rows(self.file)  # first, so that a missing input leaves no trace of an output
         env = make(self.env, **_options(load(self.env), self.option))
         run, tally = provenance(env, self.env), Tally()
@@ -82,25 +87,31 @@ class Score:
         with Journal(self.output, resume=self.resume, overwrite=self.overwrite) as journal, rejected:
             for row in journal.done:
                 _must_match(row, run, journal.partial)
+            if env.reward.group_level:
+                journal.drop(_last_group(journal.done))
+            for row in journal.done:
                 tally.add_record(row)
             with (
                 Scorer(env, workers=self.workers, wall_s=self.wall_s, memory_mib=self.memory_mib) as scorer,
-                progress_bar(f"scoring with {self.env}", count_rows(self.file) - len(journal.done), console) as tick,
+                progress_bar(f"scoring with {self.env}", count_rows(self.file) - len(journal.done), err) as tick,
             ):
-                rows = _Input(self.file, rejected, scorer, journal, run)
+                rows = _Input(self.file, rejected, env, journal, run)
                 started = time.perf_counter()
                 for scored in scorer.stream(rows, on_error=rows.reject):
                     row = record(scored, run)
                     journal.write(row)
                     tally.add_record(row)
+                    rows.scored()
                     tick()
                 took_s = time.perf_counter() - started
+            if not tally.count:
+                raise DataError(f"{self.file}: {rejected.summary() or 'it has no rows'}; nothing was written")
             journal.finish()
-        rejected.show(console)
-        tally.show(console)
+        rejected.show(err)
+        tally.show(out)
         fresh = tally.count - len(journal.done)
-        console.print(f"{fresh} scored in {took_s:.2f} s, {fresh / took_s:,.0f} per second; start-up not counted")
-        console.print(f"written to {escape(str(self.output))}", soft_wrap=True)
+        out.print(f"{fresh} scored in {took_s:.2f} s, {fresh / took_s:,.0f} per second; start-up not counted")
+        out.print(f"written to {escape(str(self.output))}", soft_wrap=True)
         return int(bool(rejected.count or tally.unscored))
 
 
@@ -111,7 +122,7 @@ class Envs:
     Example: rlvr envs
     """
 
-    def run(self, console: Console) -> int:
+    def run(self, out: Console, err: Console) -> int:
         table = Table("id", "options", "what it is")
         failed = 0
         for name in environment_ids():
@@ -125,13 +136,15 @@ class Envs:
                 option if value is MISSING else f"{option}={value!r}" for option, value in cls.options().items()
             )
             table.add_row(name, escape(options), escape((cls.__doc__ or "").strip().partition("\n")[0]))
-        console.print(table)
+        out.print(table)
         return failed
 
 
 @dataclass
 class Replay:
     """Score recorded completions again and report every record that comes out otherwise.
+
+    UNSCORED records are passed over: they hold a failure of ours and no verdict.
 
     Example: rlvr replay scored.jsonl
     """
@@ -141,17 +154,21 @@ class Replay:
     workers: int | None = None
     """Worker processes; one per core unless given, 0 for none."""
 
-    def run(self, console: Console) -> int:
-        count = differing = 0
-        with progress_bar("replaying", count_rows(self.file), console) as tick:
-            for differences in replay(_strictly(self.file), workers=self.workers):
+    def run(self, out: Console, err: Console) -> int:
+        outcomes, found = Counter[str](), list[list[Difference]]()
+        count = 0
+        with progress_bar("replaying", count_rows(self.file), err) as tick:
+            for differences in replay(_noted(read_whole(self.file), outcomes), workers=self.workers):
                 count += 1
-                differing += bool(differences)
-                for difference in differences if differing <= _SHOWN else ():
-                    console.print(escape(str(difference)), soft_wrap=True)
+                if differences:
+                    found.append(differences)
                 tick()
-        console.print(f"{count} verdicts replayed, {differing} differ")
-        return int(bool(differing))
+        for difference in chain.from_iterable(found[:_SHOWN]):
+            out.print(escape(str(difference)), soft_wrap=True)
+        unscored = outcomes[Outcome.UNSCORED]
+        passed_over = f"; {unscored} unscored records passed over" if unscored else ""
+        out.print(f"{count} verdicts replayed, {len(found)} differ{passed_over}")
+        return int(bool(found) or not count)
 
 
 @dataclass
@@ -161,38 +178,43 @@ class Doctor:
     Example: rlvr doctor
     """
 
-    def run(self, console: Console) -> int:
+    def run(self, out: Console, err: Console) -> int:
         marks = {True: "[green]ok", False: "[red]MISSING", None: "[yellow]absent"}
         table = Table("", "part", "found", "remedy")
         healthy = True
         for finding in examine():
             healthy &= finding.ok is not False
             table.add_row(marks[finding.ok], finding.what, escape(finding.detail), escape(finding.remedy))
-        console.print(table)
+        out.print(table)
         return int(not healthy)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; gives the exit code."""
-    console = Console(stderr=True)  # stdout is left to data
+    argv = sys.argv[1:] if argv is None else argv
+    out, err = Console(), Console(stderr=True)
+    if list(argv) == ["--version"]:
+        out.print(f"rlvr {version('rlvr')}", highlight=False)
+        return 0
     commands: dict[str, Any] = {"score": Score, "envs": Envs, "replay": Replay, "doctor": Doctor}
     command: _Command = tyro.extras.subcommand_cli_from_dict(
         commands,
         prog="rlvr",
-        description="Verifiable rewards: score completions, list environments, replay records, examine the machine.",
+        description="Verifiable rewards: score completions, list environments, replay records, examine the machine.  "
+        "`rlvr --version` says which one this is.",
         args=argv,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
     try:
-        return command.run(console)
+        return command.run(out, err)
     except (RlvrError, OSError) as error:  # the caller's, the environment's, the disk's: one line says which
-        console.print(f"[bold red]rlvr:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        err.print(f"[bold red]rlvr:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         return 2
     except Exception:  # noqa: BLE001  a bug, ours or a plugin's: whole, and not with the code for "done, look"
-        console.print_exception()
+        err.print_exception()
         return 3
     except KeyboardInterrupt:
-        console.print("interrupted" + "; `--resume` goes on where it stopped" * isinstance(command, Score))
+        err.print("interrupted" + "; `--resume` goes on where it stopped" * isinstance(command, Score))
         return 130
 
 
@@ -202,29 +224,32 @@ class _Input:
     What it has scored has to be the beginning of this input, or the output would be a mixture.
     """
 
-    def __init__(self, path: Path, rejected: _Rejected, scorer: Scorer, journal: Journal, run: dict[str, Any]) -> None:
-        self._path, self._rejected, self._scorer, self._journal, self._run = path, rejected, scorer, journal, run
-        self._line = Line(0, None)
+    def __init__(
+        self, path: Path, rejected: _Rejected, env: Environment, journal: Journal, run: dict[str, Any]
+    ) -> None:
+        self._path, self._rejected, self._env, self._journal, self._run = path, rejected, env, journal, run
+        self._given = 0
+        self._under_way: dict[int, Line] = {}  # the scorer counts items, people count lines
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[Item]:
         done, skipped = deque(self._journal.done), set[str]()
         for line in read_rows(self._path):
-            self._line = line
             try:
-                row = self._usable(line)
-                if done or str(row["id"]) in skipped:
-                    item = self._scorer.item(row, line.number)
-                    if item.id in skipped:
-                        raise DataError(f"the id {item.id!r} was there before; ids must be unique")
-                    if not continues(done[0], item, self._run):
-                        raise self._mismatch(f"line {line.number}, row {item.id!r},", done[0])
-                    skipped.add(item.id)
-                    done.popleft()
-                    continue
+                item = self._recordable(line)
+                if item.id in skipped:
+                    raise DataError(f"the id {item.id!r} was there before; ids must be unique")
             except DataError as error:
-                self.reject(line.number, error)
-            else:
-                yield row
+                self._rejected.add(self._path, line, error)
+                continue
+            if done:
+                if not continues(done[0], item, self._run):
+                    raise self._mismatch(f"line {line.number}, row {item.id!r},", done[0])
+                skipped.add(item.id)
+                done.popleft()
+                continue
+            self._given += 1
+            self._under_way[self._given] = line
+            yield item
         if done:
             raise self._mismatch("its end", done[0])
 
@@ -234,19 +259,21 @@ class _Input:
             "says; pass --overwrite to begin anew"
         )
 
-    def _usable(self, line: Line) -> Row:
+    def _recordable(self, line: Line) -> Item:
+        """Before it is scored: an author's reference may be no JSON, Parquet holds dates, and Python reads NaN."""
         if line.row is None:
             raise DataError(line.error)
-        try:
-            dump_row(line.row)  # Parquet holds dates and NaN, and Python's reader of JSON takes NaN
-        except DataError:
-            self._line = Line(line.number, None, text=repr(line.row))
-            raise
-        return line.row if line.row.get("id") is not None else {**line.row, "id": str(line.number)}
+        item = item_of(self._env, line.row, line.number)
+        dump_row(asked(item, self._run))
+        return item
+
+    def scored(self) -> None:
+        """Scores come in order: the oldest line is done with."""
+        del self._under_way[next(iter(self._under_way))]
 
     def reject(self, number: int, error: DataError) -> None:
-        """The scorer counts rows, people count lines: the line just read is the one it speaks of."""
-        self._rejected.add(self._path, self._line, error)
+        """The scorer has no use for the item of this number."""
+        self._rejected.add(self._path, self._under_way.pop(number), error)
 
 
 class _Rejected:
@@ -269,19 +296,30 @@ class _Rejected:
     def add(self, path: Path, line: Line, error: DataError) -> None:
         message = f"{path}, line {line.number}: {error}"
         if self.strict:
-            raise DataError(message)
+            raise DataError(f"{message}; mend the row, and --resume goes on from there")
         if not self.count:
             self._file = self._stack.enter_context(self.path.open("wb"))
-        self._file.write(dump_row({"line": line.number, "why": str(error), "row": line.row, "text": line.text}))
+        entry = {"line": line.number, "why": str(error), "row": line.row, "text": line.text}
+        try:
+            kept = dump_row(entry)
+        except DataError:  # that is what is wrong with it
+            kept = dump_row(entry | {"row": None, "text": repr(line.row)})
+        self._file.write(kept)
         self.count += 1
         if self.count <= _SHOWN:
             self._shown.append(message)
 
-    def show(self, console: Console) -> None:
+    def show(self, err: Console) -> None:
         for message in self._shown:
-            console.print(f"[yellow]left out:[/] {escape(message)}", soft_wrap=True, highlight=False)
+            err.print(f"[yellow]left out:[/] {escape(message)}", soft_wrap=True, highlight=False)
         if self.count:
-            console.print(f"{self.count} rows left out; all of them are in {escape(str(self.path))}", soft_wrap=True)
+            err.print(f"{self.count} rows left out; all of them are in {escape(str(self.path))}", soft_wrap=True)
+
+    def summary(self) -> str:
+        """In one line, where nothing else was there; empty if nothing was left out."""
+        if not self.count:
+            return ""
+        return f"none of its {self.count} rows can be used, as {self.path} says; the first is {self._shown[0]}"
 
 
 def _options(env: type[Environment], given: Sequence[str]) -> dict[str, Any]:
@@ -313,8 +351,13 @@ def _must_match(row: Row, run: dict[str, Any], partial: Path) -> None:
             )
 
 
-def _strictly(path: Path) -> Iterator[Row]:
-    for line in read_rows(path):
-        if line.row is None:
-            raise DataError(f"{path}, line {line.number}: {line.error}")
-        yield line.row
+def _last_group(done: Sequence[Row]) -> int:
+    """How many rows the last task has: the run may have been stopped among them, and a group is scored whole."""
+    last = [(row["task"], row["prompt"]) for row in done[-1:]]
+    return sum(1 for _ in takewhile(lambda row: (row["task"], row["prompt"]) == last[0], reversed(done)))
+
+
+def _noted(rows: Iterable[Row], outcomes: Counter[str]) -> Iterator[Row]:
+    for row in rows:
+        outcomes[str(row.get("outcome"))] += 1
+        yield row

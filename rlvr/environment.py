@@ -18,12 +18,13 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, wraps
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from rlvr.errors import DataError, UsageError, brief
+from rlvr.options import checked, refuse_odd_annotations
 from rlvr.rewards import Correct, Observation, Reward
 from rlvr.rows import load_dataset
 from rlvr.types import Check, Completion, Prompt, Score, Task, Verdict, Verifier
@@ -48,6 +49,18 @@ def seeded(*key: str | int) -> random.Random:
     return random.Random(int.from_bytes(digest[:16], "big"))
 
 
+def _checking(init: Callable[..., None]) -> Callable[..., None]:
+    """The dataclass's own __init__, behind a look at the types."""
+
+    @wraps(init)
+    def checking(self: Environment, *args: Any, **given: Any) -> None:
+        options = self.options()
+        known = all(name in options for name in given)  # else Python's own error says more
+        init(self, *args, **(checked(type(self), given, options) if known else given))
+
+    return checking
+
+
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 @dataclass(kw_only=True, eq=False)
 class Environment(ABC):
@@ -66,9 +79,11 @@ class Environment(ABC):
             raise UsageError(
                 f"{cls.__name__}: an environment is a dataclass without slots; drop @dataclass(slots=True)"
             )
+        refuse_odd_annotations(cls)
+        own_init = "__init__" in cls.__dict__
         dataclass(kw_only=True, eq=False)(cls)
-        if any(f.name == "id" for f in fields(cls)):  # seeds depend on it, so two of one class cannot differ in it
-            raise UsageError(f"{cls.__name__}: the id is no option; write id = … without a type, or @rlvr.register(…)")
+        if not own_init:
+            cls.__init__ = _checking(cls.__init__)  # type: ignore[method-assign]  # before __post_init__ uses them
         if "id" not in cls.__dict__:
             cls.id = cls.__name__  # until `register` gives it one; never inherited, for seeds depend on it
         cls._check_reward(cls.reward)
@@ -116,7 +131,7 @@ class Environment(ABC):
         """
         if "reference" in row:
             name = str(row.get("task", row.get("id", "row")))
-            return Task(name, row.get("prompt", ""), row["reference"], row.get("meta", {}))
+            return Task(name, row.get("prompt", ""), self.reference_of(row["reference"]), row.get("meta", {}))
         if "task" in row:
             return self.find(row["task"])
         return self.task_from(row)
@@ -124,6 +139,17 @@ class Environment(ABC):
     def task_from(self, row: Mapping[str, Any]) -> Task:
         """A task from the data set's own columns."""
         raise DataError(f"neither 'task' nor 'reference' among its columns {', '.join(map(repr, row))}")
+
+    def reference_of(self, value: Any) -> Any:
+        """The reference as the verifier takes it, from what stands in a row's column `reference`; here, as it is.
+
+        Override it where that column may hold more than the answer, such as a whole solution.  What cannot be read has
+        to be refused here, where it is the fault of one row: the verifier would fail at each of its completions.
+
+        Raises:
+            DataError: it is no reference.
+        """
+        return value
 
     def find(self, task: str | int) -> Task:
         """The task with this id, or at this index."""
@@ -197,9 +223,12 @@ class Environment(ABC):
         reference: str | Callable[[Mapping[str, Any]], Any] = "reference",
         verifier: Verifier | Check | None = None,
         reward: Reward | None = None,
+        example: str | Callable[[Task], str | None] | None = None,
         id: str = "rows-v0",
     ) -> RowsEnv:
         """An environment from a dataset and no class at all.
+
+        Rows of completions may carry the same columns as `rows`, or else `task` or `reference`; see `task_of`.
 
         Args:
             rows: a list of dicts, a `datasets.Dataset`, anything that yields mappings; or a .jsonl or .parquet file,
@@ -207,6 +236,8 @@ class Environment(ABC):
             prompt, reference: a column's name, or a function of the row.
             verifier: how completions are checked; short for `reward=Correct(verifier)`.
             reward: the whole reward, instead of `verifier`.
+            example: a completion that must be CORRECT, for `check_environment`: a column's name, or a function of the
+                task; by default the reference in a box.
             id: the environment's name in records.
 
         Raises:
@@ -215,14 +246,18 @@ class Environment(ABC):
         """
         if (verifier is None) == (reward is None):
             raise UsageError("from_rows: give either verifier=… or reward=…")
-        for name, column in (("prompt", prompt), ("reference", reference)):
-            if not isinstance(column, str) and not callable(column):
+        for name, column, what in (
+            ("prompt", prompt, "row"),
+            ("reference", reference, "row"),
+            ("example", example, "task"),
+        ):
+            if not isinstance(column, str) and not callable(column) and (name, column) != ("example", None):
                 raise UsageError(
-                    f"from_rows: {name} is {brief(column)}; give a column's name, or a function of the row"
+                    f"from_rows: {name} is {brief(column)}; give a column's name, or a function of the {what}"
                 )
         if isinstance(rows, Iterator):
             rows = list(rows)  # it can be gone through only once
-        env = RowsEnv(rows=rows, prompt=prompt, reference=reference)
+        env = RowsEnv(rows=rows, prompt=prompt, reference=reference, example_from=example)
         env.id = id  # type: ignore[misc]
         return env.with_reward(reward if reward is not None else Correct(verifier))
 
@@ -294,8 +329,11 @@ class SingleTurnEnv(Environment):
         self._current = task = self.task(index)
         return task.prompt, {"task": task.id, "index": index}
 
-    def step(self, action: str) -> tuple[Prompt, float, bool, bool, dict[str, Any]]:
-        """Score the completion; the episode is over.  `info` has the whole `Score`."""
+    def step(self, action: str | Completion) -> tuple[Prompt, float, bool, bool, dict[str, Any]]:
+        """Score the completion; the episode is over.  `info` has the whole `Score`.
+
+        A text will do unless the reward reads the length in tokens: then pass `Completion(text, length_tokens=…)`.
+        """
         task, self._current = self._current, None
         if task is None:
             raise UsageError(f"{self.id}: step before reset; an episode has one step, call reset() for the next")
@@ -348,6 +386,7 @@ class RowsEnv(SingleTurnEnv):
     rows: Iterable[Mapping[str, Any]] | str | Path = ()
     prompt: str | Callable[[Mapping[str, Any]], Prompt] = "prompt"
     reference: str | Callable[[Mapping[str, Any]], Any] = "reference"
+    example_from: str | Callable[[Task], str | None] | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -360,12 +399,26 @@ class RowsEnv(SingleTurnEnv):
             if not isinstance(row, Mapping):
                 raise DataError(f"row {index} is {brief(row)}; it must be a mapping of columns")
             own = row.get("id")
-            yield Task(
-                f"{self.id}/{self.split}/{index}" if own is None else str(own),
-                _cell(row, self.prompt, index),
-                _cell(row, self.reference, index),
-                meta={k: v for k, v in row.items() if k not in (self.prompt, self.reference)},
-            )
+            yield self._task(row, f"{self.id}/{self.split}/{index}" if own is None else str(own), f"row {index}")
+
+    def task_from(self, row: Mapping[str, Any]) -> Task:
+        task = {name: value for name, value in row.items() if name not in _OF_THE_COMPLETION}
+        return self._task(task, "row", "the row")  # its id is the completion's: siblings have one task, several ids
+
+    def _task(self, row: Mapping[str, Any], id: str, where: str) -> Task:
+        prompt, reference = _cell(row, self.prompt, where), _cell(row, self.reference, where)
+        meta = {name: value for name, value in row.items() if name not in (self.prompt, self.reference)}
+        return Task(id, prompt, reference, meta)
+
+    def example(self, task: Task) -> str | None:
+        if self.example_from is None:
+            return super().example(task)
+        if callable(self.example_from):
+            return self.example_from(task)
+        if self.example_from == self.reference:
+            return str(task.reference)
+        example: str = _cell(task.meta, self.example_from, f"task {task.id!r}")
+        return example
 
     def without_tasks(self) -> RowsEnv:
         other = super().without_tasks()
@@ -373,9 +426,12 @@ class RowsEnv(SingleTurnEnv):
         return other
 
 
-def _cell(row: Mapping[str, Any], column: str | Callable[[Mapping[str, Any]], Any], index: int) -> Any:
+_OF_THE_COMPLETION = ("id", "completion", "length_tokens", "truncated")
+
+
+def _cell(row: Mapping[str, Any], column: str | Callable[[Mapping[str, Any]], Any], where: str) -> Any:
     if not isinstance(column, str):
         return column(row)
     if column not in row:
-        raise DataError(f"row {index} has no column {column!r}; it has {', '.join(map(repr, row))}")
+        raise DataError(f"{where} has no column {column!r}; it has {', '.join(map(repr, row))}")
     return row[column]

@@ -10,19 +10,23 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError
+from rlvr.items import Item
 from rlvr.registry import make
-from rlvr.rows import Row, dump_row
-from rlvr.scoring import Item, Scored, Scorer
+from rlvr.rows import Row, dump_row, read_whole
+from rlvr.scoring import Scored, Scorer
 from rlvr.types import Completion, Outcome, Score, Task, Verdict
 
-__all__ = ["Difference", "continues", "provenance", "record", "replay"]
+__all__ = ["Difference", "asked", "continues", "provenance", "record", "replay"]
 
-_COMPARED = ("outcome", "value", "why", "answer", "total", "parts")
+_COMPARED = ("outcome", "value", "why", "answer", "detail", "total", "parts")
 """What a replay must reach again, exactly."""
+
+_ENGINE = ("math-verify", "sympy")  # what verdicts depend on beyond our own versions
 
 
 def provenance(env: Environment, name: str) -> dict[str, Any]:
@@ -45,7 +49,8 @@ def provenance(env: Environment, name: str) -> dict[str, Any]:
         "config": config,
         "verifier": verifier,  # None: the environment's own verify, whose version is the environment's
         "reward": str(env.reward),
-        "rlvr": _version(),
+        "rlvr": _version("rlvr"),
+        "versions": {package: _version(package) for package in _ENGINE},
     }
 
 
@@ -73,11 +78,15 @@ def record(scored: Scored, run: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def asked(item: Item, run: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an item's record is known before it is scored."""
+    nothing = Score(None, {}, Verdict(Outcome.UNSCORED))
+    return {name: value for name, value in record(Scored(item, nothing), run).items() if name not in _COMPARED}
+
+
 def continues(row: Row, item: Item, run: Mapping[str, Any]) -> bool:
     """Is this record what the item would come to in such a run, whatever its score?"""
-    nothing = Score(None, {}, Verdict(Outcome.UNSCORED))
-    asked = json.loads(dump_row(record(Scored(item, nothing), run)))
-    return all(row.get(name) == value for name, value in asked.items() if name not in {*_COMPARED, "detail"})
+    return all(row.get(name) == value for name, value in json.loads(dump_row(asked(item, run))).items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +99,24 @@ class Difference:
     replayed: Any
 
     def __str__(self) -> str:
-        return f"{self.id}: {self.field} was {self.recorded!r}, is now {self.replayed!r}"
+        return f"{self.id}: {self.field} was {_cut(self.recorded)}, is now {_cut(self.replayed)}"
 
 
-def replay(records: Iterable[Row], *, workers: int | None = None) -> Iterator[list[Difference]]:
+def replay(records: Iterable[Row] | str | Path, *, workers: int | None = None) -> Iterator[list[Difference]]:
     """Score every record again; one list per record, in order, empty where nothing differs.
 
-    UNSCORED records are passed over: they hold a failure of ours, not a verdict that could be reached again.
+    UNSCORED records are passed over: they hold a failure of ours, not a verdict that could be reached again.  The
+    versions of rlvr and of what it computes with are not compared, but named where something else differs.
+
+    Args:
+        records: mappings, or the file that `rlvr score` wrote.
 
     Raises:
         DataError: a record lacks what scoring it again takes.
         UnknownEnvironment: its environment is not installed.
     """
+    if isinstance(records, (str, Path)):
+        records = read_whole(records)
     for run, batch in _by_run(row for row in records if row.get("outcome") != Outcome.UNSCORED):
         env = make(run["env"], **run["config"])
         now = provenance(env, run["env"])
@@ -110,7 +125,14 @@ def replay(records: Iterable[Row], *, workers: int | None = None) -> Iterator[li
             for row, scored in zip(batch, scorer.stream(items), strict=True):
                 again = record(scored, now)
                 compared = ("reward", "verifier", *_COMPARED)
-                yield [Difference(str(row["id"]), k, row[k], again[k]) for k in compared if row[k] != again[k]]
+                differ = [name for name in compared if row[name] != again[name]]
+                differ += [name for name in ("rlvr", "versions") if differ and row.get(name) != again[name]]
+                yield [Difference(str(row["id"]), name, row.get(name), again[name]) for name in differ]
+
+
+def _cut(value: Any) -> str:
+    text = repr(value)  # a detail may hold a traceback
+    return text if len(text) <= 500 else f"{text[:500]}…"
 
 
 def _by_run(records: Iterable[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
@@ -147,8 +169,8 @@ def _item(row: Row, number: int) -> Item:
         raise DataError(f"record {row['id']!r}: {error}") from error
 
 
-def _version() -> str:
+def _version(package: str) -> str:
     try:
-        return version("rlvr")
+        return version(package)
     except PackageNotFoundError:  # a folder that was never installed
         return "unknown"

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Tally"]
 
+_LOST = 5  # how many reasons of ours are shown in full
+
 
 @dataclass
 class Tally:
@@ -25,19 +27,22 @@ class Tally:
     reasons: Counter[tuple[Outcome, str]] = field(default_factory=Counter)
     parts: dict[str, float] = field(default_factory=dict)  # sums over scored completions
     total: float = 0.0
+    lost: list[str] = field(default_factory=list)  # the first few texts of what we failed at
 
     def add(self, scored: Scored) -> None:
         """Count one score."""
         score = scored.score
-        self._add(score.verdict.outcome, score.verdict.reason, score.total, score.parts)
+        self._add(score.verdict.outcome, score.verdict.why, score.total, score.parts)
 
     def add_record(self, row: Row) -> None:
         """Count one record, as `rlvr score` writes them."""
-        self._add(Outcome(row["outcome"]), row["why"].partition(":")[0], row["total"], row["parts"])
+        self._add(Outcome(row["outcome"]), row["why"], row["total"], row["parts"])
 
-    def _add(self, outcome: Outcome, reason: str, total: float | None, parts: Mapping[str, float]) -> None:
+    def _add(self, outcome: Outcome, why: str, total: float | None, parts: Mapping[str, float]) -> None:
         self.outcomes[outcome] += 1
-        self.reasons[outcome, _brief(reason) or "(no reason given)"] += 1
+        self.reasons[outcome, _brief(why.partition(":")[0], 80) or "(no reason given)"] += 1
+        if outcome is Outcome.UNSCORED and len(self.lost) < _LOST and (text := _brief(why, 500)) not in self.lost:
+            self.lost.append(text)
         self.total += total or 0.0
         for name, value in parts.items():
             self.parts[name] = self.parts.get(name, 0.0) + value
@@ -51,7 +56,7 @@ class Tally:
         return self.outcomes[Outcome.UNSCORED]
 
     def show(self, console: Console) -> None:
-        """Print outcomes with their reasons, then the mean of each part over what was scored."""
+        """Print outcomes with their reasons, what we failed at, then the mean of each part over what was scored."""
         from rich.markup import escape
         from rich.table import Table
 
@@ -67,6 +72,8 @@ class Tally:
                 if of is outcome:
                     table.add_row("", escape(reason), str(count), "")
         console.print(table)
+        for why in self.lost:
+            console.print(f"[yellow]unscored:[/] {escape(why)}", soft_wrap=True, highlight=False)
         scored = self.count - self.unscored
         if scored:
             means = Table("part")
@@ -81,7 +88,7 @@ class Tally:
         return f"{self.outcomes[outcome] / self.count:.1%}"
 
 
-def _brief(reason: str) -> str:
+def _brief(text: str, most: int) -> str:
     """A verifier may put a model's text where the reason belongs: long, or with what a terminal obeys."""
-    shown = "".join(char if char.isprintable() else "\ufffd" for char in reason[:80])
-    return shown if len(reason) <= 80 else f"{shown}…"
+    shown = "".join(char if char.isprintable() else "\ufffd" for char in text[:most])
+    return shown if len(text) <= most else f"{shown}…"

@@ -17,12 +17,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
 from typing import Any, ClassVar, TypeAlias, TypeGuard
 
 from rlvr.errors import RewardError, Unscored, UsageError, brief
+from rlvr.shown import number, settings
 from rlvr.types import Check, Completion, Outcome, Score, Task, Verdict, Verifier, as_verifier, plain
 
 __all__ = ["Bounds", "Correct", "GroupPart", "Observation", "Part", "Reward"]
@@ -86,9 +87,8 @@ class Reward(ABC):
 
     def __mul__(self, factor: float) -> Reward:
         if not _is_number(factor) or not math.isfinite(factor):
-            raise UsageError(
-                f"{brief(factor)} * {self}: a reward is scaled by a finite number; to multiply two, use gate"
-            )
+            said = str(factor) if isinstance(factor, Reward) else brief(factor)
+            raise UsageError(f"{said} * {self}: a reward is scaled by a finite number; to multiply two, use gate")
         return _Scaled(self, float(factor))
 
     __rmul__ = __mul__
@@ -215,13 +215,8 @@ class _Leaf(Reward):
 
     def __str__(self) -> str:
         """The name and the settings that are not the default: rewards that differ must not read the same."""
-        settings: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
-        shown = []
-        for setting in settings:
-            value = getattr(self, setting.name)
-            if setting.name not in ("name", "verifier") and value != setting.default:
-                shown.append(f"{setting.name}={getattr(value, '__qualname__', None) or repr(value)}")
-        return f"{self.name}({', '.join(shown)})" if shown else self.name
+        changed = settings(self, but=("name",))
+        return f"{self.name}({', '.join(changed)})" if changed else self.name
 
 
 class Part(_Leaf):
@@ -270,6 +265,14 @@ class Correct(Part):
         object.__setattr__(self, "verifier", None if verifier is None else as_verifier(verifier))
         object.__setattr__(self, "name", name)
 
+    def __str__(self) -> str:
+        """With the verifier's id and settings; a verifier with a `__str__` of its own says it itself."""
+        if self.verifier is None:
+            return self.name
+        if type(self.verifier).__str__ is not object.__str__:
+            return f"{self.name}({self.verifier})"
+        return f"{self.name}({', '.join([self.verifier.id, *settings(self.verifier)])})"
+
     def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
         """Credit from this part's own verifier; never asked of the first one, whose verdict is at hand."""
         if self.verifier is None:
@@ -296,7 +299,7 @@ class _Constant(Reward):
         return self.amount, {"constant": self.amount}
 
     def __str__(self) -> str:
-        return _shown(self.amount)
+        return number(self.amount)
 
 
 @dataclass(frozen=True)
@@ -343,7 +346,10 @@ class _Unary(Reward):
     """A reward made of one other; `label` is the entry of its own effect, if it has one."""
 
     inner: Reward
-    label: str = ""
+
+    @property
+    def label(self) -> str:
+        return ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -372,7 +378,7 @@ class _Scaled(_Unary):
         return self.factor * total + 0.0, {name: self.factor * value + 0.0 for name, value in parts.items()}
 
     def __str__(self) -> str:
-        return f"{_shown(self.factor)} * {_bracketed(self.inner, _Sum)}"
+        return f"{number(self.factor)} * {_bracketed(self.inner, _Sum)}"
 
 
 @dataclass(frozen=True)
@@ -391,7 +397,7 @@ class _Gated(_Unary):
         _merged(self.inner.leaves, self.by.leaves)
 
     @property
-    def label(self) -> str:  # type: ignore[override]  # computed where the base has a default
+    def label(self) -> str:
         return "gate:" + "+".join(self.by.names)
 
     @property
@@ -421,12 +427,12 @@ class _Clipped(_Unary):
     def __post_init__(self) -> None:
         if self.label in self.inner.names:
             raise UsageError(
-                f"{self.inner} is already clipped to [{_shown(self.low)}, {_shown(self.high)}]; once will do"
+                f"{self.inner} is already clipped to [{number(self.low)}, {number(self.high)}]; once will do"
             )
 
     @property
-    def label(self) -> str:  # type: ignore[override]  # see _Gated
-        return f"clip:{_shown(self.low)}:{_shown(self.high)}"
+    def label(self) -> str:
+        return f"clip:{number(self.low)}:{number(self.high)}"
 
     @property
     def bounds(self) -> Bounds:
@@ -439,7 +445,7 @@ class _Clipped(_Unary):
         return clipped, parts | {self.label: clipped - total}
 
     def __str__(self) -> str:
-        return f"{_bracketed(self.inner, _Sum, _Scaled)}.clip({_shown(self.low)}, {_shown(self.high)})"
+        return f"{_bracketed(self.inner, _Sum, _Scaled)}.clip({number(self.low)}, {number(self.high)})"
 
 
 def _merged(first: tuple[_Leaf, ...], second: tuple[_Leaf, ...]) -> tuple[_Leaf, ...]:
@@ -488,12 +494,6 @@ def _as_reward(other: Reward | float) -> Reward:
 def _is_number(value: Any) -> TypeGuard[float]:
     """A plain real number, numpy's too.  Booleans are: a part may return `text.isascii()`."""
     return isinstance(value, Real)
-
-
-def _shown(number: float) -> str:
-    """Short where that is exact: rewards that differ must not read the same."""
-    short = f"{number:g}"
-    return short if float(short) == number else repr(number)
 
 
 def _bracketed(reward: Reward, *looser: type[Reward]) -> str:

@@ -5,6 +5,7 @@ A row that cannot be read is a `DataError` that names its line; the other rows a
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -15,7 +16,7 @@ from typing import IO, Any, TypeAlias
 
 from rlvr.errors import DataError, UsageError
 
-__all__ = ["Journal", "Line", "Row", "count_rows", "dump_row", "load_dataset", "read_rows"]
+__all__ = ["Journal", "Line", "Row", "count_rows", "dump_row", "load_dataset", "read_rows", "read_whole"]
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -49,10 +50,14 @@ def read_rows(path: str | Path) -> Iterator[Line]:
 
 
 def _read_jsonl(path: Path) -> Iterator[Line]:
+    first = True
     with path.open("rb") as file:
         for number, raw in enumerate(file, 1):
             if not raw.strip():
                 continue
+            if first:
+                _refuse_array(path, raw)
+                first = False
             try:
                 row = json.loads(raw)
                 if not isinstance(row, dict):
@@ -61,6 +66,16 @@ def _read_jsonl(path: Path) -> Iterator[Line]:
                 yield Line(number, None, f"not a JSON object: {error}", raw.decode("utf-8", "replace"))
             else:
                 yield Line(number, row)
+
+
+def _refuse_array(path: Path, raw: bytes) -> None:
+    """One error instead of one for each of its lines; a mere `[1, 2]` is a bad row like any other."""
+    if not raw.lstrip().startswith(b"["):
+        return
+    with contextlib.suppress(ValueError, RecursionError):
+        if not any(isinstance(row, dict) for row in json.loads(raw)):
+            return
+    raise DataError(f"{path}: a JSON array; one object per line is needed")
 
 
 def _read_parquet(path: Path) -> Iterator[Line]:
@@ -209,6 +224,12 @@ class Journal:
         self._file.write(dump_row(row))
         self._file.flush()
 
+    def drop(self, count: int) -> None:
+        """Take back the last rows of the stopped run, to score them again."""
+        kept = self.partial.read_bytes().splitlines(keepends=True)[: len(self.done) - count]
+        self._file.truncate(sum(map(len, kept)))
+        del self.done[len(self.done) - count :]
+
     def finish(self) -> None:
         """Put the output in place, in one step."""
         os.fsync(self._file.fileno())
@@ -261,7 +282,7 @@ def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterabl
         files = [path / f"{split}{ending}" for ending in (".jsonl", ".parquet")]
         path = next((file for file in files if file.is_file()), files[0])
     if path.suffix in (".jsonl", ".json", ".ndjson", ".parquet"):
-        return _read_all(path)
+        return list(read_whole(path))
     try:
         import datasets
 
@@ -274,10 +295,13 @@ def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterabl
     return rows
 
 
-def _read_all(path: Path) -> list[Row]:
-    rows = []
+def read_whole(path: str | Path) -> Iterator[Row]:
+    """The rows of a file that must not have holes.
+
+    Raises:
+        DataError: there is no such file, or a row that cannot be read.
+    """
     for line in read_rows(path):
         if line.row is None:
             raise DataError(f"{path}, line {line.number}: {line.error}")
-        rows.append(line.row)
-    return rows
+        yield line.row

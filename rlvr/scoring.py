@@ -12,56 +12,37 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
-import threading
 import time
 import traceback
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from operator import length_hint
-from queue import Empty, SimpleQueue
-from typing import Any, TypeAlias, TypeVar
+from pathlib import Path
+from typing import Any, TypeAlias
 
-from rlvr.environment import Environment
+from rlvr.environment import Environment, MultiTurnEnv
 from rlvr.errors import DataError, Unscored, UsageError, WorkerError
+from rlvr.items import Item, Items, OnError, Rows
 from rlvr.progress import progress_bar
 from rlvr.rewards import Observation
-from rlvr.rows import Row
+from rlvr.rows import count_rows
+from rlvr.threads import Threads
 from rlvr.types import Completion, Outcome, Score, Task, Verdict
-from rlvr.workers import Handler, WorkerPool, usable_cores
+from rlvr.workers import Handler, WorkerPool, shipped, usable_cores
 
-__all__ = ["Item", "MEMORY_MIB", "OnError", "Scored", "Scorer", "WALL_S", "score"]
-
-_T = TypeVar("_T")
-
-OnError: TypeAlias = Callable[[int, DataError], None]
-"""Called with a row's number, counted from 1, and what is wrong with it."""
+__all__ = ["MEMORY_MIB", "Scored", "Scorer", "WALL_S", "score"]
 
 _CHUNK_S = 0.03  # a chunk is about so much work: enough to hide the pipe, too little to leave a worker idle at the end
 _CHUNK = 64
 WALL_S = 30.0
 MEMORY_MIB = 4096
-_COLUMNS = frozenset({"id", "completion", "length_tokens", "truncated", "task", "prompt", "reference", "meta"})
 
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One completion to score.
-
-    Attributes:
-        id: unique within the run.
-        row: the columns of its row that scoring does not use, passed through.
-    """
-
-    id: str
-    task: Task
-    completion: Completion
-    row: Row = field(default_factory=dict)
+_Seen: TypeAlias = Observation | DataError
+"""What the first stage gives: a `DataError` for an item that cannot be shipped to a worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +83,10 @@ class Scorer:
     ) -> None:
         if not isinstance(env, Environment):
             raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v1') gives one")
+        if isinstance(env, MultiTurnEnv):
+            raise UsageError(
+                f"{env.id} has several turns; its last step's info has the episode's score, no Scorer does"
+            )
         self.workers = usable_cores() if workers is None else workers
         if not isinstance(self.workers, int) or self.workers < 0:
             raise UsageError(f"workers is {workers!r}; it must be a whole number, 0 to score in this process")
@@ -113,7 +98,7 @@ class Scorer:
         if self.workers:
             setup = partial(_handler, env.without_tasks())
             self._pool = WorkerPool(setup, workers=self.workers, memory_mib=memory_mib)
-        self._threads = _Threads(max(1, self.workers))
+        self._threads = Threads(max(1, self.workers))
 
     def warm(self) -> Scorer:
         """Start the workers now and wait for the first.
@@ -182,7 +167,7 @@ class Scorer:
         share = max(1, min(self._chunk, -(-len(items) // max(1, self.workers))))
         return [items[i : i + share] for i in range(0, len(items), share)]
 
-    def stream(self, rows: Iterable[Row | Item], *, on_error: OnError | None = None) -> Iterator[Scored]:
+    def stream(self, rows: Rows, *, on_error: OnError | None = None) -> Iterator[Scored]:
         """Scores in the order of the rows, a bounded number of them under way.
 
         A row has `completion` and says which task it answers: `task`, an index or an id of the environment; or
@@ -192,88 +177,63 @@ class Scorer:
         they bring a `reference`.
 
         Args:
+            rows: mappings, items, or the path of a .jsonl or .parquet file.
             on_error: told of a row that cannot be used, which is then left out; without it such a row raises.
 
         Raises:
-            DataError: an unusable row, if there is no `on_error`.
+            DataError: an unusable row, if there is no `on_error`; the scores of the rows before it come first, save
+                those of a group that it may belong to.
         """
-        window: deque[tuple[list[Item], Future[list[Observation]]]] = deque()
-        items = self._items(rows, on_error)
+        window: deque[tuple[list[tuple[int, Item]], Future[list[_Seen]]]] = deque()
+        source = Items(self.env, rows, on_error)
+        items = iter(source)
         pending: list[tuple[Item, Observation]] = []  # of one task, for a reward that compares
         try:
             while True:
                 while len(window) < 3 * max(1, self.workers) and (chunk := list(itertools.islice(items, self._chunk))):
-                    window.append((chunk, self._threads.submit(self._observe, chunk)))
+                    window.append((chunk, self._threads.submit(self._observe, [item for _, item in chunk])))
                 if not window:
                     break
                 chunk, future = window.popleft()
-                for item, observation in zip(chunk, future.result(), strict=True):
+                for (number, item), seen in zip(chunk, future.result(), strict=True):
+                    if isinstance(seen, DataError):
+                        source.refuse(number, seen)
+                        continue
                     if pending and not _same(pending[0][0].task, item.task):
                         yield from self._flushed(pending)
-                    pending.append((item, observation))
+                    pending.append((item, seen))
                     if not self.env.reward.group_level:  # nothing to wait for, and the next one may take long
                         yield from self._flushed(pending)
+            if source.error is not None:
+                raise source.error
             yield from self._flushed(pending)
         finally:
             for _, future in window:
                 future.cancel()
 
-    def _items(self, rows: Iterable[Row | Item], on_error: OnError | None) -> Iterator[Item]:
-        seen: set[str] = set()
-        for number, row in enumerate(rows, 1):
-            try:
-                item = self._measured(row) if isinstance(row, Item) else self.item(row, number)
-                if item.id in seen:
-                    raise DataError(f"the id {item.id!r} was there before; ids must be unique")
-                seen.add(item.id)
-            except DataError as error:
-                if on_error is None:
-                    raise DataError(f"row {number}: {error}") from None
-                on_error(number, error)
-            else:
-                yield item
-
-    def item(self, row: Row, number: int) -> Item:
-        """What `stream` makes of a row.
-
-        Args:
-            number: the row's id if it has none of its own.
-
-        Raises:
-            DataError: it cannot be used.
-        """
-        if not isinstance(row, Mapping):
-            raise DataError(f"a {type(row).__name__}, not a mapping of columns")
-        known = {name: value for name, value in row.items() if value is not None}  # Parquet fills gaps with None
-        if "completion" not in known:
-            raise DataError(f"no column 'completion'; it has {', '.join(map(repr, known)) or 'none'}")
-        if self.env.reward.group_level and "reference" in known and "task" not in known:
-            raise DataError(f"no column 'task', and the reward {self.env.reward} compares the completions of one task")
-        try:
-            completion = Completion(known["completion"], known.get("length_tokens"), known.get("truncated", False))
-            task = self.env.task_of(known)
-        except (TypeError, ValueError, LookupError, AttributeError) as error:  # from the author's task_from, too
-            terse = isinstance(error, (KeyError, AttributeError))  # a missing column is just "'question'"
-            raise DataError(f"{type(error).__name__}: {error}" if terse else str(error)) from error
-        rest = {name: value for name, value in row.items() if name not in _COLUMNS}
-        return self._measured(Item(str(known.get("id", number)), task, completion, rest))
-
-    def _measured(self, item: Item) -> Item:
-        if self.env.reward.needs_length and item.completion.length_tokens is None:
-            raise DataError(f"no length_tokens, which the reward {self.env.reward} reads")
-        return item
-
-    def _observe(self, items: Sequence[Item]) -> list[Observation]:
+    def _observe(self, items: Sequence[Item]) -> list[_Seen]:
         """The first stage for a chunk."""
         start = time.monotonic()
-        observations = self._observed_there(items) if self._pool else [_observed_here(self.env, i) for i in items]
+        seen: list[_Seen] = []
+        seen += self._observed_there(items) if self._pool else [_observed_here(self.env, item) for item in items]
         self._adapt(len(items), time.monotonic() - start)
-        return observations
+        return seen
 
-    def _observed_there(self, items: Sequence[Item]) -> list[Observation]:
-        """In one worker; what was lost is tried once more."""
-        assert self._pool is not None
+    def _observed_there(self, items: Sequence[Item]) -> list[_Seen]:
+        """In one worker.  An item that cannot be shipped, a generator in its meta, costs itself alone."""
         work = [(item.task, item.completion) for item in items]
+        try:
+            return [*self._ran(work)]
+        except UsageError:
+            faults = [_fault(one) for one in work]
+            if not any(faults):
+                raise  # the scorer was closed
+        good = iter(self._ran([one for one, fault in zip(work, faults, strict=True) if fault is None]))
+        return [next(good) if fault is None else fault for fault in faults]
+
+    def _ran(self, work: list[tuple[Task, Completion]]) -> list[Observation]:
+        """What was lost is tried once more."""
+        assert self._pool is not None
         results = self._pool.run(work, wall_s=self.wall_s)
         for i, result in enumerate(results):
             if isinstance(result, Unscored):
@@ -293,9 +253,14 @@ class Scorer:
         pending.clear()
         yield from map(Scored, items, scores)
 
-    def _combined(self, items: Sequence[Item], observations: Sequence[Observation]) -> list[Score]:
+    def _combined(self, items: Sequence[Item], seen: Sequence[_Seen]) -> list[Score]:
         if not items:
             return []
+        observations = []
+        for one in seen:
+            if isinstance(one, DataError):
+                raise one
+            observations.append(one)
         try:
             return self.env.reward.combine(items[0].task, [i.completion for i in items], observations)
         except Exception as error:  # noqa: BLE001  the border: a group-level part failed, and so we, for the group
@@ -305,7 +270,7 @@ class Scorer:
 
 def score(
     env: Environment,
-    rows: Iterable[Row | Item],
+    rows: Rows,
     *,
     workers: int | None = None,
     wall_s: float = WALL_S,
@@ -319,13 +284,15 @@ def score(
             print(scored.item.id, scored.score.total, scored.score.verdict.why)
 
     Args:
+        rows: mappings, items, or the path of a .jsonl or .parquet file.
         progress: show a bar on stderr, if that is a terminal or a notebook.
     """
     with ExitStack() as stack:
         scorer = stack.enter_context(Scorer(env, workers=workers, wall_s=wall_s, memory_mib=memory_mib))
         tick = None
         if progress:
-            tick = stack.enter_context(progress_bar(f"scoring with {env.id}", length_hint(rows) or None))
+            total = count_rows(rows) if isinstance(rows, (str, Path)) else length_hint(rows)
+            tick = stack.enter_context(progress_bar(f"scoring with {env.id}", total or None))
         for scored in scorer.stream(rows, on_error=on_error):
             yield scored
             if tick is not None:
@@ -368,74 +335,14 @@ def _unscored(error: Unscored) -> Observation:
     return Observation(Verdict(Outcome.UNSCORED, why=f"{error.reason}: {error}", detail=detail), {})
 
 
+def _fault(work: tuple[Task, Completion]) -> DataError | None:
+    """Why it cannot be shipped."""
+    try:
+        shipped(work)
+    except UsageError as error:
+        return DataError(str(error))
+    return None
+
+
 def _same(task: Task, other: Task) -> bool:
     return (task.id, task.prompt) == (other.id, other.prompt)  # ids alone are all "row" where nobody gave one
-
-
-# ------------------------------------------------------------------------------------------ between the threads
-
-
-class _Threads:
-    """Runs calls in a few threads of its own, in order.
-
-    Not a ThreadPoolExecutor: the interpreter joins those threads before it ends, so that Ctrl-C would wait for every
-    slow item, and a forked child lacks them for good.  These are daemons, started wherever they are missing.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._closed = False
-        self._begin()
-
-    def _begin(self) -> None:
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._started = 0
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        weakref.finalize(self, self._calls.put, None).atexit = False
-
-    def submit(self, function: Callable[..., _T], *args: Any) -> Future[_T]:
-        if self._pid != os.getpid():
-            self._begin()
-        future: Future[_T] = Future()
-        with self._lock:
-            if self._closed:
-                raise _closed()
-            self._calls.put((future, partial(function, *args)))
-            if self._started < self._count:
-                threading.Thread(target=_work, args=(self._calls,), name="rlvr-scorer", daemon=True).start()
-                self._started += 1
-        return future
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-        with suppress(Empty):
-            while True:
-                if (call := self._calls.get_nowait()) is not None and call[0].set_running_or_notify_cancel():
-                    call[0].set_exception(_closed())
-        self._calls.put(None)
-
-
-_Call: TypeAlias = tuple[Future[Any], Callable[[], Any]]
-
-
-def _closed() -> UsageError:
-    return UsageError("this scorer is closed; open a new one")
-
-
-def _work(calls: SimpleQueue[_Call | None]) -> None:
-    while (call := calls.get()) is not None:
-        _run(*call)
-        del call  # or it would keep its scorer alive while this thread waits
-    calls.put(None)  # for the next thread
-
-
-def _run(future: Future[Any], function: Callable[[], Any]) -> None:
-    if future.set_running_or_notify_cancel():
-        try:
-            result = function()
-        except BaseException as error:  # noqa: BLE001  for whoever waits
-            future.set_exception(error)
-        else:
-            future.set_result(result)

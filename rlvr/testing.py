@@ -59,67 +59,68 @@ def breaches(env: Environment, *, tasks: int = 5, seed: int = 0) -> Iterator[str
     if isinstance(env, MultiTurnEnv):
         yield from _episode_breaches(env, seed)
     elif isinstance(env, SingleTurnEnv):
-        sample: list[Task] = []
-        yield from _task_breaches(env, tasks, sample)
-        if sample:
-            yield from _score_breaches(env, sample)
+        try:
+            first = list(islice(env.tasks(), tasks))
+            by_index = [env.task(i) for i in range(len(first))]
+        except Exception as error:  # noqa: BLE001  whatever the author's code raises is the finding
+            yield f"its tasks cannot be made: {_said(error)}"
+            return
+        strange = [task for task in (*first, *by_index) if not isinstance(task, Task)]
+        if strange:
+            yield f"among its tasks is {brief(strange[0])}; each must be a Task(id, prompt, …)"
+        elif not first:
+            yield "it has no tasks"
+        else:
+            yield from _task_breaches(env, first, by_index)
+            yield from _score_breaches(env, first)
             yield from _gym_breaches(env, seed)
     else:
         yield f"{type(env).__name__} is neither a SingleTurnEnv nor a MultiTurnEnv"
 
 
-def _task_breaches(env: SingleTurnEnv, count: int, sample: list[Task]) -> Iterator[str]:
+def _task_breaches(env: SingleTurnEnv, tasks: Sequence[Task], by_index: Sequence[Task]) -> Iterator[str]:
     try:
-        tasks = list(islice(env.tasks(), count))
-        again = list(islice(env.tasks(), count))
-        by_index = [env.task(i) for i in range(len(tasks))]
+        again = list(islice(env.tasks(), len(tasks)))
         size = env.size
-    except Exception as error:  # noqa: BLE001  whatever the author's code raises is the finding
-        yield f"its tasks cannot be made: {_said(error)}"
+    except Exception as error:  # noqa: BLE001  see above
+        yield f"its tasks cannot be made again: {_said(error)}"
         return
-    if not tasks:
-        yield "it has no tasks"
-    strange = [task for task in (*tasks, *again, *by_index) if not isinstance(task, Task)]
-    if strange:
-        yield f"among its tasks is {brief(strange[0])}; each must be a Task(id, prompt, …)"
-        return
-    sample += tasks
-    if len({task.id for task in sample}) != len(sample):
-        yield f"task ids repeat: {[task.id for task in sample]}"
+    if len({task.id for task in tasks}) != len(tasks):
+        yield f"task ids repeat: {[task.id for task in tasks]}"
     try:
-        recorded = json.dumps([[task.reference, task.prompt, dict(task.meta)] for task in sample], allow_nan=False)
-        for task, (reference, _, _) in zip(sample, json.loads(recorded), strict=True):
+        recorded = json.dumps([[task.reference, task.prompt, dict(task.meta)] for task in tasks], allow_nan=False)
+        for task, (reference, _, _) in zip(tasks, json.loads(recorded), strict=True):
             if reference != task.reference:
                 yield f"task {task.id!r}: its reference {task.reference!r} is read back from a record as {reference!r}"
     except (TypeError, ValueError) as error:
         yield f"tasks cannot be recorded as JSON: {error}"
         return  # nor compared, for all we know: numpy's arrays are neither equal nor different
-    if again != sample:
+    if again != tasks:
         yield "its tasks come out differently the second time: draw from rlvr.seeded(self.id, self.split, index)"
-    if by_index != sample:
+    if by_index != tasks:
         yield "task(index) and tasks() disagree"
     if size is None:
-        yield from _split_breaches(env, sample)
+        yield from _split_breaches(env, tasks)
 
 
-def _split_breaches(env: SingleTurnEnv, sample: Sequence[Task]) -> Iterator[str]:
+def _split_breaches(env: SingleTurnEnv, tasks: Sequence[Task]) -> Iterator[str]:
     split = "test" if env.split == "train" else "train"
     try:
         other = type(env)(**(env.config | {"split": split}))
-        theirs = {str(task.prompt) for task in islice(other.tasks(), 10 * len(sample))}
+        theirs = {str(task.prompt) for task in islice(other.tasks(), 10 * len(tasks))}
     except UsageError:
         return  # it has no such split
     except Exception as error:  # noqa: BLE001  see above
         yield f"split {split!r} cannot be made: {_said(error)}; refuse a split with rlvr.UsageError"
         return
-    shared = [str(task.prompt) for task in sample if str(task.prompt) in theirs]
+    shared = [str(task.prompt) for task in tasks if str(task.prompt) in theirs]
     if shared:
         yield f"splits {env.split!r} and {split!r} share tasks, such as {shared[0][:80]!r}"
 
 
-def _score_breaches(env: SingleTurnEnv, sample: Sequence[Task]) -> Iterator[str]:
+def _score_breaches(env: SingleTurnEnv, tasks: Sequence[Task]) -> Iterator[str]:
     try:
-        work = [(task, name, _completion(text)) for task in sample for name, text in _completions(env, task)]
+        work = [(task, name, _completion(text)) for task in tasks for name, text in _completions(env, task)]
     except Exception as error:  # noqa: BLE001  see above
         yield f"example raises {_said(error)}; return None where no completion can be written down"
         return
@@ -167,11 +168,12 @@ def _completion(text: str) -> Completion:
 
 
 def _gym_breaches(env: SingleTurnEnv, seed: int) -> Iterator[str]:
-    if env.reward.group_level or env.reward.needs_length:
-        return  # such a reward needs more than an action's text
+    if env.reward.group_level:
+        return  # such a reward needs the whole group, and a step has one completion
+    action = _completion("nonsense") if env.reward.needs_length else "nonsense"
     try:
         first, second = env.reset(seed=seed), env.reset(seed=seed)
-        step = env.step("nonsense")
+        step = env.step(action)
     except Exception as error:  # noqa: BLE001  see above
         yield f"reset and step raise {_said(error)}"
         return

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from numbers import Integral, Real
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from rlvr.errors import UsageError, brief
+from rlvr.shown import shown
 
 __all__ = [
     "Check",
@@ -106,6 +107,9 @@ class Completion:
             raise TypeError(f"truncated is {self.truncated!r}; it must be True or False")
 
 
+_BY_OUTCOME: Final = float("nan")  # this very object, and no other NaN, stands for "as the outcome says"
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Is it right, and why: before any shaping.
@@ -119,7 +123,7 @@ class Verdict:
     """
 
     outcome: Outcome
-    value: float = None  # type: ignore[assignment]  # filled in from the outcome, so that readers get a float
+    value: float = _BY_OUTCOME
     why: str = ""
     answer: str | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
@@ -127,7 +131,7 @@ class Verdict:
     def __post_init__(self) -> None:
         if not isinstance(self.outcome, Outcome):
             object.__setattr__(self, "outcome", Outcome(self.outcome))  # "correct" will do; "right" raises
-        if self.value is None:
+        if self.value is _BY_OUTCOME:
             object.__setattr__(self, "value", float(self.outcome is Outcome.CORRECT))
         if not isinstance(self.value, Real) or not 0.0 <= self.value <= 1.0:  # false for NaN too
             raise ValueError(f"a verdict's value is {brief(self.value)}; it must be a number in [0, 1]")
@@ -180,7 +184,11 @@ class _Function:
 
     @property
     def id(self) -> str:
-        return f"{getattr(self.check, '__name__', 'function')}-v0"
+        name = getattr(self.check, "__qualname__", "<lambda>")
+        return "function-v0" if name.endswith("<lambda>") else f"{name}-v0"
+
+    def __str__(self) -> str:  # `id` is the same for all lambdas
+        return shown(self.check)
 
     def verify(self, completion: str, reference: Any) -> Verdict:
         said = plain(self.check(completion, reference))
@@ -188,7 +196,7 @@ class _Function:
             return said
         if not isinstance(said, bool):
             raise UsageError(f"{self.id} returned {brief(said)}; a verifier returns a Verdict, or True or False")
-        return Verdict(Outcome.CORRECT if said else Outcome.WRONG, why=f"{self.id}: said {said}")
+        return Verdict(Outcome.CORRECT if said else Outcome.WRONG, why=f"said-{str(said).lower()}")
 
 
 def as_verifier(verifier: Verifier | Check) -> Verifier:
@@ -226,6 +234,8 @@ class Score:
     verdict: Verdict
 
     def __post_init__(self) -> None:
+        if not isinstance(self.verdict, Verdict):
+            raise TypeError(f"a score's verdict is {brief(self.verdict)}; it must be a Verdict")
         if (self.total is None) != (self.verdict.outcome is Outcome.UNSCORED):
             raise ValueError(f"a score of {self.total!r} with outcome {self.verdict.outcome}: None goes with unscored")
         if self.total is None:
@@ -233,6 +243,20 @@ class Score:
                 raise ValueError(f"an unscored completion has parts {dict(self.parts)}; it can have none")
         elif not isinstance(self.total, Real) or not math.isfinite(self.total):
             raise ValueError(f"a score of {brief(self.total)}; it must be a finite number")
+        else:
+            self._check_sum(self.total)
+
+    def _check_sum(self, total: float) -> None:
+        """Up to rounding, which follows the greatest entry: a clip may take back nearly all of it."""
+        try:
+            values = self.parts.values()
+            off, rounding = abs(total - sum(values)), 1e-9 * max(1.0, abs(total), *map(abs, values))
+        except (AttributeError, TypeError):
+            raise TypeError(f"a score's parts are {brief(self.parts)}; they must map names to numbers") from None
+        if not math.isfinite(rounding) or not off <= rounding:
+            raise ValueError(
+                f"a score of {total!r} has the parts {brief(self.parts)}; they must be finite, and their sum the total"
+            )
 
 
 @dataclass(frozen=True, slots=True)

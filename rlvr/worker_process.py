@@ -27,6 +27,8 @@ __all__ = ["HEADER", "framed", "serve"]
 
 HEADER = struct.Struct("<I")  # a frame is its length in bytes, then the bytes
 
+_ROOM_MIB = 8
+
 
 def framed(payload: bytes) -> memoryview:
     """The bytes of a frame."""
@@ -47,6 +49,8 @@ def serve(request: int, reply: int, lifeline: int, memory_mib: int | None) -> No
                 handler = pickle.loads(frame)()  # noqa: S301  from our parent, over a pipe nobody else has
                 if not callable(handler):
                     raise TypeError(f"setup returned {handler!r}; it must return the handler, a function of an item")
+                if memory_mib is not None:
+                    bytearray(_ROOM_MIB << 20)  # a worker without room for an item would fail at every one
             except BaseException as error:  # noqa: BLE001  it is reported
                 _reply(reply, "failed", _described(error))
                 break

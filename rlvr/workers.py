@@ -30,7 +30,7 @@ from typing import Any, TypeAlias
 from rlvr.errors import Unscored, UsageError, WorkerDied, WorkerError, WorkerTimeout
 from rlvr.worker_process import HEADER, framed
 
-__all__ = ["Handler", "WorkerPool", "usable_cores"]
+__all__ = ["Handler", "WorkerPool", "shipped", "usable_cores"]
 
 Handler: TypeAlias = Callable[[Any], Any]
 """Runs in the worker: one item in, a JSON-able value out."""
@@ -77,7 +77,7 @@ class WorkerPool:
         if memory_mib is not None:
             _whole("memory_mib", memory_mib, 1)
         self.workers, self.spares = workers, spares
-        self._boot = _shipped(setup)
+        self._boot = shipped(setup)
         self._memory_mib, self._recycle_after, self._start_s = memory_mib, recycle_after, start_s
         self._quiet = quiet
         self._closed = False
@@ -136,10 +136,11 @@ class WorkerPool:
         results: list[Any] = []
         unbegun = 0
         while len(results) < len(items):
-            rest = items[len(results) :]
+            # After a bad start the next item goes alone: it may be the one that cannot be unpacked.
+            rest = items[len(results) : len(results) + 1 if unbegun else None]
+            request = framed(shipped(rest))  # before a worker is taken, which would be lost if this raises
             with self._checkout() as worker:
-                # After a bad start the next item goes alone: it may be the one that cannot be unpacked.
-                begun, done, lost = worker.run(rest[:1] if unbegun else rest, wall_s, cpu_s, self._start_s)
+                begun, done, lost = worker.run(request, len(rest), wall_s, cpu_s, self._start_s)
             if lost is not None and self._closed:
                 raise _pool_closed()  # it was our own kill, which says nothing about the item
             results += done
@@ -241,7 +242,8 @@ class _Worker:
         # The child dies with us: only we hold the write end, and its closing is a signal to the child (`_die_with`).
         lifeline_r, self._lifeline = os.pipe()
         fds = (request_r, reply_w, lifeline_r)
-        code = f"import sys; sys.path[:] = {sys.path!r}; from rlvr.worker_process import serve; "
+        path = [entry for entry in sys.path if isinstance(entry, str)]  # as the import system does
+        code = f"import sys; sys.path[:] = {path!r}; from rlvr.worker_process import serve; "
         code += f"serve(*{fds}, {memory_mib})"
         try:
             self._process = subprocess.Popen(
@@ -259,6 +261,7 @@ class _Worker:
         finally:
             for fd in fds:
                 os.close(fd)
+        self._memory_mib = memory_mib
         os.set_blocking(self._reply, False)
         os.set_blocking(self._request, False)
         self._buffer = bytearray()
@@ -289,14 +292,17 @@ class _Worker:
         except _Late:
             raise WorkerDied(f"a worker was not ready within {start_s:g} s") from None
         if kind != "ready":
-            raise WorkerError(*value)
+            what, message, where = value
+            if what == "MemoryError":
+                message = f"{self._memory_mib} MiB are not enough to start a worker; raise memory_mib"
+            raise WorkerError(what, message, where)
         self.ready = True
 
     def run(
-        self, items: Sequence[Any], wall_s: float, cpu_s: float | None, start_s: float
+        self, request: memoryview, count: int, wall_s: float, cpu_s: float | None, start_s: float
     ) -> tuple[bool, list[Any], Unscored | None]:
         """Returns (it began, what the items before the loss came to, what the next one was lost to)."""
-        self._unsent = framed(_shipped(items))
+        self._unsent = request
         done: list[Any] = []
         begun = False
         self.fit = False  # until the last reply is in, so that an interrupt leaves nothing half-read behind
@@ -307,7 +313,7 @@ class _Worker:
             if kind == "unread":
                 return begun, done, WorkerError(*value)
             begun = True
-            while len(done) < len(items):
+            while len(done) < count:
                 kind, wall, cpu, value = self._receive(wall + wall_s, None if cpu_s is None else cpu + cpu_s)
                 self.items += 1
                 done.append(value if kind == "ok" else WorkerError(*value))
@@ -438,7 +444,12 @@ def _pool_closed() -> UsageError:
     return UsageError("this worker pool is closed; open a new one")
 
 
-def _shipped(value: Any) -> bytes:
+def shipped(value: Any) -> bytes:
+    """A value as it is sent to a worker.
+
+    Raises:
+        UsageError: it cannot be.
+    """
     import cloudpickle  # here, so that `import rlvr` stays light
 
     try:

@@ -89,7 +89,7 @@ def test_a_file_is_scored(score):
     code, said, out = score([*right(1, 2), {"task": 3, "completion": "?"}, {"task": 4, "completion": " ", "mine": 1}])
     assert code == 0
     assert [row["outcome"] for row in out] == ["correct", "correct", "wrong", "unparsed"]
-    assert [row["id"] for row in out] == ["1", "2", "3", "4"]
+    assert [row["id"] for row in out] == ["line:1", "line:2", "line:3", "line:4"]
     assert out[3]["row"] == {"mine": 1}
     for words in ("4 completions", "50.0%", "25.0%", "compared", "silent", "+0.5000", "4 scored in", "written to"):
         assert words in said
@@ -134,11 +134,11 @@ def test_rows_that_cannot_be_used_are_left_out_by_line_and_kept(score, tmp_path)
     ]
     code, said, out = score([{"task": 1, "completion": "1", "id": "2"}, *bad, {"task": 2, "completion": "2"}])
     assert code == 1
-    assert [row["id"] for row in out] == ["2", "10"]
+    assert [row["id"] for row in out] == ["2", "line:10"]
     for line, why in [
         (3, "not a JSON object: Expecting property name"),
         (4, "not a JSON object: a list, not an object"),
-        (5, "no column 'completion'; it has 'task', 'id'"),
+        (5, "no column 'completion'; it has 'task'"),
         (6, "the completion is int 5; it must be a string"),
         (7, "has no task 'one'"),
         (8, "the id '2' was there before; ids must be unique"),
@@ -167,7 +167,7 @@ def test_parquet_rows_that_are_no_json_are_left_out(score, tmp_path):
     rows = [{"task": 1, "completion": "1", "x": x} for x in (b"bytes", None)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in.parquet")
     code, said, out = score(tmp_path / "in.parquet")
-    assert (code, [row["id"] for row in out]) == (1, ["2"])
+    assert (code, [row["id"] for row in out]) == (1, ["line:2"])
     assert "in.parquet, line 1: " in said
     assert "Object of type bytes is not JSON serializable" in said
 
@@ -177,6 +177,8 @@ def test_strict_stops_at_the_first_bad_row(score, tmp_path):
     code, said, out = score([*right(1), "{\n", *right(2)], "--strict")
     assert (code, out) == (2, [])
     assert said.startswith(f"rlvr: {tmp_path / 'in.jsonl'}, line 2: not a JSON object")
+    assert said.endswith("mend the row, and --resume goes on from there\n")
+    assert json.loads((tmp_path / "out.jsonl.partial").read_text())["completion"] == "1"
     assert said.count("\n") == 1
 
 
@@ -190,12 +192,24 @@ def test_rows_we_failed_at_need_a_look(score):
     assert "worker-error" in said
 
 
-def test_an_empty_file_gives_an_empty_output(score, tmp_path):
-    """No rows are no error."""
-    for out in ("out.jsonl", "out.parquet"):
-        code, said, rows = score([], out=out)
-        assert (code, rows, (tmp_path / out).exists()) == (0, [], True)
-        assert "0 completions" in said
+@pytest.mark.parametrize("out", ["out.jsonl", "out.parquet"])
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([], "in.jsonl: it has no rows; nothing was written\n"),
+        (["{\n", {"task": 1}], "in.jsonl: none of its 2 rows can be used, as "),
+        (['[{"task": 1, "completion": "1"},\n', "{}]\n"], "in.jsonl: a JSON array; one object per line is needed\n"),
+    ],
+    ids=["empty", "unusable", "an array"],
+)
+def test_a_file_without_a_usable_row_gives_no_output(score, tmp_path, rows, why, out):
+    """Code 2 and one line: an empty output would be taken for a result."""
+    code, said, _ = score(rows, out=out)
+    assert code == 2
+    assert why in said
+    assert said.count("\n") == 1
+    assert not list(tmp_path.glob(f"{out}*")) or (tmp_path / f"{out}.rejected.jsonl").exists()
+    assert not (tmp_path / out).exists()
 
 
 def test_options_reach_the_environment(score):
@@ -213,7 +227,7 @@ def test_options_reach_the_environment(score):
         (["--option", "word"], "--option word: write NAME=VALUE, such as --option split=test"),
         (["--option", "size=big"], "--option size=big: 'big' is not a value like 1"),
         (["--option", "wrod=x"], "has no option 'wrod' (did you mean 'word'?)"),
-        (["--option", "size=NaN"], "cannot be recorded as JSON"),
+        (["--option", "size=NaN"], "size is float nan; it must be a whole number"),
         (["--workers", "-1"], "workers is -1; it must be a whole number, 0 to score in this process"),
         (["--wall-s", "0"], "wall_s is 0.0; it must be a number of seconds above 0"),
         (["--memory-mib", "0", "--workers", "1"], "memory_mib is 0; it must be a whole number of at least 1"),
@@ -306,8 +320,8 @@ def test_bad_rows_in_the_middle_of_a_file_cost_only_themselves(score):
         rows[i]["completion"] += f"@{action}"
     code, said, out = score(rows, "--workers", 2, "--wall-s", 1)
     assert code == 1
-    assert [row["id"] for row in out] == [str(i) for i in range(1, 61)]
-    assert [row["id"] for row in out if row["outcome"] != "correct"] == ["31", "32", "33", "34", "35"]
+    assert [row["id"] for row in out] == [f"line:{i}" for i in range(1, 61)]
+    assert [row["id"] for row in out if row["outcome"] != "correct"] == [f"line:{i}" for i in range(31, 36)]
     assert [row["why"].partition(":")[0] for row in out[30:35]] == [
         "worker-timeout",
         "worker-error",
@@ -328,7 +342,7 @@ def test_a_replay_that_agrees_exits_with_0(score, say, tmp_path, ending):
     rows = [*right(1), {"task": 2, "completion": "\ud800"}, {"task": 3, "completion": "3@raise"}]
     score(rows, out=f"out.{ending}")
     code, said = say("replay", tmp_path / f"out.{ending}", "--workers", 1)
-    assert (code, said) == (0, "2 verdicts replayed, 0 differ\n")
+    assert (code, said) == (0, "2 verdicts replayed, 0 differ; 1 unscored records passed over\n")
 
 
 def test_a_replay_that_does_not_agree_exits_with_1(score, say, tmp_path):
@@ -337,7 +351,7 @@ def test_a_replay_that_does_not_agree_exits_with_1(score, say, tmp_path):
     path = tmp_path / "out.jsonl"
     path.write_text(path.read_text().replace('"answer": "2"', '"answer": "[/red]"'))
     code, said = say("replay", path, "--workers", 0)
-    assert (code, said) == (1, "2: answer was '[/red]', is now '2'\n2 verdicts replayed, 1 differ\n")
+    assert (code, said) == (1, "line:2: answer was '[/red]', is now '2'\n2 verdicts replayed, 1 differ\n")
 
 
 def test_many_differences_do_not_fill_the_screen(score, say, tmp_path):
@@ -417,3 +431,50 @@ def test_a_bug_is_shown_whole_and_exits_with_3(say, monkeypatch):
     code, text = say("envs")
     assert code == 3
     assert "ZeroDivisionError: division by zero" in text
+
+
+# ------------------------------------------------------------------------------------------ streams
+
+
+def test_reports_go_to_stdout_and_complaints_to_stderr(score, say, tmp_path, monkeypatch):
+    """So that `rlvr envs > list` holds the list, and a log of errors the errors."""
+    score([*right(1), {"task": 2}])
+    assert "1 completions" in say.out
+    assert "written to" in say.out
+    assert "left out: " in say.err
+    assert "left out" not in say.out
+    say("replay", tmp_path / "out.jsonl", "--workers", 0)
+    assert (say.out, say.err) == ("1 verdicts replayed, 0 differ\n", "")
+    monkeypatch.setattr(cli, "environment_ids", lambda: [PLACE])
+    for command in ("envs", "--version"):
+        say(command)
+        assert say.out
+        assert not say.err
+    say("replay", tmp_path / "none.jsonl")
+    assert (say.out, say.err.count("\n")) == ("", 1)
+
+
+def test_the_module_is_the_command():
+    """For who has no scripts on the path."""
+    done = subprocess.run([sys.executable, "-m", "rlvr", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()[0], done.stderr) == (0, "rlvr", "")
+
+
+def test_why_everything_is_unscored_is_said_in_full(score):
+    """The table has the reason's first word alone; equal texts are said once."""
+    code, said, _ = score([{"task": i, "completion": f"{i}@raise"} for i in range(3)])
+    assert code == 1
+    assert said.count("unscored: worker-error: RuntimeError: as asked\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [([], "0 verdicts replayed, 0 differ\n"), (["1@raise"], "0 verdicts replayed, 0 differ; 1 unscored records")],
+)
+def test_a_replay_of_no_verdict_exits_with_1(score, say, tmp_path, rows, said):
+    """Nothing was shown by it."""
+    (tmp_path / "out.jsonl").touch()
+    score([{"task": 1, "completion": text} for text in rows], "--overwrite")
+    code, text = say("replay", tmp_path / "out.jsonl", "--workers", 0)
+    assert code == 1
+    assert text.startswith(said)

@@ -5,7 +5,7 @@ import pickle
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
@@ -96,7 +96,7 @@ def test_a_subclass_of_a_subclass_adds_options():
 
 
 def test_defaults_may_be_made_anew():
-    """As in any dataclass; a shared list is refused by Python itself."""
+    """As in any dataclass; one that all would share is refused, and so is a reward with a type."""
 
     class Lists(Words):
         tags: list[str] = field(default_factory=list)
@@ -106,8 +106,75 @@ def test_defaults_may_be_made_anew():
     assert other.tags == []
     assert Lists.options()["tags"] == []
     assert one.config == {"tags": ["x"]}
-    with pytest.raises(ValueError, match="mutable default"):
-        type("Shared", (Words,), {"__annotations__": {"tags": list}, "tags": []})
+    shared = {"__annotations__": {"tags": list}, "tags": []}
+    assert refusal(lambda: type("Shared", (Words,), shared)) == (
+        "Shared: all would share the default tags = []; make it a tuple, or write "
+        "tags: … = dataclasses.field(default_factory=list)"
+    )
+    typed = {"__annotations__": {"reward": rlvr.Reward}, "reward": Correct()}
+    assert refusal(lambda: type("Typed", (Words,), typed)) == (
+        "Typed: the reward is no option; write reward = … without a type"
+    )
+
+    class Marked(Words):
+        reward: ClassVar[rlvr.Reward] = 2 * Correct()
+        seen: ClassVar[list[str]] = []
+
+    assert (str(Marked().reward), list(Marked.options())) == ("2 * correct", list(Words.options()))
+
+
+class Typed(Words):
+    """An option of every type that is looked at."""
+
+    weight: float = 0.5
+    name: str = "x"
+    pair: tuple[int, str] = (1, "a")
+    tags: tuple[str, ...] = ()
+    kind: Literal["a", "b", 1] = "a"
+    limit: int | None = None
+    other: dict[str, int] | str = ""
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"count": True}, "Typed: count is bool True; it must be a whole number, such as 3"),
+        ({"count": 2.0}, "count is float 2.0; it must be a whole number"),
+        ({"count": "2"}, "count is str '2'"),
+        ({"count": None}, "count is NoneType None"),
+        ({"loud": 1}, "loud is int 1; it must be True or False, such as False"),
+        ({"weight": True}, "weight is bool True; it must be a number, such as 0.5"),
+        ({"weight": "1"}, "weight is str '1'"),
+        ({"name": 3}, "name is int 3; it must be a text, such as 'x'"),
+        ({"name": ["x"]}, "name is list ['x']"),
+        ({"pair": (1, 2)}, "pair is tuple (1, 2); it must be tuple[int, str], such as (1, 'a')"),
+        ({"pair": (1,)}, "pair is tuple (1,)"),
+        ({"tags": "ab"}, "tags is str 'ab'; it must be tuple[str, ...]"),
+        ({"tags": ["a", 1]}, "tags is list ['a', 1]"),
+        ({"kind": "c"}, "kind is str 'c'; it must be Literal['a', 'b', 1]"),
+        ({"kind": True}, "kind is bool True"),
+        ({"limit": 1.5}, "limit is float 1.5; it must be int | None"),
+    ],
+)
+def test_an_option_has_its_type(option: dict, message: str):
+    """Value, rule and fix, before the author's own __post_init__ stumbles over it."""
+    assert message in refusal(lambda: Typed(**option))
+
+
+def test_what_fits_is_taken():
+    """Whole numbers as floats; lists as tuples, for JSON has no others; numpy's numbers; what is not looked at."""
+    env = Typed(
+        weight=2, tags=["a"], pair=[2, "b"], kind=1, limit=np.int64(3), other={"a": "unchecked"}, count=np.int64(4)
+    )
+    assert (env.weight, env.tags, env.pair, env.kind, env.limit, env.count) == (2, ("a",), (2, "b"), 1, 3, 4)
+    assert type(env.count) is int
+    assert Typed(limit=None, tags=()).config == {}
+
+    class Local(Words):
+        unknown: "NoSuchName" = 1  # noqa: F821
+        count: int = 1
+
+    assert Local(count="unchecked").count == "unchecked"
 
 
 def test_options_are_checked_in_post_init():
@@ -323,7 +390,7 @@ def test_a_reward_is_made_of_parts(reward: Any):
 
 def test_there_is_one_source_of_the_verdict():
     """A verifier beside verify would never be asked."""
-    assert "Words defines verify, and its reward correct names a verifier too" in refusal(
+    assert "Words defines verify, and its reward correct(str.__eq__) names a verifier too" in refusal(
         lambda: Words().with_reward(Correct(str.__eq__))
     )
 
@@ -434,6 +501,16 @@ def test_an_episode_is_one_prompt_and_one_step():
     observation, reward, terminated, truncated, info = env.step("train-1")
     assert (observation, reward, terminated, truncated, info["task"]) == ("", 1.0, True, False, "words/train-1")
     assert info["score"].verdict.why == "same"
+
+
+def test_a_step_takes_a_length_along():
+    """Where the reward reads it: 0.5 * (5 - 8) / 5."""
+    env = Words().with_reward(Correct() + 0.5 * Overlong(10, 5))
+    env.reset(options={"index": 0})
+    assert env.step(Completion("train-0", length_tokens=8))[1] == pytest.approx(0.7)
+    env.reset(options={"index": 0})
+    with pytest.raises(rlvr.RewardError, match="reads length_tokens"):
+        env.step("train-0")
 
 
 def test_a_step_needs_a_reset():

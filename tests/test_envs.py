@@ -1,10 +1,12 @@
 """The bundled environments: what they ask, what they hold it against, and what they make of bad data."""
 
+import ast
 import json
 import re
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,10 +44,29 @@ def test_arithmetic_divisions_divide():
         assert value == task.reference
 
 
-def test_no_expression_is_in_two_splits():
-    """Even where there are few of them: two terms of one digit."""
+def form(node: ast.AST) -> str:
+    """A text that two expressions share if they differ in order or in brackets that make no difference."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    kinds = (ast.Add, ast.Sub) if isinstance(node.op, (ast.Add, ast.Sub)) else (ast.Mult, ast.Div)
+
+    def operands(node: ast.AST, sign: int) -> list[tuple[int, str]]:
+        if not (isinstance(node, ast.BinOp) and isinstance(node.op, kinds)):
+            return [(sign, form(node))]
+        right = -sign if isinstance(node.op, kinds[1]) else sign
+        return operands(node.left, sign) + operands(node.right, right)
+
+    return f"{kinds[0].__name__}{sorted(operands(node, 1))}"
+
+
+@pytest.mark.parametrize("options", [{"difficulty": 1}, {"difficulty": 3, "operations": "+*"}, {"difficulty": 3}])
+def test_no_expression_is_in_two_splits(options: dict):
+    """Even where there are few of them, and in whatever order its operands stand: 3 + 4 and 4 + 3 are one."""
     seen = {
-        split: {task.meta["expression"] for task in islice(rlvr.make("arithmetic-v1", split=split).tasks(), 300)}
+        split: {
+            form(ast.parse(task.meta["expression"], mode="eval").body)
+            for task in islice(rlvr.make("arithmetic-v1", split=split, **options).tasks(), 300)
+        }
         for split in ("train", "validation", "test")
     }
     assert all(len(expressions) > 10 for expressions in seen.values())
@@ -53,10 +74,13 @@ def test_no_expression_is_in_two_splits():
 
 
 def test_difficulty_adds_terms_and_digits():
-    """1 is two terms of one digit, 10 is six terms of up to six digits."""
-    easy = [t.meta["expression"] for t in islice(rlvr.make("arithmetic-v1").tasks(), 50)]
+    """1 is two terms of one digit, 2 of up to two, 10 is six terms of up to six digits."""
+    easy = [t.meta["expression"] for t in islice(rlvr.make("arithmetic-v1", difficulty=1).tasks(), 50)]
+    usual = {t.meta["expression"] for t in islice(rlvr.make("arithmetic-v1").tasks(), 1000)}
     hard = [t.meta["expression"] for t in islice(rlvr.make("arithmetic-v1", difficulty=10).tasks(), 50)]
     assert all(re.fullmatch(r"\d [+*-] \d", text) for text in easy)
+    assert all(re.fullmatch(r"\d\d? [+*-] \d\d?", text) for text in usual)
+    assert len(usual) > 900  # of 1000: there are 29,403
     assert all(len(re.findall(r"\d+", text)) == 6 for text in hard)
     assert max(len(number) for text in hard for number in re.findall(r"\d+", text)) == 6
 
@@ -65,13 +89,27 @@ def test_a_task_stays_what_it_is():
     """Records and papers name tasks by id; a change here asks for arithmetic-v2."""
     env = rlvr.make("arithmetic-v1", difficulty=3, operations="+-*/")
     assert [env.task(i).meta["expression"] for i in range(3)] == ARITHMETIC_V1
+    assert env.task(1).id == "arithmetic-v1/train/3/+-*//1"
+
+
+def test_a_task_of_other_options_has_another_id():
+    """And is found by it, in an environment with the same options."""
+    env = rlvr.make("arithmetic-v1")
+    assert env.task(17).id == "arithmetic-v1/train/2/+-*/17"
+    assert env.find("arithmetic-v1/train/2/+-*/17") == env.find(17) == env.task(17)
+    for other in ("arithmetic-v1/train/3/+-*/17", "arithmetic-v1/train/17"):
+        with pytest.raises(LookupError, match="has no task"):
+            env.find(other)
 
 
 @pytest.mark.parametrize(
     ("option", "message"),
     [
         ({"difficulty": 0}, "difficulty is 0; it must be a whole number from 1 to 10"),
-        ({"difficulty": "3"}, "difficulty is '3'"),
+        ({"difficulty": "3"}, "difficulty is str '3'; it must be a whole number, such as 2"),
+        ({"difficulty": True}, "difficulty is bool True"),
+        ({"difficulty": 2.0}, "difficulty is float 2.0"),
+        ({"operations": ["+"]}, r"operations is list \['\+'\]; it must be a text, such as '\+-\*'"),
         ({"operations": "+^"}, r"operations is '\+\^'; name some of \+ - \* /"),
         ({"operations": ""}, "operations is ''"),
         ({"split": "dev"}, "split is 'dev'; it must be one of train, validation, test"),
@@ -145,12 +183,83 @@ def test_gsm8k_rows_of_the_older_file_have_their_mark(tmp_path: Path):
         ({"question": "?", "answer": 4}, "no text in column 'answer'"),
         ({"question": "?", "answer": "four"}, "no '####' or 'A:' with a number after it in 'four'"),
         ({"question": "?", "answer": "#### "}, "no '####'"),
+        ({"question": "?", "answer": "#### four"}, "no '####' or 'A:' with a number after it"),
+        ({"question": "?", "answer": "#### 5 million"}, "no '####'"),
+        ({"question": "?", "answer": "#### 4 or 5"}, "no '####'"),
+        ({"question": "?", "answer": "#### 4\nThat was easy."}, "no '####'"),
+        ({"question": 5, "answer": "#### 4"}, "column 'question' is 5; it must be a text"),
     ],
 )
 def test_a_gsm8k_row_without_reference_is_the_data_sets_fault(tmp_path: Path, row: dict, message: str):
     """Never the model's: it is said when the data set is loaded."""
     with pytest.raises(rlvr.DataError, match=f"gsm8k-v1/train/1: {message}"):
         rlvr.make("gsm8k-v1", data=write(tmp_path / "rows.jsonl", [GSM8K_ROWS[0], row])).task(0)
+
+
+@pytest.mark.parametrize(
+    ("value", "reference"),
+    [
+        (" 18 ", "18"), ("1,234,567", "1234567"), ("-3", "-3"), ("\N{MINUS SIGN}3", "-3"), ("+3", "3"),
+        ("0.50", "0.50"), (".5", ".5"), ("3 / 4", "3/4"), ("$1,080.50", "1080.50"), ("-$5", "-5"), ("18 dollars", "18"),
+        ("50%", "50"), ("18.", "18"), ("Two.\n#### $1,001", "1001"), ("Two.\nA: 2", "2"), (4, 4), (0.5, 0.5),
+    ],
+)  # fmt: skip
+def test_a_gsm8k_rows_own_reference_is_read_alike(value: Any, reference: Any):
+    """Sign, thousands, decimals, fraction; the whole solution; and what is read so, the verifier takes."""
+    env = rlvr.make("gsm8k-v1")
+    task = env.task_of({"reference": value})
+    assert task.reference == reference
+    assert env.score(task, f"\\boxed{{{reference}}}").total == 1.0
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "", "four", "5 million", "3 hours and 20 minutes", "1,23", "12,34,567", "1 2", "1/0", "4 or 5", "18 apples",
+        "--3", "####", "#### ", "\\boxed{18}", True, [18], float("inf"),
+    ],
+)  # fmt: skip
+def test_an_unreadable_gsm8k_reference_is_one_rows_fault(value: Any):
+    """Else every completion of that task would earn 0, or be UNSCORED."""
+    env = rlvr.make("gsm8k-v1")
+    refused = []
+    rows = [{"reference": value, "completion": "A: 18"}, {"reference": "18", "completion": "A: 18"}]
+    scored = list(rlvr.score(env, rows, workers=0, on_error=lambda number, error: refused.append(str(error))))
+    assert [s.score.total for s in scored] == [1.0]
+    assert "it must be one number, or have one after '####' or 'A:'" in refused[0]
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), "four"])
+def test_what_is_no_number_is_no_gsm8k_reference(value: Any):
+    """Also where it comes from elsewhere than a row, which may leave it out."""
+    with pytest.raises(rlvr.DataError, match="it must be one number, or have one after '####' or 'A:'"):
+        rlvr.make("gsm8k-v1").reference_of(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "reference"),
+    [("\\frac12", "\\frac12"), ("So it is \\boxed{\\frac12}.", "\\frac12"), ("x \\boxed{}", "x \\boxed{}"), (3, 3)],
+)
+def test_a_math_rows_reference_is_what_stands_in_its_box(value: Any, reference: Any):
+    """A whole solution is read as the data set's own are."""
+    assert rlvr.make("math-v1").task_of({"reference": value}).reference == reference
+
+
+@pytest.mark.parametrize("value", ["", "  ", None, True, ["1"], float("nan")])
+def test_a_math_reference_that_says_nothing_is_one_rows_fault(value: Any):
+    """As above."""
+    with pytest.raises(rlvr.DataError, match=r"the reference is .*; it must be a number, or a text that is not empty"):
+        rlvr.make("math-v1").task_of({"reference": value})
+    with pytest.raises(rlvr.DataError, match=r"'question'\) is 5; it must be a text"):
+        rlvr.make("math-v1").task_of({"question": 5, "answer": "2"})
+
+
+@pytest.mark.parametrize("option", [{"data": 3}, {"instruction": 3}])
+@pytest.mark.parametrize("name", ["gsm8k-v1", "math-v1"])
+def test_an_option_that_is_no_text_is_refused(name: str, option: dict):
+    """And not by whatever reads it first."""
+    with pytest.raises(rlvr.UsageError, match=r"is int 3; it must be a text, such as '"):
+        rlvr.make(name, **option)
 
 
 MATH_ROWS = [
@@ -191,4 +300,4 @@ def test_the_bundled_environments_keep_the_contract(tmp_path: Path):
     check_environment(rlvr.make("math-v1", data=write(tmp_path / "math.jsonl", MATH_ROWS)))
 
 
-ARITHMETIC_V1 = ["(158 + 2) / 2", "99 + 41 + 14", "59 + 1 + 56"]
+ARITHMETIC_V1 = ["(158 + 2) / 2", "(30 - 10) * 77", "(3886 + 4154) / 67"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import rlvr
+import rlvr.testing
 from rlvr import Correct, Environment, MultiTurnEnv, SingleTurnEnv, Task, Verdict
 from tests.parts import refusal
 
@@ -39,7 +40,7 @@ def test_rows_are_an_environment():
     env = from_rows(id="quiz-v1")
     assert [task.id for task in env.tasks()] == ["x", "quiz-v1/train/1"]
     assert (env.task(1).prompt, env.task(1).reference, env.task(1).meta) == ("2 + 2?", "4", {"level": 2})
-    assert env.score(env.task(1), "4").verdict.why == "same-v0: said True"
+    assert env.score(env.task(1), "4").verdict.why == "said-true"
     assert (env.size, env.id, rlvr.RowsEnv.id) == (2, "quiz-v1", "rows-v0")
 
 
@@ -123,6 +124,65 @@ def test_a_row_says_which_task_it_answers():
     assert env.task_of({"reference": "r"}) == Task("row", "", "r")
     with pytest.raises(rlvr.DataError, match="neither 'task' nor 'reference' among its columns 'question'"):
         env.task_of({"question": "?"})
+
+
+def test_rows_of_completions_may_have_the_environments_own_columns():
+    """The task is made of them as it was for the data set, without what belongs to the completion."""
+    env = from_rows()
+    rows = [
+        {"id": "a", "question": "1 + 1?", "answer": "2", "level": 1, "completion": "2", "length_tokens": 1},
+        {"question": "1 + 1?", "answer": "2", "completion": "3"},
+        {"question": "1 + 1?", "completion": "3"},
+    ]
+    assert env.task_of(rows[0]) == Task("row", "1 + 1?", "2", {"level": 1})
+    refused = []
+    scored = list(rlvr.score(env, rows, workers=0, on_error=lambda number, error: refused.append(str(error))))
+    assert [s.score.total for s in scored] == [1.0, 0.0]
+    assert len(refused) == 1
+    assert "the row has no column 'answer'; it has 'question'" in refused[0]
+
+
+def test_siblings_with_ids_of_their_own_are_one_group():
+    """Or each would be compared with itself alone."""
+    env = from_rows(verifier=None, reward=Correct(same) + rlvr.RelativeLength())
+    rows = [{**ROWS[1], "id": f"c{n}", "completion": "4", "length_tokens": n} for n in (10, 20)]
+    assert [s.score.total for s in rlvr.score(env, rows, workers=0)] == [1.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("example", "text"),
+    [(None, "\\boxed{2}"), ("answer", "2"), ("level", 1), (lambda task: f"It is {task.reference}.", "It is 2.")],
+)
+def test_an_example_may_be_a_column_or_a_function_of_the_task(example: Any, text: Any):
+    """A verifier that wants no box can be checked too."""
+    env = from_rows(example=example)
+    assert env.example(env.task(0)) == text
+
+
+def test_an_environment_out_of_rows_can_be_checked():
+    """Here the bare reference is the right completion."""
+    rlvr.testing.check_environment(from_rows(example="answer"))
+    assert "from_rows: example is int 5; give a column's name, or a function of the task" in refusal(
+        lambda: from_rows(example=5)
+    )
+    env = from_rows(example="solution")
+    assert "task 'x' has no column 'solution'; it has 'id', 'level'" in refusal(lambda: env.example(env.task(0)))
+
+
+class Solutions(Words):
+    """The reference column may hold a whole solution."""
+
+    def reference_of(self, value: Any) -> Any:
+        if not isinstance(value, str) or "=" not in value:
+            raise rlvr.DataError(f"the reference is {value!r}; it must have a '='")
+        return value.rpartition("=")[2].strip()
+
+
+def test_the_environment_reads_a_rows_reference():
+    """Or refuses it, as the fault of that row."""
+    assert Solutions().task_of({"reference": "1 + 1 = 2"}).reference == "2"
+    with pytest.raises(rlvr.DataError, match="the reference is '2'; it must have a '='"):
+        Solutions().task_of({"reference": "2"})
 
 
 def test_a_multi_turn_environment_has_no_tasks_to_be_found():

@@ -18,7 +18,7 @@ def stopped(tmp_path, fifo):
     rows = right(*range(60))
     rows[40]["completion"] += f"@gate {fifo.path}"
     lines = [json.dumps(row | {"mine": "ß\ud800"}) + "\n" for row in rows]
-    lines[10], lines[20], lines[50] = "{torn\n", lines[3].replace("{", '{"id": "4", ', 1), "[]\n"
+    lines[10], lines[20], lines[50] = "{torn\n", lines[3].replace("{", '{"id": "line:4", ', 1), "[]\n"
     source = tmp_path / "in.jsonl"
     source.write_text("".join(lines))
     argv = ["score", PLACE, source, "-o", tmp_path / "out.jsonl", "--workers", 2]
@@ -118,15 +118,18 @@ def test_a_whole_run_is_resumed_by_finishing_it(score, half, tmp_path):
 @pytest.mark.parametrize(
     ("change", "where"),
     [
-        (lambda rows: rows[1].update(completion="3"), "line 2, row '2', stands where the stopped run had row '2'"),
-        (lambda rows: rows[1].update(task=3), "line 2, row '2', stands where the stopped run had row '2'"),
-        (lambda rows: rows[1].update(mine=2), "line 2, row '2', stands where the stopped run had row '2'"),
-        (lambda rows: rows[1].update(id="two"), "line 2, row 'two', stands where the stopped run had row '2'"),
-        (lambda rows: rows[1].update(length_tokens=3), "line 2, row '2', stands where"),
+        (
+            lambda rows: rows[1].update(completion="3"),
+            "line 2, row 'line:2', stands where the stopped run had row 'line:2'",
+        ),
+        (lambda rows: rows[1].update(task=3), "line 2, row 'line:2', stands where the stopped run had row 'line:2'"),
+        (lambda rows: rows[1].update(mine=2), "line 2, row 'line:2', stands where the stopped run had row 'line:2'"),
+        (lambda rows: rows[1].update(id="two"), "line 2, row 'two', stands where the stopped run had row 'line:2'"),
+        (lambda rows: rows[1].update(length_tokens=3), "line 2, row 'line:2', stands where"),
         (lambda rows: rows.insert(0, {"task": 9, "completion": "9", "id": "new"}), "line 1, row 'new', stands where"),
-        (lambda rows: rows.pop(0), "line 1, row '1', stands where the stopped run had row '1'"),
-        (lambda rows: rows.__delitem__(slice(2, None)), "its end stands where the stopped run had row '3'"),
-        (lambda rows: rows.clear(), "its end stands where the stopped run had row '1'"),
+        (lambda rows: rows.pop(0), "line 1, row 'line:1', stands where the stopped run had row 'line:1'"),
+        (lambda rows: rows.__delitem__(slice(2, None)), "its end stands where the stopped run had row 'line:3'"),
+        (lambda rows: rows.clear(), "its end stands where the stopped run had row 'line:1'"),
     ],
     ids=["completion", "task", "column", "id", "length", "inserted", "removed", "shorter", "empty"],
 )
@@ -169,3 +172,23 @@ def test_options_that_are_tuples_do_not_hinder_a_resume(score, tmp_path):
     (tmp_path / "out.jsonl").rename(tmp_path / "out.jsonl.partial")
     code, said, out = score(right(1, 2, 3), *flags, "--resume", env="tests.environments:Configured")
     assert (code, len(out)) == (0, 3), said
+
+
+@pytest.mark.parametrize("kept", range(7))
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_run_stopped_inside_a_group_scores_that_group_whole(score, tmp_path, ending, kept):
+    """Two tasks of three lengths each: the rest of a group alone would be compared with other siblings."""
+    rows = [
+        {"task": task, "reference": 7, "completion": "7", "length_tokens": length, "id": f"{task}{length}"}
+        for task in "ab"
+        for length in (10, 20, 40)
+    ]
+    env, out = "tests.environments:Siblings", f"out.{ending}"
+    assert score(rows, env=env)[0] == 0
+    journal = (tmp_path / "out.jsonl").read_bytes().splitlines(keepends=True)
+    score(rows, "--overwrite", env=env, out=out)
+    whole = (tmp_path / out).read_bytes()
+    (tmp_path / out).unlink()
+    (tmp_path / f"{out}.partial").write_bytes(b"".join(journal[:kept]))
+    code, _, _ = score(rows, "--resume", env=env, out=out)
+    assert (code, (tmp_path / out).read_bytes()) == (0, whole)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 import rlvr
 from rlvr import Completion, Correct, Outcome, Part, Reward, RewardError, Task, UsageError, Verdict
+from rlvr.verifiers.math import GSM8K, MathVerifier
 from tests.parts import OURS, RIGHT, TEXT, WRONG, A, B, C, Column, Given, Tokens, refusal, scored
 
 # ------------------------------------------------------------------------------------------ by hand
@@ -170,7 +172,7 @@ def test_bounds_that_are_none_are_refused():
     [
         (lambda: math.nan * A, "float nan * a: a reward is scaled by a finite number; to multiply two, use gate"),
         (lambda: A * math.inf, "float inf * a"),
-        (lambda: A * B, "a reward is scaled by a finite number; to multiply two, use gate"),
+        (lambda: A * B, "b * a: a reward is scaled by a finite number; to multiply two, use gate"),
         (lambda: "2" * A, "str '2' * a"),
         (lambda: None * A, "NoneType None * a"),
         (lambda: A + math.nan, "float nan cannot be added to a reward; a reward or a finite number can"),
@@ -239,6 +241,14 @@ def test_numpys_numbers_scale_and_add():
         (2 * A.clip(0, 1), "2 * a.clip(0, 1)"),
         (A.gate(by=B).clip(-0.5, 0.5), "a.gate(by=b).clip(-0.5, 0.5)"),
         (1e-9 * A, "1e-09 * a"),
+        (Correct(MathVerifier()), "correct(math-v1)"),
+        (
+            0.5 * Correct(MathVerifier(policy=GSM8K, markers=("####",)), name="strict"),
+            "0.5 * strict(math-v1, policy=MathPolicy(percent='ignore', units='ignore', symbolic=False), "
+            "markers=('####',))",
+        ),
+        (Correct(str.__eq__), "correct(str.__eq__)"),
+        (rlvr.Majority(key=Fraction), "majority(key=Fraction)"),
     ],
 )
 def test_a_reward_reads_as_it_is_written(reward: Reward, text: str):
@@ -255,11 +265,25 @@ def test_a_reward_reads_as_it_is_written(reward: Reward, text: str):
         (A.clip(0, 0.1234567), A.clip(0, 0.1234568)),
         (2 * (A + B), 2 * A + B),
         (A - (B + C), A - B + C),
+        (Correct(), Correct(MathVerifier())),
+        (Correct(MathVerifier()), Correct(MathVerifier(policy=GSM8K))),
+        (Correct(MathVerifier()), Correct(MathVerifier(markers=("A:",)))),
+        (Correct(str.__eq__), Correct(str.__ne__)),
+        (
+            Correct(lambda completion, reference: True),
+            Correct(lambda completion, reference: False),
+        ),
+        (Correct(partial(int.__eq__, 1)), Correct(partial(int.__eq__, 2))),
     ],
 )
 def test_rewards_that_differ_read_differently(one: Reward, other: Reward):
     """A run must not be continued under another reward because both looked alike."""
     assert str(one) != str(other)
+
+
+def test_what_is_written_holds_in_every_process():
+    """Without the address of anything: a run goes on only under a reward that reads the same."""
+    assert str(Correct(partial(refusal, error=1))) == "correct(functools.partial(<function refusal>, error=1))"
 
 
 def test_there_is_no_minus_zero():

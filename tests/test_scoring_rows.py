@@ -31,7 +31,7 @@ def test_a_row_names_its_task_in_one_of_four_ways(scorer):
     ]
     scored = list(scorer.stream(given))
     assert [s.outcome for s in scored] == ["correct"] * 4
-    assert [s.item.id for s in scored] == ["1", "by id", "3", "4.5"]
+    assert [s.item.id for s in scored] == ["line:1", "by id", "line:3", "4.5"]
     assert [s.item.task.id for s in scored] == ["Trials/train/7", "Trials/train/7", "row", "mine"]
     assert [s.item.row for s in scored] == [{"model": "m"}, {}, {}, {}]
     assert scored[2].item.task.prompt == [{"role": "user", "content": "?"}]
@@ -44,7 +44,7 @@ def test_what_parquet_fills_with_none_was_never_given(scorer):
     """A column that one row has and another has not."""
     row = {"task": 7, "completion": "7", "id": None, "prompt": None, "meta": None, "truncated": None, "reference": None}
     [scored] = scorer.stream([row | {"length_tokens": None, "mine": None}])
-    assert (scored.outcome, scored.item.id, scored.item.row) == ("correct", "1", {"mine": None})
+    assert (scored.outcome, scored.item.id, scored.item.row) == ("correct", "line:1", {"mine": None})
 
 
 BAD_ROWS = [
@@ -78,7 +78,7 @@ def test_a_row_that_cannot_be_used_says_why(row, why):
         list(rlvr.score(ENV, given, workers=0))
     errors = []
     scored = list(rlvr.score(ENV, given, workers=0, on_error=lambda number, error: errors.append((number, str(error)))))
-    assert [s.item.id for s in scored] == ["first", "3"]
+    assert [s.item.id for s in scored] == ["first", "line:3"]
     assert [number for number, _ in errors] == [2]
 
 

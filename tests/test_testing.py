@@ -59,7 +59,13 @@ class Guess(MultiTurnEnv):
         if not found and not over:
             return "No.", 0.0, False, False, {}
         verdict = Verdict("correct" if found else "wrong", why="found" if found else "out-of-turns")
-        return "", verdict.value, found, over and not found, {"score": Score(verdict.value, {}, verdict)}
+        return (
+            "",
+            verdict.value,
+            found,
+            over and not found,
+            {"score": Score(verdict.value, {"correct": verdict.value}, verdict)},
+        )
 
 
 def changed(honest: type[Environment], **members: Any) -> Environment:
@@ -246,7 +252,7 @@ class Beyond(Colours):
     """Its totals are not what its reward makes of them."""
 
     def score_group(self, task: Task, completions: Any) -> list[Score]:
-        return [Score(5.0, score.parts, score.verdict) for score in super().score_group(task, completions)]
+        return [Score(5.0, {"correct": 5.0}, score.verdict) for score in super().score_group(task, completions)]
 
 
 SCORES = {
@@ -348,6 +354,12 @@ GYM = {
     "its reward is none": (answering(("", None, True, False, {})), "step gave the reward None"),
     "its flags are numbers": (answering(("", 0.0, 1, 0, {})), "step must return booleans for terminated and truncated"),
     "its info is a list": (answering(("", 0.0, True, False, [])), "step must return booleans for terminated and trunc"),
+    "step takes no length": (
+        changed(Double, step=lambda self, action: SingleTurnEnv.step(self, str(action))).with_reward(
+            Correct() + rlvr.Overlong(100, 10)
+        ),
+        "reset and step raise RewardError: part 'overlong' of task",
+    ),
     "it does not end": (answering(("", 0.0, False, False, {})), "a single-turn episode ends with its first step"),
 }
 
@@ -355,7 +367,7 @@ GYM = {
 @pytest.mark.parametrize("name", GYM)
 def test_a_breach_of_reset_and_step_is_found(name: str, monkeypatch: pytest.MonkeyPatch):
     """Gymnasium's own signatures.  Their scores are fine, and starting a worker for each takes its time."""
-    monkeypatch.setattr(rlvr.testing, "_score_breaches", lambda env, sample: [])
+    monkeypatch.setattr(rlvr.testing, "_score_breaches", lambda env, tasks: [])
     env, message = GYM[name]
     lines = list(breaches(env, tasks=1))
     assert len(lines) == 1
@@ -370,7 +382,7 @@ def turning(step: Callable[[Guess, str], Any], **members: Any) -> Environment:
 
 
 def lost(total: float) -> dict[str, Score]:
-    return {"score": Score(total, {}, Verdict("wrong", why="over"))}
+    return {"score": Score(total, {"correct": total}, Verdict("wrong", why="over"))}
 
 
 EPISODES = {

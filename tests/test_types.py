@@ -156,12 +156,30 @@ def test_the_reason_is_what_stands_before_the_colon():
         (float("nan"), {}, "wrong", r"a score of float nan; it must be a finite number"),
         (float("-inf"), {}, "wrong", r"a score of float -inf"),
         ("1", {}, "correct", r"a score of str '1'"),
+        (1.0, {}, "correct", r"a score of 1\.0 has the parts dict \{\}; they must be finite, and their sum the total"),
+        (1.0, {"a": 0.5, "b": 0.4}, "correct", r"and their sum the total"),
+        (1.0, {"a": 1.0, "b": 1e-8}, "correct", r"and their sum the total"),
+        (1.0, {"a": float("nan")}, "correct", r"they must be finite"),
+        (1.0, {"a": float("inf"), "b": float("-inf")}, "correct", r"they must be finite"),
+        (1.0, {"a": float("inf")}, "correct", r"they must be finite"),
     ],
 )
 def test_a_score_is_finite_or_absent(total: Any, parts: dict, outcome: str, message: str):
     """Our failure must not be averaged as if it were a reward."""
     with pytest.raises(ValueError, match=message):
         Score(total, parts, Verdict(outcome))
+
+
+def test_a_score_is_made_of_its_parts_and_a_verdict():
+    """Up to rounding: 0.1 + 0.2 is not 0.3, and a clip takes back nearly all of 1e12."""
+    assert Score(0.3, {"a": 0.1, "b": 0.2}, RIGHT).total == 0.3
+    assert Score(1.0, {"a": 1e12 + 0.3, "clip:0:1": 1.0 - (1e12 + 0.3)}, RIGHT).total == 1.0
+    for parts in (None, [1.0], {"a": "1"}, {"a": None}):
+        with pytest.raises(TypeError, match=r"a score's parts are .*; they must map names to numbers"):
+            Score(1.0, parts, RIGHT)
+    for verdict in (None, "correct", True):
+        with pytest.raises(TypeError, match=r"a score's verdict is .*; it must be a Verdict"):
+            Score(1.0, {"a": 1.0}, verdict)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +311,7 @@ def test_a_functions_name_is_its_id():
     """So that records say who judged."""
     verifier = as_verifier(exactly)
     assert verifier.id == "exactly-v0"
-    assert verifier.verify("2", "2").why == "exactly-v0: said True"
+    assert verifier.verify("2", "2").why == "said-true"
     assert pickle.loads(pickle.dumps(verifier)) == verifier
 
 
@@ -301,7 +319,7 @@ def test_a_functions_name_is_its_id():
 def test_a_function_says_yes_or_no(said: Any):
     """1, "yes" or nothing at all is more likely a mistake than a verdict."""
     verifier = as_verifier(lambda completion, reference: said)
-    with pytest.raises(rlvr.UsageError, match=r"<lambda>-v0 returned .*; a verifier returns a Verdict, or True or"):
+    with pytest.raises(rlvr.UsageError, match=r"function-v0 returned .*; a verifier returns a Verdict, or True or"):
         verifier.verify("2", "2")
 
 

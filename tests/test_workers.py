@@ -382,3 +382,18 @@ def test_there_is_at_least_one_core(monkeypatch):
     assert 1 <= usable_cores() <= os.cpu_count()
     monkeypatch.delattr(os, "sched_getaffinity")
     assert usable_cores() == os.cpu_count()
+
+
+def test_what_is_no_text_on_the_path_stays_at_home(monkeypatch, tmp_path):
+    """Python itself passes over a Path in sys.path; in a worker's first line it would be a NameError."""
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path, None])
+    with WorkerPool(acting, spares=0) as pool:
+        assert pool.call(1, wall_s=WALL_S) == 1
+
+
+def test_an_item_that_cannot_be_shipped_costs_no_worker(pool):
+    """It is the caller's error, and the worker has not seen it."""
+    before = pool.call("@pid", wall_s=WALL_S)
+    with pytest.raises(UsageError, match="cannot be sent to a worker process"):
+        pool.call(threading.Lock(), wall_s=WALL_S)
+    assert pool.call("@pid", wall_s=WALL_S) == before

@@ -1,0 +1,105 @@
+"""Options of an environment: is what was given of the type that is annotated?
+
+A typo in a value should be one clear line, not a strange task.  Simple types are checked; what else an author
+annotates is passed on as it is.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from rlvr.errors import UsageError, brief
+from rlvr.types import plain
+
+__all__ = ["checked", "refuse_odd_annotations"]
+
+
+def refuse_odd_annotations(cls: type) -> None:
+    """What an annotation would turn into an option unawares, and defaults that all environments would share.
+
+    Raises:
+        UsageError: names it, with the fix.
+    """
+    for name, kind in inspect.get_annotations(cls).items():
+        if "ClassVar" in str(kind):
+            continue
+        if name == "id":  # seeds depend on it, so two of one class cannot differ in it
+            raise UsageError(f"{cls.__name__}: the id is no option; write id = … without a type, or @rlvr.register(…)")
+        if name == "reward":  # an option is recorded with its value, and a reward has no place in JSON
+            raise UsageError(f"{cls.__name__}: the reward is no option; write reward = … without a type")
+        default = cls.__dict__.get(name)
+        if isinstance(default, (list, dict, set)):
+            raise UsageError(
+                f"{cls.__name__}: all would share the default {name} = {default!r}; make it a tuple, or write "
+                f"{name}: … = dataclasses.field(default_factory={type(default).__name__})"
+            )
+
+
+def checked(cls: type, given: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """The options as they are annotated: a list where a tuple is asked for becomes one, as JSON has no tuples.
+
+    Raises:
+        UsageError: one has another type.
+    """
+    try:
+        kinds = get_type_hints(cls)
+    except (NameError, TypeError):  # names that only the author's function or type checker knows
+        return given
+    read = {}
+    for name, value in given.items():
+        try:
+            read[name] = _read(value, kinds.get(name, Any))
+        except TypeError:
+            such = f", such as {defaults[name]!r}" if isinstance(defaults.get(name), (str, int, float, tuple)) else ""
+            raise UsageError(
+                f"{cls.__name__}: {name} is {brief(value)}; it must be {_said(kinds[name])}{such}"
+            ) from None
+    return read
+
+
+def _read(value: Any, kind: Any) -> Any:
+    """The value as this type has it; TypeError if it is none."""
+    origin, kinds = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return _first(value, kinds)
+    if origin is Literal:
+        if not any(type(value) is type(choice) and value == choice for choice in kinds):
+            raise TypeError
+        return value
+    if origin is tuple:
+        if not isinstance(value, (tuple, list)):
+            raise TypeError
+        each = kinds[:1] * len(value) if kinds[1:] == (...,) else kinds
+        if len(each) != len(value):
+            raise TypeError
+        return tuple(map(_read, value, each))
+    if kind not in (bool, int, float, str, NoneType):
+        return value
+    value = plain(value)
+    if type(value) is not kind and not (kind is float and type(value) is int) and not _of_own_class(value, kind):
+        raise TypeError
+    return value
+
+
+def _first(value: Any, kinds: Iterable[Any]) -> Any:
+    for kind in kinds:
+        try:
+            return _read(value, kind)
+        except TypeError:
+            continue
+    raise TypeError
+
+
+def _of_own_class(value: Any, kind: type) -> bool:
+    """A StrEnum is a str; but True is no int, whatever Python says."""
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+_SAID = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}
+
+
+def _said(kind: Any) -> str:
+    return _SAID.get(kind) or str(kind).replace("typing.", "")
