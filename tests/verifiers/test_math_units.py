@@ -1,4 +1,4 @@
-"""What stands around a number: units that convert exactly, money, angles, temperatures, times of day, dates, durations."""
+"""What stands around a number: units that convert exactly, money, angles, times of day, dates, durations."""
 
 from __future__ import annotations
 

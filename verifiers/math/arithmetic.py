@@ -109,14 +109,23 @@ class _Reader:
 
     def power(self) -> Fraction:
         base = self.atom()
-        while self._peek() == "!":
-            self._take()
-            base = _factorial(base)
+        if self._peek() == "!":
+            step = self._marks()
+            base = _factorial(base, step)
         if self._peek() != "^":
             return base
         self._take()
         minus = self._peek() == "-" and self._take() == "-"
         return _raise(base, -self.atom() if minus else self.atom())
+
+    def _marks(self) -> int:
+        """How many `!` stand side by side: n!! is a product of every second number, not a factorial of one."""
+        at = self.at
+        while self._peek() == "!":
+            self._take()
+        if self.text[at : self.at].rstrip() not in ("!", "!!"):
+            raise NotArithmetic
+        return self.text[at : self.at].count("!")
 
     def atom(self) -> Fraction:
         opening = self._peek()
@@ -217,7 +226,7 @@ def _raise(base: Fraction, exponent: Fraction) -> Fraction:
     return Fraction(base ** int(exponent))
 
 
-def _factorial(value: Fraction) -> Fraction:
+def _factorial(value: Fraction, step: int) -> Fraction:
     if value.denominator != 1 or not 0 <= value <= _MOST_BITS // 15:
         raise NotArithmetic
-    return Fraction(math.factorial(int(value)))
+    return Fraction(math.factorial(int(value)) if step == 1 else math.prod(range(int(value), 0, -2)))

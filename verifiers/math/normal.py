@@ -33,7 +33,7 @@ from rlvr.verifiers.math.shapes import (
     vector,
 )
 
-__all__ = ["Decision", "Leaf", "compare", "decide"]
+__all__ = ["compare", "decide"]
 
 _UNORDERED = frozenset(("list", "set"))
 _SINGLE = frozenset(("list", "either", "set", ":"))  # what no expression can be, unless it stands for several things

@@ -48,8 +48,8 @@ def _same_number(x: Fraction | int, a: Quantity, b: Quantity, policy: MathPolicy
     if scaled == y or within(scaled, a, b, policy):
         return True
     # 25 may answer "what percent", but 0.5 beside 0.5% is itself
-    plain = b.value if a.percent else a.value
-    return policy.percent == "either" and abs(plain or 0) > 1 and (x == y or within(x, a, b, policy))
+    plain = Fraction((b.value if a.percent else a.value) or 0)
+    return policy.percent == "either" and abs(plain) > 1 and (x == y or within(x, a, b, policy))
 
 
 def units(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fraction | None]:

@@ -15,7 +15,7 @@ from rlvr.verifiers.math.forms import Flawed, Quantity, Word
 from rlvr.verifiers.math.units import CURRENCIES, SCALES, canonical, is_known, measure
 from rlvr.verifiers.math.words import plain
 
-__all__ = ["compound", "literal", "measured", "quantity", "word"]
+__all__ = ["compound", "literal", "measured", "quantity", "spaced", "word"]
 
 _LITERAL = re.compile(r"([+-]?) ?([$£€]?)(?:(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d*))?|\.(\d+))(?:[eE]([+-]?\d+))?( ?%)?")
 _FRACTION = re.compile(r"([+-]?) ?(?:\\frac\{(-?\d+)\}\{(\d+)\}|(\d+)/(\d+))")

@@ -156,7 +156,8 @@ def _bracketed(text: str) -> Form | None:
     parts = cut(inner, _COMMAS)
     if opening == r"\{":
         if builder := _BUILDER.fullmatch(inner):
-            return read(builder[2])  # {x | -2 < x < 3} says no more than -2 < x < 3
+            said = read(builder[2])  # {x | -2 < x < 3} says no more than -2 < x < 3
+            return said.body if isinstance(said, Named) and said.name == builder[1] else said
         return None if "|" in inner or ":" in inner else Sequence(text, "set", _flat(list(map(_single, parts))))
     if (opening + closing) not in _PAIRS or (len(parts) != 2 and opening + closing in _HALF_OPEN):
         return Flawed(text, "unreadable")
@@ -175,7 +176,7 @@ def _signed_tuples(text: str, kind: str, items: list[Form]) -> Sequence:
     tuples = list(itertools.islice(itertools.product(*choices), _MAX_SIGNS + 1))
     if len(tuples) == 1 or len(tuples) > _MAX_SIGNS:
         return Sequence(text, kind, tuple(items))
-    open_, close = ("(", ")") if kind == "()" else kind
+    open_, close = kind[0], kind[1]
     return Sequence(
         text, "list", tuple(Sequence(open_ + " , ".join(f.text for f in t) + close, kind, t) for t in tuples)
     )

@@ -18,7 +18,7 @@ from rlvr.verifiers.math.cut import brackets, cut, cuts, separator
 from rlvr.verifiers.math.fold import squeeze
 from rlvr.verifiers.math.forms import Flawed, Form, Named, Quantity, Sequence
 from rlvr.verifiers.math.intervals import pieces
-from rlvr.verifiers.math.quantity import quantity
+from rlvr.verifiers.math.quantity import quantity, word
 
 __all__ = ["Reader", "equation", "inequality", "is_name", "together"]
 
@@ -79,6 +79,8 @@ def _tautology(text: str, left: str, right: str) -> Flawed | None:
 
 def _chain(text: str, name: str | None, sides: list[str]) -> Form:
     """x = 2 + 3 = 5 is 5 because arithmetic says so; a longer chain that it cannot vouch for is flawed."""
+    if '"' in text:
+        return word(text)  # x = 3 "if" y = 1
     for left, right in itertools.pairwise(sides):
         if flawed := _tautology(text, left, right):
             return flawed
@@ -180,9 +182,11 @@ def _list(items: Several[Form]) -> Sequence:
 def _region(bodies: list[Form], signs: Several[str]) -> Sequence:
     """A union if it was said with `or`, or with commas and nothing satisfies all; else what all allow."""
     items = tuple(map(_as_set, bodies))
-    either = ";" in signs or (r"\also" not in signs and pieces(Sequence("", "meet", items)) == ())  # x < 1, x > 2
-    if either:
+    impossible = pieces(Sequence("", "meet", items)) == ()
+    if ";" in signs or (impossible and r"\also" not in signs):  # x < 1, x > 2
         return Sequence(r" \cup ".join(item.text for item in items), "union", items)
+    if impossible:
+        return Sequence(r"\emptyset", "set", ())
     ends = {_open_side(body): body for body in bodies}
     low, high = ends.get("high"), ends.get("low")
     if len(bodies) == 2 and isinstance(low, Sequence) and isinstance(high, Sequence):

@@ -99,12 +99,15 @@ def read_again(sequence: Sequence, other: Form) -> tuple[Form, Form] | None:
 
 
 def spread(form: Form, other: Form) -> Sequence | None:
-    """`(x, y) = (1, 2)` as `x = 1, y = 2` where the other side is written so."""
-    if not isinstance(form, Named) or form.name[:1] != "(" or not isinstance(form.body, Sequence):
+    """`(x, y) = (1, 2)` as `x = 1, y = 2`, and `x = 1, 2` as `x = 1, x = 2`, where the other side has such names."""
+    if not isinstance(form, Named) or not isinstance(form.body, Sequence):
         return None
     if not isinstance(other, Sequence) or not any(isinstance(item, Named) for item in other.items):
         return None
-    names = [name.strip() for name in cut(form.name[1:-1], _COMMAS)]
+    if form.body.kind == "list":
+        names = [form.name] * len(form.body.items)
+    else:
+        names = [name.strip() for name in cut(form.name[1:-1], _COMMAS)] if form.name[:1] == "(" else []
     if len(names) != len(form.body.items):
         return None
     return Sequence(

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rlvr.errors import Unscored, WorkerDied, WorkerTimeout
-from rlvr.verifiers.math.normal import Decision
+from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.workers import WorkerPool
 

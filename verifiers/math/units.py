@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from rlvr.verifiers.math.words import number
 
-__all__ = ["CURRENCIES", "SCALES", "Measure", "canonical", "is_known", "measure"]
+__all__ = ["CURRENCIES", "Measure", "SCALES", "canonical", "is_known", "measure"]
 
 Measure: TypeAlias = tuple[Fraction, tuple[tuple[str, int], ...]]
 """A size, and the powers of the base units it is a size of."""

@@ -17,7 +17,8 @@ from rlvr.verifiers.math.extract import DEFAULT_MARKERS, Extraction, bare, extra
 from rlvr.verifiers.math.fold import fold
 from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Sequence
 from rlvr.verifiers.math.limits import exceeded, too_long
-from rlvr.verifiers.math.normal import Decision, compare, decide
+from rlvr.verifiers.math.matching import Decision
+from rlvr.verifiers.math.normal import compare, decide
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.reading import read
 
@@ -90,7 +91,7 @@ class MathVerifier:
         return _resolved([self._compared(bare(answer), trusted, right)])[0]
 
     def check(self, reference: Reference) -> str | None:
-        r"""Why a reference can only be compared as text, for a report when a dataset is loaded; None if it is understood.
+        r"""Why a reference can only be compared as text, for a report on a dataset; None if it is understood.
 
             >>> MathVerifier().check(r"\frac{1}{2}") is None
             True
