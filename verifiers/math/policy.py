@@ -24,8 +24,8 @@ class MathPolicy:
             a unit on one side must stand on the other.  `"ignore"`: whatever follows or precedes the number as a
             unit or currency is dropped.
         convert_units: True: 5 cm is 50 mm, and \$0.50 is 50 cents; exactly.  False: the same unit or another one.
-        bases: `"value"`: `1011_2` is 11.  `"written"`: a base on one side must stand on the other, so that who is
-            asked for base 2 cannot repeat the question.  Under both, `1011_2` is never 1011.
+        bases: `"written"`: a base on one side must stand on the other, so that who is asked for base 2 cannot
+            repeat the question.  `"value"`: `1011_2` is 11.  Under both, `1011_2` is never 1011.
         ratios: `"fraction"`: 5:8 is 5/8.  `"distinct"`: it is 10:16, but no number.
         rounding: `"exact"`: 27/59 is not 0.458.  `"exact-answer"`: it is, where the reference is a decimal of at
             least three digits and the answer is exact and no decimal, since then only the reference can have been
@@ -46,7 +46,7 @@ class MathPolicy:
     percent: Literal["either", "fraction", "ignore"] = "either"
     units: Literal["optional", "required", "ignore"] = "optional"
     convert_units: bool = True
-    bases: Literal["value", "written"] = "value"
+    bases: Literal["written", "value"] = "written"
     ratios: Literal["fraction", "distinct"] = "fraction"
     rounding: Literal["exact-answer", "exact", "reference"] = "exact-answer"
     unreduced: bool = True
@@ -69,7 +69,7 @@ class MathPolicy:
 COMPETITION = MathPolicy()
 """MATH, AIME and the like: exact values, forgiving about notation."""
 
-HENDRYCKS = MathPolicy(rounding="exact", convert_units=False, unreduced=False, bases="written", unboxed=False)
+HENDRYCKS = MathPolicy(rounding="exact", convert_units=False, unreduced=False, unboxed=False)
 """The convention of the MATH paper (arXiv:2103.03874, 4): the last box, the form that was asked for, lowest terms."""
 
 GSM8K = MathPolicy(percent="ignore", units="ignore", convert_units=False, rounding="exact", symbolic=False)
