@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "docs/scoring.md", "docs/authors.md"]
+PAGES = ["README.md", "docs/scoring.md", "docs/authors.md", "docs/math.md"]
 
 
 def blocks(page: str) -> list[tuple[str, str]]:

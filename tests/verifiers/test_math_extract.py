@@ -45,6 +45,14 @@ FOUND = [
     ("Final Answer: **73**", "73", "phrase", "bold"),
     ("**Answer**: 73", "73", "phrase", "bold around the word"),
     ("## Final answer:\n\n**73**", "73", "phrase", "as a heading"),
+    ("**Final Answer**\n\n73", "73", "phrase", "a heading without a colon"),
+    ("### Answer\n$$\n73\n$$", "73", "phrase", "displayed below a heading"),
+    ("Final answer:\n\\[\n73\n\\]", "73", "phrase", "displayed the other way"),
+    ("\\textbf{Final Answer:} 73", "73", "phrase", "a LaTeX heading"),
+    ("The answer is \\(5\\).", "\\(5\\)", "phrase", "inline maths"),
+    ("The answer is 5. Is the answer 6? No.", "5", "phrase", "a question states nothing"),
+    (r"\boxed{**5**}", "5", "box", "bold inside"),
+    (r"\boxed{5*}", "5*", "box", "one star multiplies"),
     ("The answer is 3.5 cm.", "3.5 cm", "phrase", "a decimal point ends no sentence"),
     ("The answer is 1. No: the answer is 2.", "2", "phrase", "the last one counts"),
 ]
@@ -96,6 +104,23 @@ def test_a_box_that_is_no_answer_ends_the_search(completion, flaw, why):
     found = extract(completion)
     assert found is not None, why
     assert found.flaw == flaw, why
+
+
+@pytest.mark.parametrize(
+    ("completion", "parts"),
+    [
+        (r"$x=\boxed{3}, y=\boxed{4}$", ("x = 3", "y = 4")),
+        (r"\boxed{3} and \boxed{4}", ("3", "4")),
+        (r"width: \boxed{3}, depth: \boxed{4}", ("width = 3", "depth = 4")),
+        (r"\boxed{3}", ()),
+        ("\\boxed{3}. So I tried again, and this is it: \\boxed{4}", ()),
+    ],
+)
+def test_the_boxes_of_one_statement_may_be_the_parts_of_one_answer(completion, parts):
+    """In their order and with their names, for whoever knows that the reference has parts."""
+    found = extract(completion)
+    assert found is not None
+    assert found.parts == parts
 
 
 def test_a_hedge_names_what_else_was_said():

@@ -24,6 +24,7 @@ LIMITS = [
     (r"\binom{100000}{50000}", "more than 10000 digits"),
     (r"\sum_{k=1}^{1000000000} k", "more than 10000 digits"),
     ("9⁹⁹⁹⁹⁹⁹", "more than 10000 digits"),
+    (r"\binom" * 600, "more than 10000 digits"),
 ]
 
 
@@ -40,6 +41,15 @@ def test_a_limit_is_seen_before_anything_is_computed(text, said):
 def test_what_people_write_is_within_the_limits(text):
     """A limit that stops honest answers would be a wrong verdict."""
     assert exceeded(fold(text)) is None
+
+
+@pytest.mark.parametrize(
+    "unit", ["^", r"\binom", "!", "-", "(", "a: ", "(A)", "for x ", "1 and ", "x=", "1:", "|", "½"]
+)
+def test_repeating_anything_ends_in_a_decision(unit):
+    """No recursion follows a text's length, and none of these costs more than a blink."""
+    text = "2" + unit * (4000 // len(unit))
+    assert compare(text, "5") is not True
 
 
 def test_length_comes_first():

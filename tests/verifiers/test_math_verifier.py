@@ -39,7 +39,18 @@ VERDICTS = [
     (r"Hence \boxed{\text{seat}}.", r"\text{east}", W, "different-text"),
     (r"Hence \boxed{seat}.", "east", W, "different-text"),
     (r"Hence \boxed{C}.", "B", W, "different-choice"),
-    (r"Hence \boxed{5\text{ m}}.", r"5\text{ cm}", W, "different-unit"),
+    (r"Hence \boxed{5\text{ m}}.", r"5\text{ s}", W, "different-unit"),
+    (r"Hence \boxed{5\text{ m}}.", r"5\text{ cm}", W, "different-number"),
+    (r"Hence \boxed{x < 1 \text{ or } x > 3}.", r"(3,\infty) \cup (-\infty,1)", C, "same-set"),
+    (r"Hence \boxed{x < 1}.", r"(-\infty,1) \cup (3,\infty)", W, "different-set"),
+    (r"Hence \boxed{3:30}.", "3:45", W, "different-time"),
+    (r"$x=\boxed{3}$, $y=\boxed{4}$", "3, 4", C, "same-items"),
+    (r"$x=\boxed{3}$, $y=\boxed{4}$", "(3, 4)", C, "same-items"),
+    (r"\boxed{3} and \boxed{4}", r"\{4, 3\}", C, "same-items"),
+    (r"$y=\boxed{3}$, $x=\boxed{4}$", "x=3, y=4", W, "different-items"),
+    (r"\boxed{3}, \boxed{4}, \boxed{5}", "3, 4", W, "hedged"),
+    (r"Hence \boxed{p \to q}.", r"q \to p", W, "different-text"),
+    (r"Hence \boxed{\sqrt{2}}}.", r"\sqrt{2}", C, "same-text"),
     (r"Hence \boxed{12 \text{ pears}}.", r"12 \text{ apples}", W, "different-unit"),
     (r"Hence \boxed{[1,2]}.", "(1,2)", W, "different-ends"),
     (r"Hence \boxed{\sqrt3}.", r"\sqrt2", W, "symbolic-different"),
@@ -102,6 +113,8 @@ IMPOSSIBLE = {
     "tautology": "x=x",
     "undefined": r"\frac00",
     "huge": "9^{9^{9}}",
+    "unbalanced": r"\frac{1}{2",
+    "brackets": "(1, 2, 3]",
 }
 
 
@@ -121,6 +134,31 @@ def test_what_is_no_text_is_refused():
         MathVerifier(markers="####")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="markers"):
         MathVerifier(markers=("",))
+
+
+def test_a_bare_answer_needs_no_box():
+    """Labelled pairs hold answers; who still has a box around one may leave it there."""
+    assert VERIFIER.compare("2/4", "0.5").why == "same-number"
+    assert VERIFIER.compare("**5**", "5").correct
+    assert VERIFIER.compare(r"so \boxed{5}", "5").correct
+    assert VERIFIER.compare("(1+x)^2", "x^2+2x+1").why == "symbolic-equal"
+    assert VERIFIER.compare("11 or 12", "12").outcome is W
+
+
+def test_many_are_judged_as_one_by_one():
+    """One call to the worker for all that the normal form leaves open."""
+    pairs = [(completion, reference) for completion, reference, _, _ in MIXED]
+    assert VERIFIER.verify_many(pairs) == [VERIFIER.verify(*pair) for pair in pairs]
+    assert VERIFIER.verify_many([]) == []
+
+
+@pytest.mark.parametrize(
+    ("reference", "understood"), [("5", True), (r"x^2+\sqrt{2}", True), (r"\text{east}", True), (r"p \to q", False)]
+)
+def test_a_reference_can_be_checked_when_data_is_loaded(reference, understood):
+    """What no engine understands is equal to its own text alone, and the report says so."""
+    assert (VERIFIER.check(reference) is None) is understood
+    assert VERIFIER.compare(reference, reference).correct
 
 
 def test_policies_that_concern_the_whole_completion():
@@ -163,7 +201,7 @@ def test_it_is_a_verifier_and_travels():
     """Frozen, hashable, picklable, with a versioned id."""
     verifier = MathVerifier(GSM8K, markers=["A:"])  # type: ignore[arg-type]  # a list is made a tuple
     assert isinstance(verifier, Verifier)
-    assert verifier.id == "math-v1"
+    assert verifier.id == "math-verifier-v1"
     assert pickle.loads(pickle.dumps(verifier)) == verifier
     assert hash(verifier) == hash(MathVerifier(GSM8K, markers=("A:",)))
 

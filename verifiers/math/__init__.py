@@ -7,7 +7,7 @@ completion ─ extract ─▶ answer ─ fold, limits ─▶ reading ─▶ form
 
 from rlvr.verifiers.math.extract import BOXED, DEFAULT_MARKERS, Extraction, extract
 from rlvr.verifiers.math.normal import compare
-from rlvr.verifiers.math.policy import COMPETITION, GSM8K, MathPolicy
+from rlvr.verifiers.math.policy import COMPETITION, GSM8K, HENDRYCKS, LENIENT_NUMERIC, MathPolicy
 from rlvr.verifiers.math.verifier import MathVerifier
 
 __all__ = [
@@ -16,6 +16,8 @@ __all__ = [
     "DEFAULT_MARKERS",
     "Extraction",
     "GSM8K",
+    "HENDRYCKS",
+    "LENIENT_NUMERIC",
     "MathPolicy",
     "MathVerifier",
     "compare",

@@ -11,7 +11,7 @@ import math
 import re
 from fractions import Fraction
 
-__all__ = ["NotArithmetic", "Undefined", "rational"]
+__all__ = ["NotArithmetic", "Undefined", "pi_multiple", "rational"]
 
 
 class NotArithmetic(Exception):
@@ -27,6 +27,9 @@ _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+
 _TIMES = {"*": 1, r"\cdot": 1, r"\times": 1, "/": -1, r"\div": -1}
 _OPERATOR = re.compile(r"\*|/|\\cdot|\\times|\\div")
 _MIXED = re.compile(r"(\d+) (\d+)/(\d+)")
+_REPEATING = re.compile(r"([+-]?) ?(\d*)\.(\d*)(?:\\(?:overline|bar|dot|overbar) ?\{? ?(\d+) ?\}?|\((\d+)\))")
+_GOES_ON = re.compile(r"([+-]?) ?(\d*)\.(\d+) ?\\dots")
+_LONGEST_PERIOD = 6
 _MOST_BITS = 150_000  # of one power or factorial; the static limits stop an honest text long before
 
 
@@ -37,6 +40,8 @@ def rational(text: str) -> Fraction:
         NotArithmetic: see there.
         Undefined: see there.
     """
+    if (endless := _repeating(text)) is not None:
+        return endless
     if not _VOCABULARY.fullmatch(text):
         raise NotArithmetic
     if mixed := _MIXED.fullmatch(text.lstrip("- ")):
@@ -47,6 +52,20 @@ def rational(text: str) -> Fraction:
     if reader.at < len(text):
         raise NotArithmetic
     return value
+
+
+def pi_multiple(text: str) -> Fraction | None:
+    r"""How many times π: 2/3 for `\frac{2\pi}{3}`; None if it is no rational multiple, or holds several π.
+
+    One π in an arithmetic expression is a variable.  Of all such expressions only r·x is 0, r and 2r at 0, 1 and 2.
+    """
+    if text.count(r"\pi") != 1:
+        return None
+    try:
+        at = [rational(text.replace(r"\pi", f"({x})")) for x in (0, 1, 2)]
+    except (NotArithmetic, Undefined):
+        return None
+    return at[1] if at[0] == 0 and at[2] == 2 * at[1] else None
 
 
 class _Reader:
@@ -90,14 +109,23 @@ class _Reader:
 
     def power(self) -> Fraction:
         base = self.atom()
-        while self._peek() == "!":
-            self._take()
-            base = _factorial(base)
+        if self._peek() == "!":
+            step = self._marks()
+            base = _factorial(base, step)
         if self._peek() != "^":
             return base
         self._take()
         minus = self._peek() == "-" and self._take() == "-"
         return _raise(base, -self.atom() if minus else self.atom())
+
+    def _marks(self) -> int:
+        """How many `!` stand side by side: n!! is a product of every second number, not a factorial of one."""
+        at = self.at
+        while self._peek() == "!":
+            self._take()
+        if self.text[at : self.at].rstrip() not in ("!", "!!"):
+            raise NotArithmetic
+        return self.text[at : self.at].count("!")
 
     def atom(self) -> Fraction:
         opening = self._peek()
@@ -165,6 +193,22 @@ def _mixed(whole: int, numerator: int, denominator: int) -> Fraction:
     return whole + Fraction(numerator, denominator)
 
 
+def _repeating(text: str) -> Fraction | None:
+    r"""`0.1\overline{6}`, `0.1(6)`, and `0.1666\dots` where the period stands there three times."""
+    if found := _REPEATING.fullmatch(text):
+        sign, whole, places, period = *found.groups()[:3], found[4] or found[5]
+    elif found := _GOES_ON.fullmatch(text):
+        sign, whole, places = found.groups()
+        period = next((p for n in range(1, _LONGEST_PERIOD + 1) if places.endswith(3 * (p := places[-n:]))), "")
+        if not period:
+            raise NotArithmetic
+    else:
+        return None
+    shift = 10 ** len(places)
+    value = Fraction(int(whole + places or "0"), shift) + Fraction(int(period), shift * (10 ** len(period) - 1))
+    return -value if sign == "-" else value
+
+
 def _times(value: Fraction, factor: Fraction, sign: int) -> Fraction:
     if sign > 0:
         return value * factor
@@ -182,7 +226,7 @@ def _raise(base: Fraction, exponent: Fraction) -> Fraction:
     return Fraction(base ** int(exponent))
 
 
-def _factorial(value: Fraction) -> Fraction:
+def _factorial(value: Fraction, step: int) -> Fraction:
     if value.denominator != 1 or not 0 <= value <= _MOST_BITS // 15:
         raise NotArithmetic
-    return Fraction(math.factorial(int(value)))
+    return Fraction(math.factorial(int(value)) if step == 1 else math.prod(range(int(value), 0, -2)))

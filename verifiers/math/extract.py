@@ -9,12 +9,13 @@ two different boxes in one statement are a hedge.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal
 
-__all__ = ["BOXED", "DEFAULT_MARKERS", "Extraction", "Flaw", "Method", "boxed", "extract"]
+__all__ = ["BOXED", "DEFAULT_MARKERS", "Extraction", "Flaw", "Method", "bare", "boxed", "extract"]
 
 DEFAULT_MARKERS: Final[tuple[str, ...]] = ()
 """None: an environment declares what its prompt asks for, such as `("####",)`."""
@@ -33,6 +34,8 @@ class Extraction:
         method: how it was marked; `open-box` has no closing brace, `bare-box` no braces at all.
         flaw: why it is no answer after all, "" if it is one.
         others: what other boxes in the same statement say, if they say something else.
+        parts: what all boxes of such a statement say, in their order and with the name before each, as in
+            `x=\boxed{3}, y=\boxed{4}`: where the reference has several parts, these may be them.
     """
 
     answer: str
@@ -41,6 +44,7 @@ class Extraction:
     method: Method
     flaw: Flaw = ""
     others: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
 
 
 _THOUGHTS = (("<think>", "</think>"), ("<thinking>", "</thinking>"))
@@ -55,8 +59,12 @@ _BARE = re.compile(r"[ \t]{0,8}([^\s${}]{1,200})")
 _SENTENCE_END = re.compile(r"[.!?][$)*\]]{0,4}(?:\s|$)")
 _LINK_WORDS = re.compile(r"\\[A-Za-z]+|\b(?:and|or|also|either|text)\b")
 _HAS_WORD = re.compile(r"[A-Za-z]{2}")
-_PHRASE = re.compile(r"\banswer\b[*_ ]{0,4}(?:is\b|are\b|=|:)[*_ \t:]{0,6}", re.IGNORECASE)
-_BLANK = re.compile(r"[*_ \t]{0,8}\n[ \t\n]{0,8}")
+_PHRASE = re.compile(  # a heading of its own, or "the answer is …"
+    r"^[#*_ \t]{0,12}(?:the )?(?:final )?answer[*_ \t]{0,8}$|\banswer\b[*_ ]{0,4}(?:is\b|are\b|=|:)[*_ \t:}]{0,6}",
+    re.IGNORECASE | re.MULTILINE,
+)
+_BLANK = re.compile(r"[*_ \t]{0,8}(?:\n[ \t\n]{0,8})?(?:(?:\$\$|\\\[)[ \t]{0,8}\n[ \t]{0,8})?")
+_NAME_BEFORE = re.compile(r"([A-Za-z](?:_\{?\w{1,4}\}?)?|[A-Za-z]{3,20}) {0,2}[=:] {0,2}\$?$")
 _EDGES = " \t\r\n*`"
 
 
@@ -93,6 +101,11 @@ def _after_thinking(text: str) -> int | None:
     return None if any(text.find(start, begin) >= 0 for start, _ in _THOUGHTS) else begin
 
 
+def bare(answer: str) -> str:
+    """An answer that was not searched for, without what a completion's markup would have put around it."""
+    return _trimmed(answer, 0, len(answer), "box").answer
+
+
 # ------------------------------------------------------------------------------------------------- boxes and tags
 
 
@@ -100,6 +113,7 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
     """The last box or tag, flagged if another one in the same statement says something else."""
     final: Extraction | None = None
     others: list[str] = []
+    parts: list[str] = []
     at = earliest = len(text)
     for _ in range(_MOST):
         at, opener = max((text.rfind(opener, begin, at), opener) for opener in openers)
@@ -111,15 +125,24 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
         if final is None:
             final = found
         elif found.stop >= final.stop:  # it encloses what came after: an outer box says more, a tag does not
-            final = found if found.method == "box" else final
+            final, parts = (found, []) if found.method == "box" else (final, parts)
         elif not _one_statement(text[found.stop : earliest]):
             break
         elif not found.flaw and _letters(found) != _letters(final):  # "put it in \\boxed{}" is no second answer
             others.append(found.answer)
         if final.flaw:
             return final
-        earliest = found.start
-    return replace(final, flaw="hedged", others=tuple(others)) if final and others else final
+        if not found.flaw:
+            parts.insert(0, _name_before(text, at) + found.answer)
+        earliest = at
+    if final is None or len(parts) < 2:
+        return final and (replace(final, flaw="hedged", others=tuple(others)) if others else final)
+    return replace(final, flaw="hedged" if others else "", others=tuple(others), parts=tuple(parts))
+
+
+def _name_before(text: str, at: int) -> str:
+    name = _NAME_BEFORE.search(text, max(0, at - 30), at)
+    return f"{name[1]} = " if name else ""
 
 
 def _opened(text: str, at: int, opener: str) -> Extraction | None:
@@ -165,12 +188,19 @@ def _innermost(text: str, found: Extraction) -> Extraction:
 def _trimmed(text: str, start: int, stop: int, method: Method) -> Extraction:
     """Move both ends inwards over space, bold marks and a final full stop."""
     inner = text[start:stop]
-    start += len(inner) - len(inner.lstrip(_EDGES))
-    inner = inner.strip(_EDGES)
+    edges = _EDGES if method in ("marker", "phrase") or _is_bold(inner) else _EDGES.replace("*", "")
+    start += len(inner) - len(inner.lstrip(edges))
+    inner = inner.strip(edges)
     if method not in ("box", "tag"):
-        inner = inner.rstrip(_EDGES + (".,;$" if method == "open-box" else ".,;"))
+        inner = inner.rstrip(edges + (".,;$" if method == "open-box" else ".,;"))
     empty = not inner.strip("$. ") and method != "marker" and method != "phrase"
     return Extraction(inner, start, start + len(inner), method, "empty-box" if empty else "")
+
+
+def _is_bold(text: str) -> bool:
+    """A star on one side only multiplies."""
+    inner = text.strip(" \t\r\n`")
+    return inner[:1] == "*" == inner[-1:]
 
 
 def _one_statement(gap: str) -> bool:
@@ -199,17 +229,21 @@ def _marker_pattern(markers: tuple[str, ...]) -> re.Pattern[str]:
 
 def _last_line(text: str, begin: int, pattern: re.Pattern[str], method: Method) -> Extraction | None:
     """The rest of the line after the last match; after a phrase, only the rest of the sentence."""
-    last = None
-    for last in pattern.finditer(text, begin):  # noqa: B007  # the last one is what we are after
-        pass
-    if last is None:
-        return None
-    start = last.end()
+    starts = deque((match.end() for match in pattern.finditer(text, begin)), maxlen=_MOST)
+    for start in reversed(starts):
+        if (found := _line(text, start, method)) is not None:
+            return found if found.answer else None
+    return None
+
+
+def _line(text: str, start: int, method: Method) -> Extraction | None:
+    """None for a question: "is the answer 5?" states nothing."""
     if method == "phrase" and (blank := _BLANK.match(text, start)):
         start = blank.end()  # "Final answer:" may be a heading
     newline = text.find("\n", start)
     stop = len(text) if newline < 0 else newline
     if method == "phrase" and (end := _SENTENCE_END.search(text, start, stop)):
+        if text[end.start()] == "?":
+            return None
         stop = end.start()
-    found = _trimmed(text, start, stop, method)
-    return found if found.answer else None
+    return _trimmed(text, start, stop, method)

@@ -54,6 +54,7 @@ _PLAIN = re.compile(r"[^\\$\"{}~`\n\t]*")
 # {,}, a comma with a negative space, and a thin space group digits; each group after the first has three of them.
 _GROUPED = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|,\s?\\!\s?|\\,)\d{3})+(?!\d)")
 _TEXT = re.compile(r"\\(?:text|mbox|hbox|textbf|textit|textrm|textnormal|mathrm|operatorname\*?|emph)\s?\{([^{}]*)\}")
+_BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|mathsf)\s?\{([-\d.,\s]{0,40})\}")
 _COMMAND = re.compile(r"\\(?:(?:left|right)(?:\s?\.)?(?![a-zA-Z])|[a-zA-Z]+|.)", re.DOTALL)
 _FUNCTIONS = frozenset(
     "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp gcd lcm min max det mod".split()
@@ -72,12 +73,16 @@ _BECOMES = (
     | {rf"\{name}": r"\dots" for name in ("ldots", "cdots")}
     | {r"\lt": "<", r"\gt": ">", r"\neq": r"\ne", r"\ast": "*", r"\%": "%", r"\degree": r"^\circ", r"\#": "#"}
     | {r"\lbrace": r"\{", r"\rbrace": r"\}", r"\lbrack": "[", r"\rbrack": "]", r"\varnothing": r"\emptyset"}
+    | {r"\lor": r"\vee", r"\land": r"\wedge", r"\cupdot": r"\cup", r"\backslash": r"\setminus"}
     | {r"\&": ",", r"\pounds": "£", r"\euro": "€", r"\cdotp": r"\cdot", r"\infin": r"\infty"}
 )
 _SIGN = re.compile(r"\\[a-zA-Z]+|\\.|.", re.DOTALL)
 _DEGREE = re.compile(r"\^\s?(?:\{\s?\\circ\s?\}|\\circ)")
-_AND = re.compile(r"(?:\s|,|(?<=[\d)}\]\"]))(?:and|or)(?=[\s\d(\\\"$-])", re.IGNORECASE)
-_JOINED = re.compile(r" ?(?:,|\band\b|\bor\b) ?", re.IGNORECASE)
+_AND = re.compile(r"(?:\s|,|(?<=[\d)}\]\"]))(and|or)(?=[\s\d(\\\"$-])", re.IGNORECASE)
+_JOINED = re.compile(r" ?(,|\band\b|\bor\b) ?", re.IGNORECASE)
+# Between inequalities "or" makes a union, "and" an intersection, and a comma whichever is not empty.
+_JOINS = {"and": r" \also ", "or": " ; ", ",": " , "}
+_INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _UPRIGHT = frozenset(("e", "i", "d", "%", "\\%", ""))
 _SPACE = re.compile(r"(?<!\d) +| +(?!\d)")
@@ -93,12 +98,27 @@ def fold(text: str) -> str:
     text = _PLAIN_NAME.sub(lambda m: rf" \{m[0]} " if m[0] != "infinity" else r" \infty ", text)
     if "**" in text:
         text = text.replace("**", "^")
+    if "=" in text and (">=" in text or "<=" in text):
+        text = text.replace(">=", r" \ge ").replace("<=", r" \le ")
+    if "..." in text:
+        text = text.replace("...", r" \dots ")
     if not _PLAIN.fullmatch(text):
         text = _fold_latex(text)
     text = " ".join(text.split())
     if " " in text or '"' in text:
-        text = _AND.sub(" , ", text)
+        text = _AND.sub(lambda m: _JOINS[m[1].lower()], text)
+    if r"\also" in text or r"\vee" in text or r"\wedge" in text:
+        text = _fold_connectives(text)
     return text.rstrip(" .,;:")
+
+
+def _fold_connectives(text: str) -> str:
+    r"""`and` is a comma except between inequalities, and only there \land and \lor are words and no notation."""
+    if _INEQUALITY.search(text):
+        text = text.replace(r"\wedge", r"\also").replace(r"\vee", " ; ")
+    else:
+        text = text.replace(r"\also", " , ")
+    return " ".join(text.split())
 
 
 def squeeze(text: str) -> str:
@@ -149,7 +169,7 @@ def _fold_latex(text: str) -> str:
     text = _ORDINAL.sub("", text)
     if "\\" not in text:
         return _unwrap(text)
-    text = _TEXT.sub(_quote, text)
+    text = _TEXT.sub(_quote, _BOLD.sub(r"\1", text))
     text = _COMMAND.sub(lambda m: _BECOMES.get(m[0].replace(" ", "") if len(m[0]) > 2 else m[0], m[0]), text)
     text = _DEGREE.sub(r"^\\circ ", text).replace(r"\$", "$")
     fractions = text.count(r"\frac")
@@ -166,13 +186,18 @@ def _fold_dollars(text: str) -> str:
 
 
 def _quote(match: re.Match[str]) -> str:
-    r"""`\text{ cm}` → `"cm"`; and/or inside become commas; function names and upright e, i, d become maths."""
+    r"""`\text{ cm}` → `"cm"`; and/or inside become separators; function names and upright e, i, d become maths."""
     content = " ".join(match[1].split())
+    if content in ("min", "sec") and match.string[: match.start()].rstrip(r"\ ,~")[-1:].isdecimal():
+        return f' "{content}" '  # minutes, seconds
     if content in _FUNCTIONS:
         return f"\\{content} "
     if content in _UPRIGHT or "\\" in content:
         return f" {content} "
-    return " , ".join(f' "{part}" ' if part else "" for part in _JOINED.split(content))
+    parts = _JOINED.split(content)
+    parts[1::2] = [_JOINS[sign.lower()] for sign in parts[1::2]]
+    parts[::2] = [f' "{part}" ' if part else "" for part in parts[::2]]
+    return "".join(parts)
 
 
 def _brace_fractions(text: str) -> str:

@@ -1,7 +1,8 @@
 r"""What an answer can be, once read.
 
     5 cm, 12.5\%, \frac12, x^2 + 1 → Quantity      (1, 2], \{1, 2\}, 1 and 2, a matrix → Sequence
-    x = 5 → Named      (B) → Choice      odd → Word      0 = 0 → Flawed
+    x = 5 → Named      k\pi, k \in \mathbb{Z} → Family      (B) → Choice      odd, July 4 → Word      3:30 pm → Clock
+    0 = 0 → Flawed
 
 An expression that only the symbolic engine can read is a Quantity without a value: nothing is guessed.
 """
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-__all__ = ["Choice", "Flawed", "Form", "Named", "Quantity", "Sequence", "Word"]
+__all__ = ["Choice", "Clock", "Family", "Flawed", "Form", "Named", "Quantity", "Sequence", "Word"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +24,10 @@ class Quantity:
         text: all of it, folded.
         core: without unit, percent sign and currency.
         value: exact; None if only the symbolic engine can tell.
-        unit: canonical name, "" if none; `base 8` for 52_8.
+        unit: canonical name, "" if none; `base 8` for 52_8, `:` for 5:8.
         percent: it carries a percent sign, which `value` does not account for.
         places: digits after the point of a decimal literal.
+        pis: how many times π it is, if it is a rational multiple; `value` is then None.
     """
 
     text: str
@@ -34,11 +36,16 @@ class Quantity:
     unit: str = ""
     percent: bool = False
     places: int | None = None
+    pis: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """Several things.  `kind` is `list` (no brackets), `set`, `union`, `matrix`, or the two brackets, such as `(]`."""
+    """Several things.
+
+    `kind` is `list` (no brackets), `either` (words joined by `or`), `set`, `matrix`, `row`, `:` (a ratio), two
+    brackets such as `(]`, or of sets `union`, `meet` (what all allow) and `minus`.
+    """
 
     text: str
     kind: str
@@ -65,10 +72,29 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Prose, a name, a time of day: equal only if it reads the same.  `plain` has neither case nor quotes."""
+    """Prose, a name, a date: equal only if it reads the same.  `plain` has neither case nor quotes."""
 
     text: str
     plain: str
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A time of day in seconds since midnight; `half` if am or pm was said."""
+
+    text: str
+    seconds: int
+    half: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    r"""One answer for every value of a letter: `k\pi, k \in \mathbb{Z}`.  `domain` is what was said of the letter."""
+
+    text: str
+    letter: str
+    domain: str
+    body: Form
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,4 +105,4 @@ class Flawed:
     reason: str
 
 
-Form: TypeAlias = Quantity | Sequence | Named | Choice | Word | Flawed
+Form: TypeAlias = Quantity | Sequence | Named | Choice | Word | Clock | Family | Flawed

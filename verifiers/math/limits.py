@@ -109,12 +109,14 @@ class _Weigher:
         while self._next() in ("!", "^"):
             self._at += 1
             if self._tokens[self._at - 1] == "!":
+                self._at += self._next() == "!"  # n!! is less than n!
                 weight = _factorial(weight)
             else:
                 while self._next() in ("-", "+"):
                     self._at += 1
                 self._exponents += 1
-                weight = min(weight * 10 ** min(self._power(), 7), _HUGE)  # 2^3^4 is read from the right
+                exponent = self._power() if self._exponents <= LIMITS.depth else _HUGE
+                weight = min(weight * 10 ** min(exponent, 7), _HUGE)  # 2^3^4 is read from the right
                 self._exponents -= 1
         return weight
 
@@ -124,7 +126,10 @@ class _Weigher:
         if token in _OPEN:
             return self._group()
         if token == r"\binom":
-            return min(10 ** min(self._atom(), 7) * math.log10(2), _HUGE)  # C(n, k) <= 2^n
+            self._exponents += 1
+            above = self._atom() if self._exponents <= LIMITS.depth else _HUGE
+            self._exponents -= 1
+            return min(10 ** min(above, 7) * math.log10(2), _HUGE)  # C(n, k) <= 2^n
         if token[:1].isdecimal():
             return _written(token, exponent=self._exponents > 0)
         return math.log10(2) if token.isalpha() else 0.0

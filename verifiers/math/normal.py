@@ -7,42 +7,47 @@ its worker); without one the answer is None, as it is where words or unknown uni
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import TypeAlias
 
 from rlvr.verifiers.math.fold import fold, squeeze
-from rlvr.verifiers.math.forms import Choice, Flawed, Form, Named, Quantity, Sequence, Word
+from rlvr.verifiers.math.forms import Choice, Clock, Family, Flawed, Form, Named, Quantity, Sequence, Word
 from rlvr.verifiers.math.limits import exceeded, too_long
+from rlvr.verifiers.math.matching import UNDECIDED, Decision, Leaf, all_of, counted, matched
+from rlvr.verifiers.math.numbers import numbers, quantities
+from rlvr.verifiers.math.parameters import letters, renamed
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
-from rlvr.verifiers.math.reading import as_list, read
-from rlvr.verifiers.math.units import is_known
+from rlvr.verifiers.math.quantity import measured
+from rlvr.verifiers.math.reading import as_ratio, read
+from rlvr.verifiers.math.shapes import (
+    in_proportion,
+    is_number,
+    is_region,
+    is_relation,
+    labels_bind,
+    may_be_several,
+    read_again,
+    renamed_function,
+    same_region,
+    spread,
+    times,
+    vector,
+)
 
-__all__ = ["Decision", "Leaf", "compare", "decide"]
+__all__ = ["compare", "decide"]
 
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """`equal` is None where nobody can tell; `reason` is short and stable."""
-
-    equal: bool | None
-    reason: str
-
-
-Leaf: TypeAlias = Callable[[Form, Form], bool]
-"""Understands expressions: (answer's form, reference's form) → equal."""
-
-_UNDECIDED = Decision(None, "undecided")
-_RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne")
-_FUNCTION = re.compile(r"(.+)\(([a-z])\)")
-_LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
-_UNORDERED = frozenset(("list", "set", "union"))
+_UNORDERED = frozenset(("list", "set"))
+_SINGLE = frozenset(("list", "either", "set", ":"))  # what no expression can be, unless it stands for several things
+_REGIONS = frozenset(("union", "meet", "minus"))
+_DIFFERENT_KIND = Decision(False, "different-kind")
+_HALF_DAY_S = 12 * 3600
 
 
 def compare(answer: str, reference: str, policy: MathPolicy = COMPETITION) -> bool | None:
-    """Hold one bare answer against one reference; None where the normal form cannot tell, or a limit is broken."""
+    r"""Hold one bare answer against one reference; None where the normal form cannot tell, or a limit is broken.
+
+    >>> compare(r"\frac{2}{4}", "0.5"), compare("(1, 2]", r"1 < x \le 2"), compare("x + 1", "1 + x")
+    (True, True, None)
+    """
     if too_long(answer) or too_long(reference):
         return None
     texts = fold(answer), fold(reference)
@@ -64,37 +69,62 @@ class _Comparison:
     def decide(self, a: Form, b: Form) -> Decision:
         """The answer's form always stands first, so that whoever understands expressions knows which is which."""
         if isinstance(a, Quantity) and isinstance(b, Quantity) and a.value is not None and b.value is not None:
-            return self._numbers(a, b)
+            return numbers(a, b, self.policy)
         if squeeze(a.text) == squeeze(b.text):
             return Decision(True, "same-text")
         for form in (a, b):
             if isinstance(form, Flawed):
                 return Decision(False, form.reason)
+        if isinstance(a, Family) or isinstance(b, Family):
+            return self._families(a, b)
         if isinstance(a, Named) or isinstance(b, Named):
             return self._named(a, b)
         if isinstance(a, Choice) or isinstance(b, Choice):
             return self._choices(a, b)
         if isinstance(a, Sequence) or isinstance(b, Sequence):
             return self._sequences(a, b)
+        if isinstance(a, Clock) or isinstance(b, Clock):
+            return self._clocks(a, b)
         if isinstance(a, Word) or isinstance(b, Word):
             return _words(a, b)
         return self._quantities(a, b)
 
     def _ask(self, a: Form, b: Form) -> Decision:
         if self.leaf is None:
-            return _UNDECIDED
+            return UNDECIDED
         return Decision(True, "symbolic-equal") if self.leaf(a, b) else Decision(False, "symbolic-different")
 
     # ------------------------------------------------------------------------------------------ names and choices
 
+    def _families(self, a: Form, b: Form) -> Decision:
+        """A declared letter may have another name on the other side, if that is the only letter that differs."""
+        if isinstance(a, Family) and isinstance(b, Family) and a.domain and b.domain and a.domain != b.domain:
+            return Decision(False, "different-domain")
+        bodies = [form.body if isinstance(form, Family) else form for form in (a, b)]
+        mine, other = letters(bodies[0]) - letters(bodies[1]), letters(bodies[1]) - letters(bodies[0])
+        if len(mine) == len(other) == 1:
+            (old,), (new,) = mine, other
+            declared = {form.letter for form in (a, b) if isinstance(form, Family)}
+            if declared & {old, new}:
+                bodies[0] = renamed(bodies[0], old, new)
+        return self.decide(*bodies)
+
     def _named(self, a: Form, b: Form) -> Decision:
         if isinstance(a, Named) and isinstance(b, Named):
-            same_name = b if a.name == b.name else _renamed(b, a.name)
+            if squeeze(a.body.text) == b.name and squeeze(b.body.text) == a.name:
+                return Decision(True, "same-text")  # p = q and q = p
+            if a.name != b.name and sorted(a.name) == sorted(b.name) and a.name.isalpha():
+                return self._ask(a, b)  # xy = 1 and yx = 1 may be no names at all
+            same_name = b if a.name == b.name else renamed_function(b, a.name)
             return self.decide(a.body, same_name.body) if same_name else Decision(False, "different-name")
-        if _is_relation(a) or _is_relation(b):
+        if is_relation(a) or is_relation(b):
             return self._ask(a, b)
-        if not self.policy.equation_as_value:
-            return Decision(False, "different-kind")
+        if tuple_of_names := spread(a, b):
+            return self.decide(tuple_of_names, b)
+        if tuple_of_names := spread(b, a):
+            return self.decide(a, tuple_of_names)
+        if not self.policy.equation_as_value and not (is_region(a) or is_region(b)):
+            return _DIFFERENT_KIND
         return self.decide(a.body if isinstance(a, Named) else a, b.body if isinstance(b, Named) else b)
 
     def _choices(self, a: Form, b: Form) -> Decision:
@@ -121,106 +151,80 @@ class _Comparison:
             return self._two_sequences(a, b)
         sequence, other = (a, b) if isinstance(a, Sequence) else (b, a)
         assert isinstance(sequence, Sequence)
-        if isinstance(other, Word):
+        if isinstance(other, Word | Clock):
             return Decision(None, "different-kind")
-        if "," in other.text and sequence.kind in ("list", "set") and _is_number(other):
-            listed = as_list(other.text)  # 1,234 was read as a number, and here are two of them
-            return self.decide(a, listed) if other is b else self.decide(listed, b)
-        if sequence.kind in ("list", "set") and len(sequence.items) == 1:
-            return self.decide(sequence.items[0], b) if sequence is a else self.decide(a, sequence.items[0])
-        return Decision(False, "different-kind") if _is_number(other) else self._ask(a, b)
+        if (again := read_again(sequence, other)) is not None:
+            return self.decide(again[0], again[1]) if sequence is a else self.decide(again[1], again[0])
+        if sequence.kind in _REGIONS and (found := same_region(a, b)):
+            return found
+        several = sequence.kind not in _SINGLE or may_be_several(other)
+        return self._ask(a, b) if several and not is_number(other) else _DIFFERENT_KIND
 
     def _two_sequences(self, a: Sequence, b: Sequence) -> Decision:
         kinds = {a.kind, b.kind}
+        if kinds & _REGIONS:
+            return self._regions(a, b)
+        if ":" in kinds:
+            return _DIFFERENT_KIND if len(kinds) > 1 else in_proportion(a, b)
         if "matrix" in kinds and len(kinds) == 2:
-            flat = [_vector(s) if s.kind == "matrix" else s.items for s in (a, b)]
-            return self._in_order(*flat) if kinds & {"()", "[]"} else Decision(False, "different-kind")
+            flat = [vector(s) if s.kind == "matrix" else s.items for s in (a, b)]
+            return self._in_order(*flat) if kinds & {"()", "[]"} else _DIFFERENT_KIND
+        if "either" in kinds:
+            return matched(a.items, b.items, self.decide) if len(kinds) == 1 else _DIFFERENT_KIND
         if kinds <= _UNORDERED:
             return self._unordered(a, b)
-        if "union" in kinds:
-            return self._ask(a, b)
         bare = bool(kinds & _UNORDERED)
         if "set" in kinds or (bare and "()" not in kinds and len(a.items) == 2):
-            return Decision(False, "different-kind")  # a list without brackets may be a tuple, but no [1, 2]
+            return _DIFFERENT_KIND  # a list without brackets may be a tuple, but no [1, 2]
         if len(kinds) == 2 and not bare and len(a.items) == 2:
             return Decision(False, "different-ends")  # (1, 2] is not (1, 2)
         return self._in_order(a.items, b.items)
 
+    def _regions(self, a: Sequence, b: Sequence) -> Decision:
+        if found := same_region(a, b):
+            return found
+        alike = matched(a.items, b.items, self.decide) if a.kind == b.kind == "union" else UNDECIDED
+        return alike if alike.equal else self._ask(a, b)  # other parts may still make the same whole
+
     def _unordered(self, a: Sequence, b: Sequence) -> Decision:
-        if "union" in (a.kind, b.kind):
-            found = self._matched(a, b) if a.kind == b.kind else _UNDECIDED
-            return found if found.equal else self._ask(a, b)  # (1,2) ∪ (2,3) ∪ {2} may be written in other parts
-        one_is_labelled = _labelled(a) != _labelled(b)  # "y=10, x=1" against "1, 10": nobody knows which was meant
-        if one_is_labelled or (self.policy.ordered_lists and a.kind == b.kind == "list"):
+        if labels_bind(a) != labels_bind(b) or (self.policy.ordered_lists and a.kind == b.kind == "list"):
             return self._in_order(a.items, b.items)
-        if "set" not in (a.kind, b.kind) and len(a.items) != len(b.items):
+        if "set" in (a.kind, b.kind):
+            return matched(a.items, b.items, self.decide)
+        if len(a.items) != len(b.items):
             return Decision(False, "different-length")
-        return self._matched(a, b)
+        return counted(a.items, b.items, self.decide)
 
     def _in_order(self, a: tuple[Form, ...], b: tuple[Form, ...]) -> Decision:
         if len(a) != len(b):
             return Decision(False, "different-length")
-        return _all([self.decide(x, y) for x, y in zip(a, b, strict=True)])
+        return all_of([self.decide(x, y) for x, y in zip(a, b, strict=True)])
 
-    def _matched(self, a: Sequence, b: Sequence) -> Decision:
-        """Every item has its like on the other side.  Equality is transitive, so the first like will do."""
-        if not a.items or not b.items:
-            return Decision(False, "different-length") if a.items or b.items else Decision(True, "same-items")
-        table: list[list[Decision]] = []
-        for item in a.items:
-            table.append([self.decide(item, other) for other in b.items])
-            if _any(table[-1]).equal is False:
-                return Decision(False, "different-items")
-        found = _all([_any(row) for row in table] + [_any(column) for column in zip(*table, strict=True)])
-        if found.equal and a.kind == b.kind == "list" and not _same_counts(table):
-            return Decision(False, "different-items")
-        return found
-
-    # ------------------------------------------------------------------------------------------------- quantities
+    # ------------------------------------------------------------------------------------------------- single things
 
     def _quantities(self, a: Form, b: Form) -> Decision:
         assert isinstance(a, Quantity)
         assert isinstance(b, Quantity)
-        units = self._units(a, b)
-        return self._ask(a, b) if units.equal else units
+        if bool(a.unit) != bool(b.unit) and (again := measured((b if a.unit else a).text)):
+            return self.decide(a, again) if a.unit else self.decide(again, b)
+        found, size = quantities(a, b, self.policy)
+        if found is not UNDECIDED:
+            return found
+        return self._ask(a if size in (None, 1) else times(a, size, b.unit), b)
 
-    def _numbers(self, a: Quantity, b: Quantity) -> Decision:
-        if not self._same_number(a, b):
-            return Decision(False, "different-number")
-        units = self._units(a, b)
-        return Decision(True, "same-number") if units.equal else units
-
-    def _same_number(self, a: Quantity, b: Quantity) -> bool:
-        assert a.value is not None
-        assert b.value is not None
-        x, y = a.value, b.value
-        if self.policy.percent == "ignore" or a.percent == b.percent:
-            return x == y or self._rounds_to(x, a.places, y, b.places)
-        shift = Fraction(1, 100)
-        if self.policy.percent == "either" and (x == y or self._rounds_to(x, a.places, y, b.places)):
-            return True
-        return x * (shift if a.percent else 1) == y * (shift if b.percent else 1)
-
-    def _rounds_to(self, x: Fraction | int, given: int | None, y: Fraction | int, places: int | None) -> bool:
-        """Half up, to as many places as the reference shows; the answer must not itself be a shorter decimal."""
-        if self.policy.rounding == "exact" or places is None or (given is not None and given < places):
-            return False
-        scaled = abs(x) * 10**places
-        rounded = Fraction(int(scaled + Fraction(1, 2)), 10**places)
-        return (rounded if x >= 0 else -rounded) == y
-
-    def _units(self, a: Quantity, b: Quantity) -> Decision:
-        """A percent sign is no unit, but it keeps company with none: 5% is not 5 cm."""
-        if a.unit == b.unit or self.policy.units == "ignore":
-            return Decision(True, "same-unit")
-        if "base" in (a.unit[:4], b.unit[:4]):
-            return Decision(False, "different-base")
-        if (a.percent and b.unit) or (b.percent and a.unit):
-            return Decision(False, "different-unit")
-        if not a.unit or not b.unit:
-            return Decision(True, "unit-omitted")
-        certain = is_known(a.unit) and is_known(b.unit)
-        return Decision(False if certain else None, "different-unit")
+    def _clocks(self, a: Form, b: Form) -> Decision:
+        """3:30 may be 3:30 pm, as a unit may be left out, but it is not 15:30; and 3:30 may be a ratio after all."""
+        if isinstance(a, Clock) and isinstance(b, Clock):
+            same = a.seconds == b.seconds
+            if a.half != b.half and self.policy.units == "optional" and not same:
+                bare = b if a.half else a
+                same = bare.seconds <= _HALF_DAY_S + 3599 and (a.seconds - b.seconds) % _HALF_DAY_S == 0
+            return Decision(True, "same-text") if same else Decision(False, "different-time")
+        clock, other = (a, b) if isinstance(a, Clock) else (b, a)
+        ratio = as_ratio(clock.text) if isinstance(other, Quantity) else None
+        if ratio is None:
+            return Decision(None, "different-kind")
+        return self.decide(ratio, b) if clock is a else self.decide(a, ratio)
 
 
 def _words(a: Form, b: Form) -> Decision:
@@ -230,64 +234,4 @@ def _words(a: Form, b: Form) -> Decision:
     assert isinstance(word, Word)
     if squeeze(other.text).casefold() == squeeze(word.plain):
         return Decision(True, "same-text")
-    return Decision(None, "different-kind")  # "three" against 3, "no solution" against an empty set
-
-
-def _is_number(form: Form) -> bool:
-    return isinstance(form, Quantity) and form.value is not None
-
-
-def _is_relation(form: Form) -> bool:
-    return isinstance(form, Quantity) and form.value is None and any(sign in form.core for sign in _RELATIONS)
-
-
-def _labelled(sequence: Sequence) -> bool:
-    return any(isinstance(item, Named) for item in sequence.items)
-
-
-def _vector(matrix: Sequence) -> tuple[Form, ...]:
-    """The cells of a single row or column; of a larger matrix the rows, which equal no tuple of numbers."""
-    rows = [row.items for row in matrix.items if isinstance(row, Sequence)]
-    if len(rows) == 1:
-        return rows[0]
-    return tuple(row[0] for row in rows) if all(len(row) == 1 for row in rows) else matrix.items
-
-
-def _any(found: Iterable[Decision]) -> Decision:
-    decisions = list(found)
-    for verdict in (True, None):
-        for decision in decisions:
-            if decision.equal is verdict and (verdict or decision.reason == "undecided"):
-                return decision
-    return Decision(None if any(d.equal is None for d in decisions) else False, "different-items")
-
-
-def _all(found: list[Decision]) -> Decision:
-    """`undecided` only where the symbolic engine could help; not where, say, two words differ."""
-    if any(decision.equal is False for decision in found):
-        return Decision(False, "different-items")
-    unsure = [decision for decision in found if decision.equal is None]
-    if not unsure:
-        return Decision(True, "same-items")
-    hopeless = any(decision.reason != "undecided" for decision in unsure)
-    return Decision(None, "different-items") if hopeless else _UNDECIDED
-
-
-def _same_counts(table: list[list[Decision]]) -> bool:
-    """1, 1, 2 is not 1, 2, 2: as lists, each item must occur equally often.  Nothing is undecided here."""
-    rows = [[bool(decision.equal) for decision in row] for row in table]
-    columns = list(zip(*rows, strict=True))
-    return all(sum(row) == sum(columns[j]) for row in rows for j, same in enumerate(row) if same)
-
-
-def _renamed(form: Named, name: str) -> Named | None:
-    """`f(m) = 2m` as `f(n) = 2n`; None if the names differ in more than the bound variable, or n is taken."""
-    mine, other = _FUNCTION.fullmatch(form.name), _FUNCTION.fullmatch(name)
-    if not mine or not other or mine[1] != other[1] or other[2] in _LETTER.sub(_only_letter, form.body.text).split():
-        return None
-    text = _LETTER.sub(lambda m: other[2] if m[0] == mine[2] else m[0], form.body.text)
-    return Named(form.text, name, read(text))
-
-
-def _only_letter(match: re.Match[str]) -> str:
-    return f" {match[0]} "
+    return Decision(None, "different-kind")

@@ -1,6 +1,6 @@
 """What counts as equal where public sources disagree: named settings, each with an example.
 
-The presets at the end are data; make your own with `dataclasses.replace(COMPETITION, rounding="reference")`.
+The presets at the end are data; make your own with `dataclasses.replace(COMPETITION, rounding="exact")`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Literal, get_args, get_type_hints
 
 from rlvr.errors import UsageError
 
-__all__ = ["COMPETITION", "GSM8K", "MathPolicy"]
+__all__ = ["COMPETITION", "GSM8K", "HENDRYCKS", "LENIENT_NUMERIC", "MathPolicy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +20,23 @@ class MathPolicy:
     Attributes:
         percent: `"fraction"`: 50\% is 1/2 and nothing else.  `"either"`: it is 1/2, and also 50 where the other
             side has no sign ("what percent …?" has references of both kinds).  `"ignore"`: the sign is dropped.
-        units: `"optional"`: 5 cm is 5, for a unit may be left out, but it is neither 5 m nor \$5.
-            `"ignore"`: whatever follows or precedes the number as a unit or currency is dropped.
-        rounding: `"exact"`: 0.33 is not 1/3, since 33/100 is not.  `"reference"`: 1/3 is right where the reference
-            says 0.33, because it rounds to it (half up); a shorter 0.3 is still wrong.  Constants only.
+        units: `"optional"`: 5 cm is 5, for a unit may be left out, but it is neither 5 m nor \$5.  `"required"`:
+            a unit on one side must stand on the other.  `"ignore"`: whatever follows or precedes the number as a
+            unit or currency is dropped.
+        convert_units: True: 5 cm is 50 mm, and \$0.50 is 50 cents; exactly.  False: the same unit or another one.
+        bases: `"written"`: a base on one side must stand on the other, so that who is asked for base 2 cannot
+            repeat the question.  `"value"`: `1011_2` is 11.  Under both, `1011_2` is never 1011.
+        ratios: `"fraction"`: 5:8 is 5/8.  `"distinct"`: it is 10:16, but no number.
+        rounding: `"exact"`: 27/59 is not 0.458.  `"exact-answer"`: it is, where the reference is a decimal of at
+            least three digits and the answer is exact and no decimal, since then only the reference can have been
+            rounded (or cut off); but 0.4576 and 0.46 are wrong, and 0.33 for 1/3 always is.  `"reference"`: any
+            answer that rounds to the reference, half up, is right; a shorter decimal is still wrong.
+        unreduced: True: 2/4 is 1/2.  False: a fraction must be in lowest terms.
         ordered_lists: False: `1, 2` is `2, 1`.  True: a list without brackets has an order too.  Tuples always
             have one, sets never.
         equation_as_value: True: `x = 5` is 5, whichever side says it.  False: both sides must name x.
-        several_boxes: `"hedge"`: `\boxed{11} or \boxed{12}` in one statement is no answer.  `"last"`: it is 12.
+        several_boxes: `"hedge"`: `\boxed{11} or \boxed{12}` in one statement is no answer, unless the reference
+            itself has two parts.  `"last"`: it is 12.
         unboxed: True: "The answer is 5." counts when there is no box.  False: only a box, an `<answer>` tag or a
             declared marker does.
         symbolic: True: what the exact normal form cannot decide goes to the symbolic engine.  False: it is
@@ -35,8 +44,12 @@ class MathPolicy:
     """
 
     percent: Literal["either", "fraction", "ignore"] = "either"
-    units: Literal["optional", "ignore"] = "optional"
-    rounding: Literal["exact", "reference"] = "exact"
+    units: Literal["optional", "required", "ignore"] = "optional"
+    convert_units: bool = True
+    bases: Literal["written", "value"] = "written"
+    ratios: Literal["fraction", "distinct"] = "fraction"
+    rounding: Literal["exact-answer", "exact", "reference"] = "exact-answer"
+    unreduced: bool = True
     ordered_lists: bool = False
     equation_as_value: bool = True
     several_boxes: Literal["hedge", "last"] = "hedge"
@@ -56,5 +69,11 @@ class MathPolicy:
 COMPETITION = MathPolicy()
 """MATH, AIME and the like: exact values, forgiving about notation."""
 
-GSM8K = MathPolicy(percent="ignore", units="ignore", symbolic=False)
+HENDRYCKS = MathPolicy(rounding="exact", convert_units=False, unreduced=False, unboxed=False)
+"""The convention of the MATH paper (arXiv:2103.03874, 4): the last box, the form that was asked for, lowest terms."""
+
+GSM8K = MathPolicy(percent="ignore", units="ignore", convert_units=False, rounding="exact", symbolic=False)
 """Word problems whose answer is one number: `$1,080`, `1080 dollars` and `1080.00` are the same."""
+
+LENIENT_NUMERIC = MathPolicy(percent="either", units="ignore", convert_units=False, rounding="reference")
+"""Science questions with decimal references: what rounds to the reference is right, whatever unit stands there."""

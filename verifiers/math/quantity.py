@@ -5,26 +5,42 @@ r"""Numbers and expressions with what stands around them: sign, currency, percen
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 
-from rlvr.verifiers.math.arithmetic import NotArithmetic, Undefined, rational
+from rlvr.verifiers.math.arithmetic import NotArithmetic, Undefined, pi_multiple, rational
 from rlvr.verifiers.math.forms import Flawed, Quantity, Word
-from rlvr.verifiers.math.units import CURRENCIES, SCALES, canonical, is_known
+from rlvr.verifiers.math.units import CURRENCIES, SCALES, canonical, is_known, measure
+from rlvr.verifiers.math.words import plain
 
-__all__ = ["literal", "quantity", "word"]
+__all__ = ["compound", "literal", "measured", "quantity", "spaced", "word"]
 
 _LITERAL = re.compile(r"([+-]?) ?([$£€]?)(?:(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d*))?|\.(\d+))(?:[eE]([+-]?\d+))?( ?%)?")
 _FRACTION = re.compile(r"([+-]?) ?(?:\\frac\{(-?\d+)\}\{(\d+)\}|(\d+)/(\d+))")
+_SPACED = re.compile(r"[+-]?\d{1,3}(?: \d{3})+")
 _MONEY_FIRST = re.compile(rf"([+-]?) ?([{''.join(CURRENCIES)}]) ?(?=[\d.\\-])")
 _MONEY_LAST = re.compile(rf" ?([{''.join(CURRENCIES)}])$")
 _BASED = re.compile(r"(\d[0-9A-Za-z]*) ?_ ?\{? ?(\d{1,2}) ?\}?")
 _UNIT_POWER = re.compile(r" ?\^ ?\{?[23]\}?$")
+_NO_CONSTANT = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]|[,_]")
+_BESIDE = re.compile(r'"[^"]*"')
+_UNIT_FRACTION = re.compile(r'\\frac\{ ?"([^"{}]{1,20})" ?\}\{ ?"([^"{}]{1,20})" ?\}$')
+_TEMPERATURE = re.compile(r'\^\\circ ?"? ?([CF]) ?"?$')
+_LETTER_UNIT = re.compile(r"[\d.,]+ ?([mgslLhWVJN](?: ?\^ ?\{? ?[23] ?\}?)?)")
 _UNIT_SIGNS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'- ./*"
 _ENVIRONMENT = re.compile(r"\\(?:begin|end) ?\{[a-z]+\}|\\mathbb")
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{4,}")
+_COMPOUND_PART = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)")
+_COMPOUND = re.compile(rf"{_COMPOUND_PART.pattern}(?:,? {_COMPOUND_PART.pattern}){{1,3}}")
 _DEGREE = r"^\circ"
 _PERCENT = frozenset(("percent", "percentage", "per cent", "pct"))
+
+
+def spaced(text: str) -> Quantity | None:
+    """`1 000 000`, as ISO 80000-1 writes it; two numbers side by side are never anything else."""
+    return literal(text.replace(" ", "")) if _SPACED.fullmatch(text) else None
 
 
 def literal(text: str) -> Quantity | None:
@@ -58,9 +74,13 @@ def _fraction(text: str) -> Quantity | None:
 
 def quantity(text: str) -> Quantity | Word | Flawed:
     """Anything else that stands for one value; prose comes back as a `Word`."""
-    if based := _based(text):
-        return based
+    if (special := spaced(text) or _based(text) or _compound(text)) is not None:
+        return special
     core, unit = _strip_money(text)
+    if degrees := _TEMPERATURE.search(text):
+        core, unit = text[: degrees.start()].rstrip(), f"degree {canonical(degrees[1])}"
+    if unit and '"' in core:
+        core = core.replace('"', " ").strip()  # $5 "million"
     percent = core.endswith("%")
     if percent:
         core = core[:-1].rstrip()
@@ -80,14 +100,23 @@ def quantity(text: str) -> Quantity | Word | Flawed:
     except NotArithmetic:
         if factor != 1 or '"' in core or _LONG_WORD.search(_ENVIRONMENT.sub("", core)):
             return word(text)
-        return Quantity(text, core, None, unit, percent)
+        if percent and _NO_CONSTANT.search(core):
+            return Quantity(text, text)  # x^5 - x\%
+        return Quantity(text, core, None, unit, percent, pis=pi_multiple(core))
     number = literal(core) if unit else None
     return Quantity(text, core, value, unit, percent, number.places if number else None)
 
 
+def measured(text: str) -> Quantity | None:
+    """The other reading of `5 m`, which is a product unless the other side has a unit."""
+    found = _LETTER_UNIT.fullmatch(text)
+    again = quantity(f'{text[: found.start(1)]} "{found[1]}"') if found else None
+    return again if isinstance(again, Quantity) and again.value is not None else None
+
+
 def word(text: str) -> Word:
-    """Prose, compared letter by letter but for case, quotes and hyphens."""
-    return Word(text, " ".join(text.replace('"', " ").replace("-", " ").split()).casefold().rstrip(" ."))
+    """Prose, compared letter by letter but for case, quotes, hyphens and a leading article."""
+    return Word(text, plain(text))
 
 
 def _based(text: str) -> Quantity | None:
@@ -99,6 +128,32 @@ def _based(text: str) -> Quantity | None:
         return Quantity(text, text, int(match[1], int(match[2])), f"base {match[2]}")
     except ValueError:  # a digit that the base does not have, or no base at all
         return None
+
+
+def _compound(text: str) -> Quantity | None:
+    """1 hour 30 minutes."""
+    words = " ".join(text.replace('"', " ").split())
+    if not _COMPOUND.fullmatch(words):
+        return None
+    parts = [Quantity("", "", Fraction(n), canonical(name) or "") for n, name in _COMPOUND_PART.findall(words)]
+    return compound(text, parts)
+
+
+def compound(text: str, parts: Sequence[Quantity]) -> Quantity | None:
+    """Their sum in the last one's unit, if they are of one dimension and each unit is smaller than the one before."""
+    sizes = [measure(part.unit) for part in parts]
+    if len(parts) < 2 or any(part.value is None for part in parts):
+        return None
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(parts) or len({dimension for _, dimension in known}) > 1 or not known[0][1]:
+        return None
+    if any(larger[0] <= smaller[0] for larger, smaller in itertools.pairwise(known)):
+        return None
+    last = known[-1][0]
+    value = sum(
+        (Fraction(part.value or 0) * size / last for part, (size, _) in zip(parts, known, strict=True)), Fraction(0)
+    )
+    return Quantity(text, text, value, parts[-1].unit)
 
 
 def _strip_money(text: str) -> tuple[str, str]:
@@ -114,7 +169,12 @@ def _strip_words(text: str) -> tuple[str, str | None]:
     quoted = text.find('"')
     if quoted == 0:
         return text, None
+    if fraction := _UNIT_FRACTION.search(text):
+        text = f'{text[: fraction.start()]} "{fraction[1]} / {fraction[2]}"'
+        quoted = text.find('"')
     if quoted > 0:
+        if _BESIDE.sub("", text[quoted:]).strip(" /^{}0123456789-."):
+            return text, None  # letters beside the words
         tail = text[quoted:].replace('"', " ").strip()
         return text[:quoted].rstrip(), tail.lower() if tail.lower() in _PERCENT else canonical(" ".join(tail.split()))
     power = _UNIT_POWER.search(text)

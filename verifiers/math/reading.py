@@ -1,76 +1,98 @@
-"""Reading a folded text into a form: lists, brackets, equations, unions, choices; `quantity.py` reads the rest."""
+"""Reading a folded text into a form: lists, brackets, choices, signs; its neighbours read the rest.
+
+`relations.py` reads equations and inequalities, `clock.py` times and dates, `quantity.py` numbers and expressions.
+"""
 
 from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import replace
 from fractions import Fraction
 
-from rlvr.verifiers.math.fold import squeeze
-from rlvr.verifiers.math.forms import Choice, Flawed, Form, Named, Quantity, Sequence, Word
+from rlvr.verifiers.math.arithmetic import NotArithmetic, Undefined, rational
+from rlvr.verifiers.math.clock import date, time_of_day
+from rlvr.verifiers.math.cut import brackets, cut, cuts, separator
+from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Named, Quantity, Sequence, Word
+from rlvr.verifiers.math.parameters import declaration, quantified
 from rlvr.verifiers.math.quantity import literal, quantity, word
+from rlvr.verifiers.math.relations import equation, inequality, together
+from rlvr.verifiers.math.words import EMPTY, REALS, number, plain
 
-__all__ = ["as_list", "read"]
+__all__ = ["as_list", "as_ratio", "read"]
 
-_BRACKETS = r"(?P<open>\\begin|\\\{|\\langle|[(\[{])|(?P<close>\\end|\\\}|\\rangle|[)\]}])|\\[a-zA-Z]+"
-_COMMAS = re.compile(rf"(?P<cut>[,;])|{_BRACKETS}")
-_EQUALS = re.compile(rf"(?P<cut>(?<![<>!:])=(?!=)|\\in(?![a-zA-Z]))|{_BRACKETS}")
-_ABOUT = re.compile(rf"(?P<cut>\\approx)|{_BRACKETS}")
-_CUPS = re.compile(rf"(?P<cut>\\cup(?![a-zA-Z]))|{_BRACKETS}")
-_ROWS = re.compile(rf"(?P<cut>\\\\)|{_BRACKETS}")
-_CELLS = re.compile(rf"(?P<cut>&)|{_BRACKETS}")
+_COMMAS = separator(r"[,;]|\\also(?![a-zA-Z])")
+_CUPS = separator(r"\\cup(?![a-zA-Z])")
+_MINUS = separator(r"\\setminus(?![a-zA-Z])|\\(?=\\\{)")
+_ROWS = separator(r"\\\\")
+_CELLS = separator("&")
+_COLONS = separator(':|(?<=\\d) "?to"? (?=\\d)')
 
-_ARGUMENTS = r"\( ?[a-zA-Z](?: ?, ?[a-zA-Z])* ?\)"
-_NAME = re.compile(
-    rf"(?:\"?[A-Za-z]{{1,20}}\"?|\\[a-zA-Z]+) ?(?:_ ?\{{?\w{{1,8}}\}}?)?'? ?(?:{_ARGUMENTS})?|{_ARGUMENTS}"
-)
+# 10,000 dollars: one grouped number, and then no other number.
+_GROUPED = re.compile(r"[+-]? ?[$£€]? ?\d{1,3}(?:,\d{3})+(?:\.\d+)?[^\d,;()\[\]{}<>=:]*(?:\^ ?\{? ?\d ?\}?)?")
+_OUTWARD = re.compile(r"\][^()\[\]]{1,200}[\]\[]|\[[^()\[\]]{1,200}\[")  # ]2, 5[ is (2, 5)
 _LABEL = re.compile(r"\"?([A-Za-z][A-Za-z ]{0,30})\"?: (.*)")
-_MATRIX = re.compile(r"\\begin ?\{([pb]?matrix)\}(.*)\\end ?\{\1\}", re.DOTALL)
-_BUILDER = re.compile(r"[a-z] ?[|:] ?([^|:,;]*(?:[<>]|\\le|\\ge)[^|:,;]*)")
+_STATED = re.compile(r'"?(?:the )?(?:final )?answer(?: is|:) ?"? ?(?=[\d\\$(+-])', re.IGNORECASE)
+_MATRIX = re.compile(r"\\begin ?\{([pbBvV]?matrix)\}(.*)\\end ?\{\1\}", re.DOTALL)
+_BUILDER = re.compile(r"([a-z]) ?(?:\\in ?\\mathbb ?\{? ?R ?\}? ?)?[|:] ?([^|:;]*(?:[<>]|\\le|\\ge|\\ne)[^|:;]*)")
 _CHOICE = re.compile(r"\"?\( ?([A-Ja-j]) ?\)\"?|\"([A-Ja-j])[.:)]?\"|([A-J])(?:[.:)]|$)")
-_CLOCK = re.compile(r"(\d{1,2}(?::\d\d){1,2})(?: ?\"? ?([ap])\.? ?m\.?\"?)?", re.IGNORECASE)
-_RATIO = re.compile(r"(\d+) ?: ?([1-9]\d*)")
-_LETTERS = re.compile(r"[^\W\d_]+(?:[ .'\-]+[^\W\d_]+)*")
-_SHORT_WORDS = frozenset("yes no odd true even all any max min one two six ten red new old".split())
-_MAX_SIGNS = 16  # how many readings a tuple with several ± may stand for
+_OPTION = re.compile(r"\"?(?:option|choice|answer) \(?([A-Ja-j])\)?\"?", re.IGNORECASE)
+# Without quotes, letters are words where three stand together and not all are single: a - bc is a difference.
+_LETTERS = re.compile(r"[^\W\d_]+(?:(?: |\. ?|'|(?<=[^\W\d_]{3})-(?=[^\W\d_]{3}))[^\W\d_]+)*")
+_THREE_LETTERS = re.compile(r"[^\W\d_]{3}")
+_SHORT_WORDS = frozenset("yes no odd true even all any max min one two six ten red new old dne none noon".split())
+_REALS = re.compile(r"\\(?:mathbb|Bbb|mathbf)\{?R\}?([\^_]\{?(?:[+-]|>0|<0|\\ge0|\\le0)\}?)?")
+_HALF_OPEN = frozenset(("(]", "[)"))
+_PAIRS = _HALF_OPEN | {"()", "[]", r"\{\}", r"\langle\rangle"}
+_NO_OPTION = re.compile(r"[\^_*/!=']|\\(?:times|cdot|div|overline|bar)(?![a-zA-Z])")
+_MAX_SIGNS = 16  # how many readings an answer with several ± may stand for
 
 
 def read(text: str) -> Form:
     """The form of a folded text within the limits."""
     if number := literal(text):
         return number
-    parts = _cut(text, _COMMAS)
-    return Sequence(text, "list", _flat(parts)) if len(parts) > 1 else _single(parts[0] if parts else text)
+    if (day := date(text)) is not None:
+        return day
+    if _OUTWARD.fullmatch(text):
+        text = f"{'(' if text[0] == ']' else '['}{text[1:-1]}{')' if text[-1] == '[' else ']'}"
+    parts, signs = cuts(text, _COMMAS)
+    if len(parts) == 1:
+        return _single(text)
+    if _GROUPED.fullmatch(text):
+        return _single(text.replace(",", ""))
+    parts = [part for part in parts if part]
+    if len(parts) > 1 and (said := declaration(parts[-1])):
+        head, signs = text[: text.rfind(parts[-1])].rstrip(" ,;"), signs[: len(parts) - 2]
+        return Family(text, *said, _several(head, parts[:-1], signs) if len(parts) > 2 else _single(parts[0]))
+    return _several(text, parts, signs) if len(parts) > 1 else _single(parts[0] if parts else text)
 
 
 def as_list(text: str) -> Sequence:
     """The other reading of `1,234`, which the other side's form may call for."""
-    return Sequence(text, "list", _flat(_cut(text, _COMMAS)))
+    return Sequence(text, "list", _flat(list(map(_single, cut(text, _COMMAS)))))
 
 
-def _cut(text: str, separator: re.Pattern[str]) -> list[str]:
-    """The non-empty parts between separators outside all brackets; the whole where brackets do not match."""
-    parts, depth, start = [], 0, 0
-    for match in separator.finditer(text):
-        kind = match.lastgroup
-        if kind == "open":
-            depth += 1
-        elif kind == "close":
-            depth -= 1
-            if depth < 0:
-                return [text]
-        elif kind == "cut" and depth == 0:
-            parts.append(text[start : match.start()].strip())
-            start = match.end()
-    parts.append(text[start:].strip())
-    return [part for part in parts if part] if depth == 0 else [text]
+def as_ratio(text: str) -> Quantity | None:
+    """The other reading of `3:30`."""
+    ratio = _ratio(text)
+    return ratio if isinstance(ratio, Quantity) else None
 
 
-def _flat(parts: list[str]) -> tuple[Form, ...]:
-    r"""Read each part; what `\pm` splits in two joins the others."""
+def _several(text: str, parts: list[str], signs: list[str]) -> Form:
+    forms = list(map(_single, parts))
+    if ";" in signs and all(isinstance(form, Word | Choice) for form in forms):
+        return Sequence(text, "either", tuple(forms))  # "Alice or Bob" is not "Alice and Bob"
+    if (whole := together(text, forms, signs)) is not None:
+        return whole
+    if r"\also" in signs and not any(isinstance(form, Named) for form in forms):
+        return Quantity(text, text)  # statements that nothing here can join
+    return Sequence(text, "list", _flat(forms))
+
+
+def _flat(forms: list[Form]) -> tuple[Form, ...]:
+    r"""What `\pm` splits in two joins the others."""
     items: list[Form] = []
-    for form in map(_single, parts):
+    for form in forms:
         items += form.items if isinstance(form, Sequence) and form.kind == "list" else [form]
     return tuple(items)
 
@@ -79,95 +101,73 @@ def _single(text: str) -> Form:
     """One thing, with no separator outside brackets."""
     if number := literal(text):
         return number
-    for reader in (_choice, _labelled, _equation, _bracketed, _union, _two_signs, _wordlike):
+    for reader in (_choice, _labelled, _quantified, _equation, _inequality, _bracketed, _region, _signs, _wordlike):
         if (form := reader(text)) is not None:
             return form
     return quantity(text)
 
 
 def _choice(text: str) -> Choice | None:
-    match = _CHOICE.match(text)
+    match = _CHOICE.match(text) or _OPTION.fullmatch(text)
     if match is None:
         return None
     letter, rest = next(filter(None, match.groups())), text[match.end() :].strip(" :.")
-    if rest and letter.islower():
-        return None  # (a)(b+1) is a product
+    if rest and (letter.islower() or _CHOICE.match(rest) or _NO_OPTION.match(rest)):
+        return None  # (a)(b+1) is a product, and so may (A)(B) be; (B)^2 is no option either
     return Choice(text, letter.lower(), read(rest) if rest else None)
 
 
-def _labelled(text: str) -> Named | None:
-    label = _LABEL.fullmatch(text)
-    return Named(text, label[1].lower(), read(label[2])) if label else None
+def _labelled(text: str) -> Form | None:
+    if stated := _STATED.match(text):
+        return read(text[stated.end() :].strip())
+    label = _LABEL.fullmatch(text) if text.count(":") == 1 else None
+    return Named(text, label[1].casefold(), read(label[2])) if label else None
+
+
+def _quantified(text: str) -> Family | None:
+    said = quantified(text) if text[-1:].isalpha() or text[-1:] in '")}+' else None
+    if not said or not said[0] or quantified(said[0]):  # once is enough
+        return None
+    return Family(text, said[1], said[2], read(said[0]))
 
 
 def _equation(text: str) -> Form | None:
-    if r"\approx" in text and len(about := _cut(text, _ABOUT)) == 2:
-        named = _NAME.fullmatch(about[0])  # x ≈ 1.41 states 1.41; √2 ≈ 1.41 states √2
-        return Named(text, squeeze(about[0]), read(about[1])) if named else _single(about[0])
-    if "=" not in text and r"\in" not in text:
-        return None
-    parts = _cut(text, _EQUALS)
-    if len(parts) < 2:
-        return None
-    names = list(itertools.takewhile(_NAME.fullmatch, parts[:-1]))
-    name = "=".join(map(squeeze, names)) or None  # x = y = z = 1 names three things at once
-    if len(names) == len(parts) - 1:
-        return _tautology(text, *parts[-2:]) or Named(text, name or "", read(parts[-1]))
-    return _chain(text, name, parts[len(names) :])
+    return equation(text, read)
 
 
-def _tautology(text: str, left: str, right: str) -> Flawed | None:
-    return Flawed(text, "tautology") if squeeze(left) == squeeze(right) else None
+def _inequality(text: str) -> Named | None:
+    return inequality(text, _single)
 
 
-def _chain(text: str, name: str | None, sides: list[str]) -> Form:
-    """x = 2 + 3 = 5 is 5 because arithmetic says so; a longer chain that it cannot vouch for is flawed."""
-    for left, right in itertools.pairwise(sides):
-        if flawed := _tautology(text, left, right):
-            return flawed
-    forms = [quantity(side) for side in sides]
-    values = [form.value if isinstance(form, Quantity) else None for form in forms]
-    last = forms[-1]
-    if isinstance(last, Quantity) and values[0] is not None and values.count(values[0]) == len(values):
-        return replace(last, text=text) if name is None else Named(text, name, last)
-    if len(sides) == 2 and name is None and None in values:
-        return Quantity(text, text)  # an equation such as x + y = 3
-    return Flawed(text, "chain")
+# --------------------------------------------------------------------------------------------- brackets and regions
 
 
 def _bracketed(text: str) -> Form | None:
     if matrix := _MATRIX.fullmatch(text):
-        rows = [_cut(row, _CELLS) for row in _cut(matrix[2].strip(), _ROWS)]
-        return Sequence(text, "matrix", tuple(Sequence(" & ".join(r), "row", tuple(map(_single, r))) for r in rows))
-    opening, closing = _brackets(text)
-    if not opening:
+        rows = [cut(row, _CELLS) for row in cut(matrix[2].strip(), _ROWS)]
+        kind = "matrix" if matrix[1] not in ("vmatrix", "Vmatrix") else ""
+        return _matrix(text, rows) if kind else None
+    opening, closing = brackets(text)
+    if opening == "{" and "," in text:
+        opening, closing, text = r"\{", r"\}", rf"\{text[:-1]}\}}"  # {1, 2} has lost its backslashes
+    if not opening or opening == "{":
         return None
     inner = text[len(opening) : -len(closing)].strip()
-    parts = _cut(inner, _COMMAS)
+    parts = cut(inner, _COMMAS)
     if opening == r"\{":
         if builder := _BUILDER.fullmatch(inner):
-            return _single(builder[1])  # {x | -2 < x < 3} says no more than -2 < x < 3
-        return None if "|" in inner or ":" in inner else Sequence(text, "set", _flat(parts))
+            said = read(builder[2])  # {x | -2 < x < 3} says no more than -2 < x < 3
+            return said.body if isinstance(said, Named) and said.name == builder[1] else said
+        return None if "|" in inner or ":" in inner else Sequence(text, "set", _flat(list(map(_single, parts))))
+    if (opening + closing) not in _PAIRS or (len(parts) != 2 and opening + closing in _HALF_OPEN):
+        return Flawed(text, "unreadable")
     if len(parts) > 1:
         return _signed_tuples(text, "()" if opening == r"\langle" else opening + closing, list(map(_single, parts)))
     return _single(parts[0]) if (opening, closing) == ("(", ")") and parts else None
 
 
-def _brackets(text: str) -> tuple[str, str]:
-    """The pair that encloses the whole text; two empty strings if none does."""
-    depth, first = 0, ""
-    for match in _COMMAS.finditer(text):
-        if match.lastgroup == "open":
-            if not first and match.start() > 0:
-                return "", ""
-            first = first or match[0]
-            depth += 1
-        elif match.lastgroup == "close":
-            depth -= 1
-            if depth <= 0:
-                whole = depth == 0 and match.end() == len(text) and first not in (r"\begin", "{")
-                return (first, match[0]) if whole else ("", "")
-    return "", ""
+def _matrix(text: str, rows: list[list[str]]) -> Sequence:
+    return Sequence(text, "matrix", tuple(Sequence(" & ".join(r), "row", tuple(map(_single, r))) for r in rows))
 
 
 def _signed_tuples(text: str, kind: str, items: list[Form]) -> Sequence:
@@ -176,31 +176,92 @@ def _signed_tuples(text: str, kind: str, items: list[Form]) -> Sequence:
     tuples = list(itertools.islice(itertools.product(*choices), _MAX_SIGNS + 1))
     if len(tuples) == 1 or len(tuples) > _MAX_SIGNS:
         return Sequence(text, kind, tuple(items))
-    return Sequence(text, "list", tuple(Sequence(" , ".join(f.text for f in t), kind, t) for t in tuples))
+    open_, close = kind[0], kind[1]
+    return Sequence(
+        text, "list", tuple(Sequence(open_ + " , ".join(f.text for f in t) + close, kind, t) for t in tuples)
+    )
 
 
-def _union(text: str) -> Sequence | None:
-    if r"\cup" not in text:
+def _region(text: str) -> Sequence | None:
+    r"""`(0, 1) \cup \{2\}`, `\mathbb{R}`, `\mathbb{R} \setminus \{0\}`, `\emptyset`."""
+    if text == r"\emptyset":
+        return Sequence(text, "set", ())
+    if text[:1] == "\\" and (line := _REALS.fullmatch(text.replace(" ", ""))):
+        return _line(text, line[1] or "")
+    if r"\cup" in text and len(parts := cut(text, _CUPS)) > 1:
+        return Sequence(text, "union", tuple(map(_single, parts)))
+    if r"\setminus" in text or r"\\{" in text:
+        parts = cut(text, _MINUS)
+        if len(parts) == 2:
+            return Sequence(text, "minus", tuple(map(_single, parts)))
+    return None
+
+
+def _line(text: str, part: str = "") -> Sequence:
+    r"""The real line, or the half of it that `^+`, `_{>0}` or `_{\le 0}` says."""
+    zero = Quantity("0", "0", 0)
+    low = zero if "+" in part or ">" in part or r"\ge" in part else Quantity(r"-\infty", r"-\infty")
+    high = zero if "-" in part or "<" in part or r"\le" in part else Quantity(r"\infty", r"\infty")
+    kind = "[)" if r"\ge" in part else "(]" if r"\le" in part else "()"
+    return Sequence(text, kind, (low, high))
+
+
+def _signs(text: str) -> Sequence | None:
+    r"""1 \pm \sqrt2 is two values; with \mp the signs go together, two \pm are independent."""
+    if r"\pm" not in text or r"\pmod" in text or text.count(r"\pm") > 2 or "=" in text:
         return None
-    parts = _cut(text, _CUPS)
-    return Sequence(text, "union", tuple(map(_single, parts))) if len(parts) > 1 else None
+    if r"\mp" in text:
+        choices = [text.replace(r"\pm", "+").replace(r"\mp", "-"), text.replace(r"\pm", "-").replace(r"\mp", "+")]
+    else:
+        pieces = text.split(r"\pm")
+        choices = [
+            "".join(itertools.chain(*zip(pieces, (*signs, ""), strict=True)))
+            for signs in itertools.product("+-", repeat=len(pieces) - 1)
+        ]
+    return Sequence(text, "list", tuple(_single(choice.strip().removeprefix("+").strip()) for choice in choices))
 
 
-def _two_signs(text: str) -> Sequence | None:
-    if text.count(r"\pm") != 1 or r"\mp" in text:
-        return None
-    before, after = text.split(r"\pm")
-    plus = f"{before}+{after}" if before.strip() else after
-    return Sequence(text, "list", (_single(plus.strip()), _single(f"{before}-{after}")))
+# -------------------------------------------------------------------------------------------------- ratios and words
 
 
 def _wordlike(text: str) -> Form | None:
-    if clock := _CLOCK.fullmatch(text):
-        return Word(text, f"{clock[1].lstrip('0')} {(clock[2] or '').lower()}")
-    if ratio := _RATIO.fullmatch(text):
-        return Quantity(text, text, Fraction(int(ratio[1]), int(ratio[2])), ":")
-    plain = " ".join(text.replace('"', " ").split())
-    if not _LETTERS.fullmatch(plain):
+    if (moment := time_of_day(text)) is not None:
+        return moment
+    if (day := date(text)) is not None:
+        return day
+    if (ratio := _ratio(text)) is not None:
+        return ratio
+    letters = " ".join(text.replace('"', " ").split())
+    if not _LETTERS.fullmatch(letters):
         return None
-    certain = '"' in text or " " in plain or len(plain) > 3 or not plain.isascii() or plain.lower() in _SHORT_WORDS
+    words = plain(letters)
+    if (value := number(words)) is not None:
+        return Quantity(text, text, value)
+    if words in EMPTY:
+        return Sequence(text, "set", ())
+    if words in REALS:
+        return _line(text)
+    spoken = (" " in letters or len(letters) > 3) and _THREE_LETTERS.search(letters)
+    certain = '"' in text or spoken or not letters.isascii() or letters.lower() in _SHORT_WORDS
     return word(text) if certain else None
+
+
+def _ratio(text: str) -> Form | None:
+    """5:8 has the value 5/8; 1:2:3 has parts."""
+    if ":" not in text and " to " not in text.replace('"', " "):
+        return None
+    parts = cut(text, _COLONS)
+    if len(parts) < 2:
+        return None
+    values: list[Fraction] = []
+    for part in parts:
+        try:
+            values.append(Fraction(rational(part)))
+        except (NotArithmetic, Undefined):
+            break
+    if len(values) < len(parts):
+        core = rf"\frac{{{parts[0]}}}{{{parts[1]}}}"
+        return Quantity(text, core, None, ":") if len(parts) == 2 and not any('"' in part for part in parts) else None
+    if len(parts) > 2:
+        return Sequence(text, ":", tuple(Quantity(p, p, v) for p, v in zip(parts, values, strict=True)))
+    return Quantity(text, text, values[0] / values[1], ":") if values[1] else Flawed(text, "undefined")

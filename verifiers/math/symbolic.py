@@ -1,29 +1,40 @@
-"""The symbolic engine, from the caller's side: a killable worker that is started when first needed.
+r"""The symbolic engine, from the caller's side: a killable worker that is started when first needed.
 
 A limit reached in the worker is the answer's fault and a verdict: a model must not be able to buy a pause by writing
-what nobody can evaluate.  A reference that cannot be read, and a worker that cannot start, are ours and raise.
+what nobody can evaluate.  A reference that the engine cannot read is notation, such as `p \to q`: it is equal to
+its own text alone, whatever the answer, so that no answer can choose to go unscored.  A worker that cannot start,
+that somebody kills twice, or that the machine starves, says nothing about the answer and raises.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from rlvr.errors import DataError, Unscored, WorkerError
-from rlvr.verifiers.math.engine import Reply, Request, start
-from rlvr.verifiers.math.normal import Decision
+from rlvr.errors import Unscored, WorkerDied, WorkerTimeout
+from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.workers import WorkerPool
 
-__all__ = ["CPU_S", "MEMORY_MIB", "WALL_S", "check_reference", "decide", "warm"]
+if TYPE_CHECKING:
+    from rlvr.verifiers.math.engine import Request
+    from rlvr.verifiers.math.worker import Outcome
 
-CPU_S = 1.0
+__all__ = ["CPU_S", "MEMORY_MIB", "NOTATION", "WALL_S", "check_reference", "decide", "decide_many", "warm"]
+
+CPU_S = 0.75
 """CPU seconds for one pair; the clock that decides, since it does not depend on what else the machine does."""
 WALL_S = 10.0
 """Wall seconds for one pair: only a backstop."""
 MEMORY_MIB = 512
+"""Of the worker and of each child it forks."""
+NOTATION = "different-text: the reference is notation and is compared as text"
+"""The decision on every other text where the engine cannot read the reference."""
 _OUR_S = 20.0  # for a reference alone: it is trusted, and a slow machine must not make it look unreadable
+_POOL_S = 60.0  # the worker keeps the limits above itself, in its child; this is for a worker that hangs
 
 _lock = threading.Lock()
 _pool: WorkerPool | None = None
@@ -33,31 +44,49 @@ def decide(answer: str, reference: str, policy: MathPolicy) -> Decision:
     """Hold an answer that the normal form left undecided against its reference.
 
     Raises:
-        DataError: the reference cannot be read.
-        Unscored: no worker can be started.
+        Unscored: no worker can be started, or it was killed from outside more than once.
     """
-    reply = _call((answer, reference, policy), CPU_S, WALL_S)
-    if isinstance(reply, Unscored):
-        check_reference(reference)  # if it was not the answer, this raises
-        return Decision(False, f"too-hard: {_cause(reply)}")
-    equal, reason = reply
-    if equal is None:
-        raise _unreadable(reference, reason)
-    return Decision(equal, reason)
+    return _decision(_call((answer, reference, policy), CPU_S, WALL_S), reference)
+
+
+def decide_many(pairs: Sequence[tuple[str, str, MathPolicy]]) -> list[Decision]:
+    """`decide` for many (answer, reference, policy), with one call to the workers.
+
+    Raises:
+        Unscored: see `decide`.
+    """
+    if not pairs:
+        return []
+    outcomes = _workers().run([(pair, CPU_S, WALL_S) for pair in pairs], wall_s=_POOL_S)
+    return [
+        _decision(outcome, pair[1]) if _is_final(outcome) else decide(*pair)  # which asks a fresh worker
+        for outcome, pair in zip(outcomes, pairs, strict=True)
+    ]
+
+
+def _decision(outcome: Outcome, reference: str) -> Decision:
+    kind, equal, reason = outcome
+    if kind == "lost" and check_reference(reference) is None:
+        return Decision(False, f"too-hard: {reason}")
+    return Decision(False, NOTATION) if equal is None else Decision(equal, reason)
+
+
+def _is_final(outcome: Any) -> bool:
+    """An answer, or what the request itself is to blame for."""
+    return not isinstance(outcome, Unscored) and (outcome[0] == "reply" or outcome[2] in ("time", "memory"))
 
 
 @lru_cache(maxsize=4096)
-def check_reference(reference: str) -> None:
-    """Return if the symbolic engine can read the reference.
+def check_reference(reference: str) -> str | None:
+    """None if the symbolic engine can read the reference; else why it is only compared as text.
 
     Raises:
-        DataError: it cannot, or not in bounded time.
+        Unscored: no worker can be started.
     """
-    reply = _call((None, reference, MathPolicy()), _OUR_S, _OUR_S)
-    if isinstance(reply, Unscored):
-        raise _unreadable(reference, _cause(reply)) from reply
-    if reply[0] is None:
-        raise _unreadable(reference, reply[1])
+    kind, equal, reason = _call((None, reference, MathPolicy()), _OUR_S, _OUR_S)
+    if kind == "lost":
+        return f"it takes the symbolic engine too much: {reason}"
+    return reason if equal is None else None
 
 
 def warm() -> None:
@@ -65,17 +94,38 @@ def warm() -> None:
     _workers().warm()
 
 
-def _call(request: Request, cpu_s: float, wall_s: float) -> Reply | Unscored:
-    """What ended the request, as a value; what kept it from beginning raises."""
-    [reply] = _workers().run([request], wall_s=wall_s, cpu_s=cpu_s)
-    return reply if isinstance(reply, Unscored) else (reply[0], reply[1])
+def _call(request: Request, cpu_s: float, wall_s: float) -> Outcome:
+    """What became of the request; `lost` to CPU time or memory, which are its own fault.
+
+    Raises:
+        WorkerDied, WorkerTimeout: killed from outside, or starved by the machine, twice.
+    """
+    failure: Unscored = WorkerDied("the engine was not asked")
+    for _ in range(2):
+        [outcome] = _workers().run([(request, cpu_s, wall_s)], wall_s=_POOL_S)
+        if isinstance(outcome, Unscored):
+            failure = outcome
+        elif _is_final(outcome):
+            return outcome[0], outcome[1], outcome[2]
+        else:
+            failure = _FAILURES[outcome[2]](f"the symbolic engine's child was lost: {outcome[2]}")
+    raise failure
+
+
+_FAILURES = {"wall": WorkerTimeout, "died": WorkerDied}
+
+
+def _start() -> Callable[[Any], Any]:
+    from rlvr.verifiers.math.worker import start  # in the worker: the caller's process never loads the engine
+
+    return start()
 
 
 def _workers() -> WorkerPool:
     global _pool
     with _lock:
         if _pool is None:
-            _pool = WorkerPool(start, workers=1, spares=1, memory_mib=MEMORY_MIB, quiet=True)
+            _pool = WorkerPool(_start, workers=1, spares=1, memory_mib=MEMORY_MIB, quiet=True)
         return _pool
 
 
@@ -85,13 +135,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)  # the lock may be held, and the workers are the parent's
-
-
-def _cause(error: Unscored) -> str:
-    return f"{error.reason} {error.kind}" if isinstance(error, WorkerError) else error.reason
-
-
-def _unreadable(reference: str, reason: str) -> DataError:
-    return DataError(
-        f"the reference {reference[:200]!r} cannot be read ({reason}); give a number, plain LaTeX, a list or words"
-    )

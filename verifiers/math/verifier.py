@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -12,17 +13,22 @@ from typing import ClassVar, TypeAlias
 from rlvr.errors import DataError, UsageError
 from rlvr.types import Outcome, Verdict
 from rlvr.verifiers.math import symbolic
-from rlvr.verifiers.math.extract import DEFAULT_MARKERS, Extraction, extract
+from rlvr.verifiers.math.extract import DEFAULT_MARKERS, Extraction, bare, extract
 from rlvr.verifiers.math.fold import fold
-from rlvr.verifiers.math.forms import Flawed, Form
+from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Sequence
 from rlvr.verifiers.math.limits import exceeded, too_long
-from rlvr.verifiers.math.normal import Decision, compare, decide
+from rlvr.verifiers.math.matching import Decision
+from rlvr.verifiers.math.normal import compare, decide
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.reading import read
 
 __all__ = ["MathVerifier", "Reference"]
 
 Reference: TypeAlias = str | int | Fraction | float | Decimal
+
+_BOXES = ("\\boxed", "\\fbox", "\\framebox")
+_UNBALANCED = Decision(False, "unreadable: braces do not match")
+_SEVERAL = frozenset(("list", "set", "()"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +38,9 @@ class MathVerifier:
         >>> MathVerifier().verify(r"So it is \boxed{\frac{2}{4}}.", "1/2").why
         'same-number'
 
-    The reasons: `same-number same-text same-items same-choice symbolic-equal` are CORRECT; `no-answer empty-box
-    unclosed-box unboxed` UNPARSED; anything else WRONG, among it `hedged limit too-hard chain tautology undefined
-    unreadable symbolic-different` and `different-…`.
+    The reasons: `same-number same-text same-items same-set same-choice symbolic-equal` are CORRECT; `no-answer
+    empty-box unclosed-box unboxed` UNPARSED; anything else WRONG, among it `hedged limit too-hard chain tautology
+    undefined unreadable unreduced unit-omitted symbolic-different` and `different-…`.
 
     Attributes:
         policy: what counts as equal.
@@ -43,7 +49,7 @@ class MathVerifier:
 
     policy: MathPolicy = COMPETITION
     markers: tuple[str, ...] = DEFAULT_MARKERS
-    id: ClassVar[str] = "math-v1"
+    id: ClassVar[str] = "math-verifier-v1"
 
     def __post_init__(self) -> None:
         if isinstance(self.markers, str) or not all(isinstance(m, str) and m.strip() for m in self.markers):
@@ -57,6 +63,48 @@ class MathVerifier:
             DataError: the reference cannot be read; the message names it.
             Unscored: no symbolic worker can be started here.
         """
+        return _resolved([self._examined(completion, reference)])[0]
+
+    def verify_many(self, pairs: Iterable[tuple[str, Reference]]) -> list[Verdict]:
+        """The verdicts of many (completion, reference), the same as one by one; the worker is called once for all.
+
+        Raises:
+            DataError, Unscored: see `verify`.
+        """
+        return _resolved([self._examined(completion, reference) for completion, reference in pairs])
+
+    def compare(self, answer: str, reference: Reference) -> Verdict:
+        r"""Hold a bare answer, such as a row of labelled pairs has it, against the reference.
+
+            >>> MathVerifier().compare("x = 2/4", "0.5").why
+            'same-number'
+
+        Nothing is searched for, but an answer that still stands in its box is taken out of it.
+
+        Raises:
+            DataError, Unscored: see `verify`.
+        """
+        if any(box in answer for box in _BOXES):
+            return self.verify(answer, reference)
+        trusted = _reference_text(reference)
+        right = _reference_form(trusted)
+        return _resolved([self._compared(bare(answer), trusted, right)])[0]
+
+    def check(self, reference: Reference) -> str | None:
+        r"""Why a reference can only be compared as text, for a report on a dataset; None if it is understood.
+
+            >>> MathVerifier().check(r"\frac{1}{2}") is None
+            True
+
+        Raises:
+            DataError: it is empty, over a limit, unbalanced, or has no value; `verify` would raise the same.
+            Unscored: no symbolic worker can be started here.
+        """
+        trusted = _reference_text(reference)
+        needed = _needs_engine(_reference_form(trusted)) and self.policy.symbolic
+        return symbolic.check_reference(trusted) if needed else None
+
+    def _examined(self, completion: str, reference: Reference) -> Verdict | _Undecided:
         if not isinstance(completion, str):
             raise UsageError(f"the completion is a {type(completion).__name__}; it must be a string")
         trusted = _reference_text(reference)
@@ -64,10 +112,11 @@ class MathVerifier:
         found = extract(completion, markers=self.markers)
         if found is None:
             return Verdict(Outcome.UNPARSED, why="no-answer")
+        if found.parts and (answer := _joined(found, right)):
+            return self._compared(answer, trusted, right)
         if flaw := self._flaw(found):
             return flaw
-        decision = self._decide(found.answer, trusted, right)
-        return Verdict(Outcome.CORRECT if decision.equal else Outcome.WRONG, why=decision.reason, answer=found.answer)
+        return self._compared(found.answer, trusted, right)
 
     def _flaw(self, found: Extraction) -> Verdict | None:
         if found.flaw == "hedged" and self.policy.several_boxes == "hedge" and not self._all_say_the_same(found):
@@ -82,19 +131,54 @@ class MathVerifier:
         r"""`\boxed{1\frac12} or \boxed{\frac32}` is one answer in two spellings."""
         return all(compare(other, found.answer, self.policy) for other in found.others)
 
-    def _decide(self, answer: str, trusted: str, right: Form) -> Decision:
+    def _compared(self, answer: str, trusted: str, right: Form) -> Verdict | _Undecided:
+        decision = self._decided(answer, right)
+        if decision.equal is None and decision.reason == "undecided" and self.policy.symbolic:
+            return _Undecided(answer, trusted, self.policy) if _balanced(answer) else _verdict(_UNBALANCED, answer)
+        return _verdict(decision, answer)
+
+    def _decided(self, answer: str, right: Form) -> Decision:
         limit = too_long(answer)
         folded = "" if limit else fold(answer)
         if limit := limit or exceeded(folded):
             return Decision(False, f"limit: {limit}")
         if not folded:
             return Decision(False, "unreadable: nothing but punctuation")
-        decision = decide(read(folded), right, self.policy)
-        if decision.equal is not None or decision.reason != "undecided":
-            return decision
-        if not self.policy.symbolic:
-            return Decision(False, "undecided: the policy has no symbolic engine")
-        return symbolic.decide(answer, trusted, self.policy)
+        return decide(read(folded), right, self.policy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Undecided:
+    """What the normal form leaves to the symbolic engine."""
+
+    answer: str
+    reference: str
+    policy: MathPolicy
+
+
+def _balanced(text: str) -> bool:
+    """Braces that do not match cannot be read, and no engine should try to mend them."""
+    plain = text.replace(r"\{", "").replace(r"\}", "")
+    return plain.count("{") == plain.count("}")
+
+
+def _resolved(found: list[Verdict | _Undecided]) -> list[Verdict]:
+    asked = [item for item in found if isinstance(item, _Undecided)]
+    replies = iter(symbolic.decide_many([(item.answer, item.reference, item.policy) for item in asked]))
+    return [item if isinstance(item, Verdict) else _verdict(next(replies), item.answer) for item in found]
+
+
+def _verdict(decision: Decision, answer: str) -> Verdict:
+    return Verdict(Outcome.CORRECT if decision.equal else Outcome.WRONG, why=decision.reason, answer=answer)
+
+
+def _joined(found: Extraction, right: Form) -> str | None:
+    r"""`x=\boxed{3}, y=\boxed{4}` as one answer, if the reference has as many parts; else several boxes are a hedge."""
+    while isinstance(right, Named | Family):
+        right = right.body
+    several = isinstance(right, Sequence) and right.kind in _SEVERAL and len(right.items) == len(found.parts)
+    distinct = found.flaw == "hedged" or all(" = " in part for part in found.parts)
+    return ", ".join(found.parts) if several and distinct else None
 
 
 def _reference_text(reference: Reference) -> str:
@@ -108,6 +192,7 @@ def _reference_text(reference: Reference) -> str:
     if isinstance(reference, str):
         boxed = extract(reference) if "\\boxed" in reference or "\\fbox" in reference else None
         text = boxed.answer if boxed else reference
+        text = text.rstrip(" ^")  # `90^` has lost its degree sign; an exponent that is missing says nothing
         if not text.strip():
             raise DataError(f"the reference {reference!r} is empty")
         return text
@@ -130,7 +215,22 @@ def _reference_form(reference: str) -> Form:
     folded = "" if too_long(reference) else fold(reference)
     if limit := too_long(reference) or exceeded(folded):
         raise DataError(f"the reference {reference[:80]!r} is beyond a limit: {limit}")
+    if not _balanced(reference):
+        raise DataError(f"the reference {reference[:200]!r} cannot be read: its braces do not match")
     form = read(folded)
-    if isinstance(form, Flawed):
-        raise DataError(f"the reference {reference[:200]!r} has no value: {form.reason}")
+    for part in _parts(form):
+        if isinstance(part, Flawed):
+            raise DataError(f"the reference {reference[:200]!r} has no value: {part.reason}")
     return form
+
+
+def _parts(form: Form) -> Iterator[Form]:
+    yield form
+    for part in form.items if isinstance(form, Sequence) else ():
+        yield from _parts(part)
+    if isinstance(form, Named | Family):
+        yield from _parts(form.body)
+
+
+def _needs_engine(form: Form) -> bool:
+    return any(isinstance(part, Quantity) and part.value is None and part.pis is None for part in _parts(form))

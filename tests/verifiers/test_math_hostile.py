@@ -1,0 +1,112 @@
+"""Answers made to hang, crash or take over the grader get a verdict in time, and nothing of them is executed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.math_hostile import REFERENCE, hostile
+from rlvr.types import Outcome, Verdict
+from rlvr.verifiers.math import MathVerifier, symbolic
+
+VERIFIER = MathVerifier()
+CANARY = "rlvr-canary-3b7e"  # a relative path: whoever executes one of the texts, here or in a worker, makes it here
+ALL = [pytest.param(text, id=f"{kind}-{number}") for number, (kind, text) in enumerate(hostile(CANARY))]
+NEVER_BEGUN = {"tower", "factorial", "long", "boxes", "strange", "program"}
+"""Kinds that are decided without the engine, or by its first look."""
+QUICK = [text for kind, text in hostile(CANARY) if kind in NEVER_BEGUN]
+HARD = [  # on which a symbolic engine can be kept busy for as long as one lets it
+    r"\int_0^{\infty} \frac{\sin(x^x)}{\ln(x+e^{x})} dx",
+    r"(x+y+z+w+u+v)^{40}",
+]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_executed(tmp_path, monkeypatch):
+    """A worker inherits our folder when it starts, and one is started here."""
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm():
+    symbolic.warm()
+    symbolic.check_reference(REFERENCE)
+
+
+def verdict(completion: str) -> Verdict:
+    return VERIFIER.verify(completion, REFERENCE)
+
+
+@pytest.mark.parametrize("completion", ALL[::9])
+def test_a_hostile_answer_gets_a_verdict_in_time(completion):
+    """A second of CPU at most; the rest of the bound is for a busy machine."""
+    start = time.monotonic()
+    assert verdict(completion).outcome in (Outcome.WRONG, Outcome.UNPARSED)
+    assert time.monotonic() - start < 8.0
+
+
+def test_what_can_be_seen_from_the_text_costs_nothing():
+    """Towers, factorials, megabytes and prose never keep an engine busy; the bound is 30 times what they take."""
+    start = time.monotonic()
+    found = [verdict(completion) for completion in QUICK]
+    assert time.monotonic() - start < 15.0
+    assert {v.outcome for v in found} <= {Outcome.WRONG, Outcome.UNPARSED}
+    assert not any(v.reason == "too-hard" for v in found), "a clock decided"
+
+
+def test_the_same_text_gets_the_same_verdict_again():
+    """Limits are static, so the second time differs in nothing."""
+    assert [verdict(completion) for completion in QUICK] == [verdict(completion) for completion in QUICK]
+
+
+def test_hard_is_wrong_each_time():
+    """Whether the engine gave up or was killed: wrong, and the next pair finds a worker."""
+    for answer in HARD * 2:
+        assert verdict(rf"\boxed{{{answer}}}").outcome is Outcome.WRONG
+        assert verdict(r"\boxed{x+\frac{2\pi}{14}}").correct
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_worker_stays_below_its_memory_limit():
+    """What was allocated at the peak, of every worker that is still alive."""
+    verdict(rf"\boxed{{{HARD[1]}}}")
+    verdict(r"\boxed{\frac{\pi}{7}+2x}")
+    own = os.getpid()
+    children = [
+        int(pid) for task in Path(f"/proc/{own}/task").iterdir() for pid in (task / "children").read_text().split()
+    ]
+    peaks = [_peak_mib(pid) for pid in children]
+    assert max(peaks) > 0
+    assert max(peaks) <= symbolic.MEMORY_MIB
+
+
+def _peak_mib(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024 if "VmHWM:" in status else 0.0
+
+
+@pytest.mark.parametrize("marker", ["####", "A:", "Answer:"])
+def test_markers_do_not_open_a_side_door(marker):
+    """Fifty thousand of them, each followed by something else."""
+    completion = "\n".join(f"{marker} {n}" for n in range(50_000))
+    start = time.monotonic()
+    found = MathVerifier(markers=(marker,)).verify(completion, "49999")
+    assert found.correct
+    assert time.monotonic() - start < 5.0
+
+
+@pytest.mark.parametrize("size", [10**4, 10**5, 10**6])
+@pytest.mark.parametrize(
+    "part", ["\\boxed{", "\\boxed{1}", "<think>", "</think>", "answer is ", "{", "$", "\\frac", " ", "\n"]
+)
+def test_time_grows_with_the_length_and_not_with_its_square(part, size):
+    """A million characters of anything take well under a second."""
+    start = time.monotonic()
+    VERIFIER.verify((part * (size // len(part) + 1))[:size], "5")
+    assert time.monotonic() - start < 3.0

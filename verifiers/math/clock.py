@@ -1,0 +1,57 @@
+"""Times of day and dates: `3:30 pm` is `15:30`, `July 4` is `4 July`.
+
+A time without am or pm may be either; a date without its year is not the one with it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rlvr.verifiers.math.forms import Clock, Word
+
+__all__ = ["date", "time_of_day"]
+
+_TIME = re.compile(
+    r"(\d{1,2})(?: ?: ?([0-5]\d))?(?: ?: ?([0-5]\d))?(?: ?([ap])\.? ?m\.?)?(?: ?o'? ?clock)?", re.IGNORECASE
+)
+_NAMED = {"noon": 12 * 3600, "midnight": 0, "12 noon": 12 * 3600, "12 midnight": 0}
+_MONTHS = "january february march april may june july august september october november december".split()
+_MONTH = {name[:length]: at for at, name in enumerate(_MONTHS, 1) for length in (3, len(name))} | {"sept": 9}
+_DATE_WORD = re.compile(r"[A-Za-z]+|\d+")
+_DATE = re.compile(r"[A-Za-z0-9 ,.]{5,40}")
+_ISO = re.compile(r"(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
+_FILLERS = frozenset(("of", "the", "st", "nd", "rd", "th"))
+
+
+def time_of_day(text: str) -> Clock | None:
+    """A time in hours and minutes, or with am or pm; a bare number is none."""
+    words = " ".join(text.replace('"', " ").split())
+    if (named := _NAMED.get(words.lower())) is not None:
+        return Clock(text, named, True)
+    match = _TIME.fullmatch(words)
+    if match is None or words.isdecimal():
+        return None
+    hour, half = int(match[1]), (match[4] or "").lower()
+    if hour > (12 if half else 23) or (half and hour == 0):
+        return None
+    if half:
+        hour = hour % 12 + 12 * (half == "p")
+    return Clock(text, hour * 3600 + int(match[2] or 0) * 60 + int(match[3] or 0), bool(half))
+
+
+def date(text: str) -> Word | None:
+    """A day of a named month, perhaps of a year; the numeric form only year first, which has one reading."""
+    words = " ".join(text.replace('"', " ").split())
+    if iso := _ISO.fullmatch(words):
+        return Word(text, f"date {int(iso[1])} {int(iso[2])} {int(iso[3])}")
+    if not _DATE.fullmatch(words):
+        return None
+    tokens = [token for token in _DATE_WORD.findall(words.lower()) if token not in _FILLERS]
+    months = [_MONTH[token] for token in tokens if token in _MONTH]
+    numbers = [int(token) for token in tokens if token.isdecimal()]
+    if len(months) != 1 or len(months) + len(numbers) != len(tokens) or not 1 <= len(numbers) <= 2:
+        return None
+    day, year = numbers[0], numbers[1] if len(numbers) == 2 else 0
+    if not 1 <= day <= 31 or (year and year < 1000):
+        return None
+    return Word(text, f"date {year} {months[0]} {day}")

@@ -1,0 +1,239 @@
+r"""Equality of what the parser has read: expressions, equations, inequalities, sets of real numbers, tuples.
+
+It is symmetric: nothing here knows which side is the answer.
+
+    expressions      by their values                                               probing.py
+    equations        x + y = 3 is 2x + 2y = 6: up to a factor that is a number other than 0
+    inequalities     the same, and a negative factor turns the sign; chains side by side
+    sets             as unions of intervals and points                             realsets.py
+    tuples, lists    item by item, lists and sets in any order
+    ±                both values at once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from rlvr.verifiers.math import probing, realsets
+from rlvr.verifiers.math.latex.indexed import resolved
+from rlvr.verifiers.math.latex.numeric import Evaluation
+from rlvr.verifiers.math.latex.tree import Node, Unreadable, free_symbols, has, num, sym, walk
+from rlvr.verifiers.math.latex.values import is_integer
+
+__all__ = ["same"]
+
+_TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le", "=": "=", "ne": "ne"}
+_PARAMETERS = frozenset(("k", "n", "m", "l", "j", "ell"))
+_MOST_PAIRS = 2500
+
+
+def same(a: Node, b: Node) -> bool:
+    """Hold one tree against another.
+
+    Raises:
+        Undefined: a side has no value.
+        TooLarge, Unreadable: see `latex.tree`.
+    """
+    a, b = (_both_signs(resolved(side)) for side in (a, b))
+    if a.op == b.op == "rel":
+        return _relations(a, b)
+    if a.op == b.op == "congruent":
+        return _congruences(a, b)
+    if realsets.is_set(a) or realsets.is_set(b):
+        return _sets(a, b)
+    if "tuple" in (a.op, b.op) and {a.op, b.op} <= {"tuple", "matrix"}:
+        return _in_order(a, b)
+    if {a.op, b.op} <= {"list", "set"}:
+        return _in_any_order(a.args, b.args)
+    if any(side.op in ("list", "set", "congruent") or _is_plain_tuple(side, other) for side, other in ((a, b), (b, a))):
+        return False
+    return _expressions(a, b)
+
+
+def _is_plain_tuple(side: Node, other: Node) -> bool:
+    """2(1, 3) is (2, 6), but no tuple is a number."""
+    return side.op == "tuple" and not has(other, "tuple", "matrix")
+
+
+def _both_signs(node: Node) -> Node:
+    r"""a \pm b as the list of its two values; all signs of one expression go together."""
+    if not has(node, "pm"):
+        return node
+    if any(below.op in ("rel", "list", "set", "tuple") for below in walk(node)):
+        raise Unreadable("a double sign inside a relation or a list")
+    return Node("list", tuple(_with_sign(node, upper) for upper in (True, False)), "or")
+
+
+def _with_sign(node: Node, upper: bool) -> Node:
+    args = tuple(_with_sign(arg, upper) for arg in node.args)
+    if node.op != "pm":
+        return Node(node.op, args, node.value)
+    plus = (node.value == "+") is upper
+    return Node("add", (args[0], args[1] if plus else Node("neg", (args[1],))))
+
+
+# ------------------------------------------------------------------------------------------------------- expressions
+
+
+def _expressions(a: Node, b: Node) -> bool:
+    if probing.equal(a, b):
+        return True
+    renamed = _renamed(a, b)
+    if renamed is not None and _multiples(a, b, *renamed):
+        return True
+    left, right = _constant(a), _constant(b)
+    if left is None or right is None or "C" not in (left, right):
+        return False
+    return probing.shift(_put(a, left, num(0)), _put(b, right, num(0)))
+
+
+def _renamed(a: Node, b: Node) -> tuple[str, str] | None:
+    r"""k\pi and n\pi: the one variable that only the left side has, and the one that only the right side has."""
+    left, right = free_symbols(a) - free_symbols(b), free_symbols(b) - free_symbols(a)
+    if not left and not right:
+        shared = [name for name in free_symbols(a) if name in _PARAMETERS]
+        return (shared[0], shared[0]) if len(shared) == 1 else None
+    if len(left) == len(right) == 1 and left | right <= _PARAMETERS:
+        return min(left), min(right)
+    return None
+
+
+def _multiples(a: Node, b: Node, left: str, right: str) -> bool:
+    r"""True if both run through the same numbers start + step k for whole k, and that is plainly what is meant.
+
+    It is where the step is a multiple of pi or of degrees and nothing else varies: \pi/4 + k\pi is -3\pi/4 + n\pi.
+    But n\pi could be a formula, and then (n+1)\pi is another: only k, or a start of its own, tells of a family.
+    """
+    if free_symbols(a) != {left} or free_symbols(b) != {right} or not (_is_angle(a, left) and _is_angle(b, right)):
+        return False
+    (start_a, step_a), (start_b, step_b) = _progression(a, left), _progression(b, right)
+    if not (probing.equal(step_a, step_b) or probing.equal(step_a, Node("neg", (step_b,)))):
+        return False
+    turns = Node("div", (Node("add", (start_a, Node("neg", (start_b,)))), step_a))
+    if probing.equal(turns, num(0)):
+        return True
+    family = "k" in (left, right) or (a.op == b.op == "add")
+    return family and probing.equal(turns, Node("call", (Node("add", (turns, num(Fraction(1, 2)))),), "floor"))
+
+
+def _is_angle(node: Node, name: str) -> bool:
+    """Linear in the variable, with pi or degrees in the expression."""
+    if not has(node, "deg") and Node("const", value="pi") not in list(walk(node)):
+        return False
+    at = [_put(node, name, num(whole)) for whole in (0, 1, 2, 5)]
+    step = Node("add", (at[1], Node("neg", (at[0],))))
+    linear = [Node("add", (at[0], Node("mul", (num(whole), step)))) for whole in (2, 5)]
+    return all(probing.equal(x, y) for x, y in zip(linear, at[2:], strict=True)) and not probing.equal(step, num(0))
+
+
+def _progression(node: Node, name: str) -> tuple[Node, Node]:
+    start = _put(node, name, num(0))
+    return start, Node("add", (_put(node, name, num(1)), Node("neg", (start,))))
+
+
+def _constant(node: Node) -> str | None:
+    """C in x^2 + C, where it stands nowhere else; some write c."""
+    names = [arg.value for arg in node.args if arg.op == "sym" and arg.value in ("C", "c")] if node.op == "add" else []
+    once = len(names) == 1 and sum(below == sym(names[0]) for below in walk(node)) == 1
+    return names[0] if once else None
+
+
+# --------------------------------------------------------------------------------------------------------- relations
+
+
+def _relations(a: Node, b: Node) -> bool:
+    if "in" in a.value + b.value:
+        return a.value == b.value and len(a.value) == 1 and same(a.args[0], b.args[0]) and same(a.args[1], b.args[1])
+    if not set(a.value) | set(b.value) <= _TURNED.keys():
+        raise Unreadable("relations other than of size")
+    if len(a.value) != len(b.value):
+        return False
+    if len(a.value) > 1:
+        return _chains(a, b)
+    sign = probing.ratio(_gap(a), _gap(b))
+    [left], [right] = a.value, b.value
+    return sign != 0 and left == (right if sign > 0 or right in ("=", "ne") else _TURNED[right])
+
+
+def _gap(relation: Node) -> Node:
+    left, right = relation.args
+    return Node("add", (left, Node("neg", (right,))))
+
+
+def _chains(a: Node, b: Node) -> bool:
+    if a.value != b.value:
+        b = Node("rel", b.args[::-1], tuple(_TURNED[sign] for sign in b.value[::-1]))
+    return a.value == b.value and all(same(x, y) for x, y in zip(a.args, b.args, strict=True))
+
+
+def _congruences(a: Node, b: Node) -> bool:
+    """The same modulus, and residues that differ by a multiple of it."""
+    if not same(a.args[1], b.args[1]):
+        return False
+    sides = a.args[0], b.args[0]
+    relations = [side for side in sides if side.op == "rel"]
+    if any(relation.value != ("equiv",) or relation.args[0] != relations[0].args[0] for relation in relations):
+        return False
+    residues = [side.args[1] if side.op == "rel" else side for side in sides]
+    if any(map(free_symbols, residues)):
+        return probing.equal(*residues)
+    values = [Evaluation({}, real=True).number(node) for node in (*residues, a.args[1])]
+    return all(map(is_integer, values)) and values[2] != 0 and (values[0] - values[1]) % values[2] == 0
+
+
+def _solved(equation: Node, value: Node) -> bool:
+    r"""\rho\sin\theta = \sqrt3 against \sqrt3\csc\theta: the equation says no more than \rho = \sqrt3\csc\theta.
+
+    So it is where it is linear in the one variable that the value does not have.
+    """
+    [name, *more] = free_symbols(equation) - free_symbols(value) or [""]
+    if equation.value != ("=",) or more or not name or not free_symbols(value):
+        return False
+    gap = _gap(equation)
+    moved = [_put(gap, name, Node("add", (value, num(by)))) for by in (0, 1, -1)]
+    linear = probing.equal(Node("add", (moved[1], moved[2])), num(0))
+    return linear and probing.equal(moved[0], num(0)) and not probing.equal(moved[1], num(0))
+
+
+def _put(node: Node, name: str, value: Node) -> Node:
+    if node == sym(name):
+        return value
+    return Node(node.op, tuple(_put(arg, name, value) for arg in node.args), node.value)
+
+
+# ------------------------------------------------------------------------------------------------- sets and sequences
+
+
+def _sets(a: Node, b: Node) -> bool:
+    for region, value in ((a, b), (b, a)):
+        if not realsets.is_set(value) and value.op not in ("tuple", "set", "list"):
+            return region.op == "rel" and _solved(region, value)
+        if region.op == "rel" and len(region.value) > 1 and value.op == "list":
+            return _ranking(region, value)
+    if a.op == b.op and a.op in ("union", "intersection") and any(side.op == "sym" for side in a.args + b.args):
+        return sorted(map(repr, a.args)) == sorted(map(repr, b.args))  # of sets that only have names
+    return realsets.same(a, b)
+
+
+def _ranking(chain: Node, items: Node) -> bool:
+    """b < a < c against the list b, a, c."""
+    one_way = set(chain.value) in ({"<"}, {">"})
+    return one_way and all(side.op == "sym" for side in chain.args) and chain.args == items.args
+
+
+def _in_order(a: Node, b: Node) -> bool:
+    if len(a.args) != len(b.args) or (a.op == b.op == "matrix" and a.value != b.value):
+        return False
+    if a.op == b.op == "tuple" and a.value != b.value and len(a.args) == 2:
+        return False
+    if any(side.op == "matrix" and 1 not in side.value for side in (a, b)):
+        return False
+    return all(same(x, y) for x, y in zip(a.args, b.args, strict=True))
+
+
+def _in_any_order(a: Sequence[Node], b: Sequence[Node]) -> bool:
+    """Each item has its like; equality is transitive, so the first like will do."""
+    if len(a) * len(b) > _MOST_PAIRS:
+        raise Unreadable("a list that is too long to compare in any order")
+    return all(any(same(x, y) for y in b) for x in a) and all(any(same(x, y) for x in a) for y in b)

@@ -1,0 +1,12 @@
+r"""Our own reading of mathematical text: LaTeX and plain text, folded before, to a small tree.
+
+    text ─ lexer ─▶ tokens ─ parser (atoms, brackets, commands) ─▶ tree ─┬─ numeric ─▶ value at a point
+                                                                         └─ compile ─▶ SymPy expression
+
+Nothing here evaluates text: every name is looked up in a table, and a name that is not there is unreadable.
+"""
+
+from rlvr.verifiers.math.latex.parser import parse
+from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable
+
+__all__ = ["Node", "TooLarge", "Unreadable", "parse"]

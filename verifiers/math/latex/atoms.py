@@ -1,0 +1,147 @@
+r"""Numbers and letters, with what is attached to them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from rlvr.verifiers.math.latex.names import SYMBOLS
+from rlvr.verifiers.math.latex.tree import Node, Unreadable, call, num, sym
+
+if TYPE_CHECKING:
+    from rlvr.verifiers.math.latex.lexer import Token
+    from rlvr.verifiers.math.latex.parser import Parser
+
+__all__ = ["letter", "modulus", "number", "raw_group", "variable"]
+
+_CONSTANTS = {"e": "e", "i": "i"}
+_OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}", r"\}"))
+_REPEATS = (r"\overline", r"\bar", r"\dot")
+
+
+def number(parser: Parser, text: str) -> Node:
+    r"""A decimal; 0.1\overline{6}; 1011_2."""
+    if parser.peek.text == "." and parser.ahead().text in _REPEATS:
+        parser.take()
+        return _repeating(parser, text, "")
+    if "." in text and parser.peek.text in _REPEATS:
+        whole, _, places = text.partition(".")
+        return _repeating(parser, whole, places)
+    if parser.peek.text in _REPEATS:
+        raise Unreadable("a period without a point")
+    if parser.accept("_"):
+        return _based(text, parser.subscript())
+    return num(Fraction(text))
+
+
+def _repeating(parser: Parser, whole: str, places: str) -> Node:
+    parser.take()
+    period = "".join(token.text for token in raw_group(parser))
+    if not period.isdecimal():
+        raise Unreadable(f"a period of {period!r}")
+    fixed = Fraction(int(whole + places), 10 ** len(places))
+    return num(fixed + Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(places)))
+
+
+def _based(digits: str, base: Node) -> Node:
+    if base.op != "num" or not digits.isdecimal():
+        raise Unreadable(f"a number with a subscript: {digits}_…")
+    try:
+        return num(int(digits, int(base.value)))
+    except ValueError:
+        raise Unreadable(f"{digits} has digits that base {base.value} does not") from None
+
+
+def letter(parser: Parser, name: str) -> Node:
+    """A variable with its subscripts and primes, a constant, a differential, C(n, k)."""
+    if name == "d" and parser.integrals and _is_variable(parser.peek) and not parser.differential:
+        parser.differential = parser.take().text.lstrip("\\")
+        return num(1)
+    if name in "CP" and (chosen := _chosen(parser, name)):
+        return chosen
+    if name in _CONSTANTS and name not in parser.bound and parser.peek.text not in ("_", "'"):
+        return Node("const", value=_CONSTANTS[name])
+    return variable(parser, name)
+
+
+def variable(parser: Parser, name: str) -> Node:
+    """The name so far, with what is attached to it: primes and one subscript."""
+    subscripts = 0
+    while parser.peek.text in ("_", "'") and parser.peek.kind == "sign":
+        if parser.take().text == "'":
+            name += "'"
+            continue
+        name += f"_{{{_subscript(parser)}}}"
+        subscripts += 1
+        if subscripts > 1:
+            raise Unreadable("a variable with two subscripts")
+    return sym(name)
+
+
+def _is_variable(token: Token) -> bool:
+    return token.kind == "letter" or token.text.lstrip("\\") in SYMBOLS
+
+
+def _chosen(parser: Parser, name: str) -> Node | None:
+    r"""C(n, k), C_n^k, C_{n}^{k} and the same with P; {}_nC_k is read in `brackets.py`."""
+    function = "binom" if name == "C" else "perm"
+    if parser.peek.text == "(" and _holds_pair(parser):
+        return call(function, *parser.atom().args)
+    if parser.peek.text == "_" and _script_ends_before(parser, "^"):
+        parser.take()
+        below = parser.subscript()
+        parser.expect("^")
+        return call(function, below, parser.script())
+    return None
+
+
+def _holds_pair(parser: Parser) -> bool:
+    """True if the bracket that comes next holds two things.  It looks ahead, and nothing is read twice."""
+    level = commas = at = 0
+    while (token := parser.ahead(at)).kind != "end":
+        level += (token.text in _OPENING) - (token.text in _CLOSING)
+        if level == 0:
+            break
+        commas += level == 1 and token.text == ","
+        at += 1
+    return commas == 1
+
+
+def _script_ends_before(parser: Parser, sign: str) -> bool:
+    """True if this sign follows the subscript: one token, or a short group."""
+    if parser.ahead().text != "{":
+        return parser.ahead(2).text == sign
+    closing = next((n for n in range(2, 8) if parser.ahead(n).text == "}"), 0)
+    return closing > 0 and parser.ahead(closing + 1).text == sign
+
+
+def _subscript(parser: Parser) -> str:
+    """The subscript's own letters: it is a name and not computed with."""
+    return "".join(token.text.lstrip("\\") for token in raw_group(parser))
+
+
+def raw_group(parser: Parser) -> list[Token]:
+    """The tokens of a group, unread, or the one that stands for it."""
+    if not parser.accept("{"):
+        return [parser.take()]
+    inside, level = [], 1
+    while level:
+        token = parser.take()
+        if token.kind == "end":
+            raise Unreadable("'}' is missing at the end")
+        level += (token.text == "{") - (token.text == "}")
+        inside.append(token)
+    return inside[:-1]
+
+
+def modulus(parser: Parser) -> Node | None:
+    r"""`\pmod 5`, `\pmod{5}`, `(\mod 5)` behind a relation."""
+    if parser.accept(r"\pmod"):
+        return parser.script()
+    if parser.peek.text == "(" and parser.ahead().text in (r"\mod", r"\bmod"):
+        parser.take()
+        parser.take()
+        value = parser.sum()
+        parser.expect(")")
+        return value
+    return None

@@ -1,0 +1,192 @@
+r"""Brackets: groups, tuples, intervals, sets, absolute values, floors, and environments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, call, num
+
+if TYPE_CHECKING:
+    from rlvr.verifiers.math.latex.parser import Parser
+
+__all__ = ["absolute", "braces", "bracket", "environment", "floor_or_ceiling", "tuple_of"]
+
+_MOST_CELLS = 100
+_CLOSING = {"(": (")", "]"), "[": ("]", ")")}
+_MATRICES = frozenset(("matrix", "pmatrix", "bmatrix", "Bmatrix", "vmatrix", "smallmatrix", "array"))
+_CONDITION_WORDS = frozenset(("if", "for", "when", "where", "otherwise", "else", "if and only if", ""))
+
+
+def bracket(parser: Parser, sign: str) -> Node:
+    """Whatever begins with this sign."""
+    if sign == "|":
+        return absolute(parser, "|")
+    if sign == "{":
+        return _group(parser)
+    if sign == "_":
+        return _chosen(parser)
+    if sign not in _CLOSING:
+        raise Unreadable(f"{sign!r} where a value should begin")
+    inside = _inside(parser)
+    closing = parser.take().text
+    if closing not in _CLOSING[sign]:
+        raise Unreadable(f"{closing!r} closes {sign!r}")
+    if inside.op == "list":
+        return Node("tuple", inside.args, sign + closing)
+    if sign + closing in ("()", "[]"):
+        return inside
+    raise Unreadable(f"{sign}…{closing} around one thing")
+
+
+def _group(parser: Parser) -> Node:
+    """{x}, {}_nC_k."""
+    if parser.accept("}"):
+        parser.expect("_")
+        return _chosen(parser)
+    inside = _inside(parser)
+    parser.expect("}")
+    return inside
+
+
+def _chosen(parser: Parser) -> Node:
+    """_nC_k, from behind its first sign."""
+    above = parser.subscript()
+    name = parser.take().text
+    if name not in ("C", "P"):
+        raise Unreadable("a subscript of nothing")
+    parser.expect("_")
+    return call("binom" if name == "C" else "perm", above, parser.subscript())
+
+
+def _inside(parser: Parser) -> Node:
+    """Within brackets bars are other bars, and ':' divides again."""
+    bars, ratio, parser.bars, parser.ratio = parser.bars, parser.ratio, 0, True
+    inside = parser.statement()
+    parser.bars, parser.ratio = bars, ratio
+    return inside
+
+
+def tuple_of(parser: Parser) -> Node:
+    r"""\langle 1, 2 \rangle."""
+    inside = _inside(parser)
+    parser.expect(r"\rangle")
+    return Node("tuple", inside.args if inside.op == "list" else (inside,), "()")
+
+
+def absolute(parser: Parser, closing: str) -> Node:
+    r"""|x| and, of a tuple, \|(3, 4)\|."""
+    parser.bars += 1
+    inside = parser.statement()
+    parser.bars -= 1
+    parser.expect(closing)
+    return call("abs", inside)
+
+
+def floor_or_ceiling(parser: Parser, name: str) -> Node:
+    r"""\lfloor x \rfloor, \lceil x \rceil."""
+    inside = _inside(parser)
+    parser.expect(rf"\r{name}")
+    return call(name, inside)
+
+
+def braces(parser: Parser) -> Node:
+    r"""\{1, 2\} and \{x \in \mathbb{R} \mid x > 0\}."""
+    if parser.accept(r"\}"):
+        return Node("numbers", value="empty")
+    bars, ratio, parser.bars, parser.ratio = parser.bars, parser.ratio, 0, False
+    first = parser.statement()
+    if parser.accept("|", ":"):
+        first = _builder(first, parser.statement())
+    else:
+        first = Node("set", first.args if first.op == "list" else (first,))
+    parser.bars, parser.ratio = bars, ratio
+    parser.expect(r"\}")
+    return first
+
+
+def _builder(head: Node, condition: Node) -> Node:
+    if head.op == "rel" and head.value == ("in",):
+        head, universe = head.args
+        if universe != Node("numbers", value="R"):
+            raise Unreadable("a set-builder over something other than the real numbers")
+    if head.op != "sym":
+        raise Unreadable("a set-builder whose elements are no plain variable")
+    return Node("builder", (condition,), head.value)
+
+
+# ------------------------------------------------------------------------------------------------------ environments
+
+
+def environment(parser: Parser) -> Node:
+    r"""\begin{…} … \end{…}: a matrix or cases."""
+    name = _name(parser)
+    if name == "array":
+        _skip_columns(parser)
+    if name == "cases":
+        return _cases(parser)
+    if name not in _MATRICES:
+        raise Unreadable(f"the environment {name!r}")
+    rows = [[parser.relation()]]
+    while not parser.accept(r"\end"):
+        if parser.accept("&"):
+            rows[-1].append(parser.relation())
+        else:
+            parser.expect("\\\\")
+            if parser.peek.text != r"\end":  # a line break after the last row
+                rows.append([parser.relation()])
+        if sum(map(len, rows)) > _MOST_CELLS:
+            raise TooLarge(f"a matrix of more than {_MOST_CELLS} cells")
+    if _name(parser) != name or len({len(row) for row in rows}) != 1:
+        raise Unreadable("a matrix with rows of different length")
+    matrix = Node("matrix", tuple(cell for row in rows for cell in row), (len(rows), len(rows[0])))
+    return Node("det", (matrix,)) if name == "vmatrix" else matrix
+
+
+def _name(parser: Parser) -> str:
+    parser.expect("{")
+    letters = []
+    while not parser.accept("}"):
+        token = parser.take()
+        if token.kind == "end":
+            raise Unreadable("an environment without a name")
+        letters.append(token.text.lstrip("\\"))
+    return "".join(letters)
+
+
+def _skip_columns(parser: Parser) -> None:
+    parser.expect("{")
+    while not parser.accept("}"):
+        if parser.take().kind == "end":
+            raise Unreadable("an array without columns")
+
+
+def _cases(parser: Parser) -> Node:
+    parts: list[Node] = []
+    while not parser.accept(r"\end"):
+        parts.append(parser.expression())
+        parser.accept(",")
+        parser.expect("&") if parser.peek.kind != "words" else parser.accept("&")
+        parts.append(_condition(parser))
+        parser.accept(",", ".", ";")
+        if not parser.accept("\\\\") and parser.peek.text != r"\end":
+            raise Unreadable("cases that do not end")
+        if len(parts) > 20:
+            raise TooLarge("more than 10 cases")
+    if _name(parser) != "cases" or not parts:
+        raise Unreadable("cases that do not end")
+    return Node("cases", tuple(parts))
+
+
+def _condition(parser: Parser) -> Node:
+    """A relation, or `otherwise`, which always holds."""
+    said = False
+    while parser.peek.kind == "words":
+        if parser.take().text.rstrip(".,:") not in _CONDITION_WORDS:
+            raise Unreadable("a case whose condition is prose")
+        said = True
+    if said and parser.peek.text in ("\\\\", r"\end"):
+        return Node("rel", (num(0), num(0)), ("=",))
+    condition = parser.relation()
+    if condition.op != "rel":
+        raise Unreadable("a case without a condition")
+    return condition

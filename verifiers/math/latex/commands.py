@@ -1,0 +1,267 @@
+r"""Commands: fractions, roots, functions, logarithms, sums, integrals, limits, binomials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rlvr.verifiers.math.latex import atoms, brackets
+from rlvr.verifiers.math.latex.names import BOLD, DECORATIONS, FUNCTIONS, INVERSES, SYMBOLS
+from rlvr.verifiers.math.latex.tree import Node, UnknownCommand, Unreadable, call, num, sym
+
+if TYPE_CHECKING:
+    from rlvr.verifiers.math.latex.parser import Parser
+
+__all__ = ["command"]
+
+_ENDS_ARGUMENT = frozenset(("log", "lg", "sum", "prod", "int", "lim", "det", *FUNCTIONS))
+_NUMBERS = {"R": "R", "Z": "Z", "N": "N", "Q": "Q", "C": "C"}
+
+
+def command(parser: Parser, text: str) -> Node:
+    """What stands for one value and begins with this command."""
+    name = text.lstrip("\\")
+    if reader := _READERS.get(name):
+        return reader(parser)
+    if name in SYMBOLS:
+        return atoms.variable(parser, SYMBOLS[name])
+    if name in FUNCTIONS:
+        return _function(parser, FUNCTIONS[name])
+    if name in DECORATIONS:
+        return _decorated(parser, name)
+    raise UnknownCommand(f"the command {text}")
+
+
+# ------------------------------------------------------------------------------------------------- fractions, roots
+
+
+def _fraction(parser: Parser) -> Node:
+    """Two groups; d/dx and dy/dx where they say so."""
+    if parser.peek.text == "{" and parser.ahead().text in ("d", r"\partial") and not parser.integrals:
+        return _derivative(parser)
+    return Node("div", (_argument(parser), _argument(parser)))
+
+
+def _argument(parser: Parser) -> Node:
+    """A group; the `dx` of an integral may stand in it."""
+    differential, parser.differential = parser.differential, ""
+    value = parser.digit() or parser.atom()
+    parser.differential = parser.differential or differential
+    return value
+
+
+def _derivative(parser: Parser) -> Node:
+    r"""\frac{d}{dx} f, \frac{d^2}{dx^2} f, dy/dx as a variable; else a fraction of what begins with d."""
+    above, below = atoms.raw_group(parser), atoms.raw_group(parser)
+    top, bottom = ("".join(t.text.lstrip("\\") for t in side).replace("partial", "d") for side in (above, below))
+    variable = below[1].text.lstrip("\\") if len(below) > 1 else ""
+    power = f"^{top[2]}" if top[1:2] == "^" and top[2:3] in tuple("2345") else ""
+    if bottom != f"d{variable}{power}" or not variable.isalpha():
+        return Node("div", (parser.inner(above), parser.inner(below)))
+    if top == f"d{power}":
+        return Node("diff", (parser.implicit(),), (variable, int(power[1:] or 1)))
+    return sym(f"{top}/{bottom}")
+
+
+def _root(parser: Parser) -> Node:
+    index = num(2)
+    if parser.peek.text == "[":
+        parser.take()
+        index = parser.sum()
+        parser.expect("]")
+    return Node("root", (parser.digit() or parser.atom(), index))
+
+
+# --------------------------------------------------------------------------------------------------------- functions
+
+
+def _function(parser: Parser, name: str) -> Node:
+    r"""\sin x, \sin^2 x, \sin^{-1} x, \sin(x), \gcd(a, b)."""
+    power = None
+    if name in ("max", "min") and parser.peek.text == r"\{":
+        parser.take()
+        return call(name, *brackets.braces(parser).args)
+    if parser.accept("^"):
+        power = parser.script()
+        if power in (num(-1), Node("neg", (num(1),))) and name in INVERSES:
+            name, power = INVERSES[name], None
+    value = call(name, *_arguments(parser))
+    return value if power is None else Node("pow", (value, power))
+
+
+def _arguments(parser: Parser) -> tuple[Node, ...]:
+    """In brackets, which then end it; else what stands side by side up to the next function."""
+    if parser.peek.text in ("(", "[", "{"):
+        inside = parser.atom()
+        if inside.op == "tuple":
+            return inside.args
+        return (Node("pow", (inside, parser.script())) if parser.accept("^") else inside,)
+    with parser.deeper():
+        factors = [parser.power()]
+        while not _ends_argument(parser) and parser.starts_factor(parser.peek):
+            factors.append(parser.power())
+    return (factors[0] if len(factors) == 1 else Node("mul", tuple(factors)),)
+
+
+def _ends_argument(parser: Parser) -> bool:
+    return parser.peek.kind == "command" and parser.peek.text.lstrip("\\") in _ENDS_ARGUMENT
+
+
+def _logarithm(parser: Parser) -> Node:
+    r"""\log_2 8; without a base it is 10 or e, which `equality.py` has to try."""
+    base: Node | None = None
+    power = None
+    while parser.peek.text in ("_", "^"):
+        if parser.take().text == "_":
+            base = parser.subscript()
+        else:
+            power = parser.script()
+    arguments = _arguments(parser)
+    if len(arguments) != 1:
+        raise Unreadable("a logarithm of two things")
+    value = Node("log", (arguments[0], base)) if base else call("log", arguments[0])
+    return value if power is None else Node("pow", (value, power))
+
+
+def _common_logarithm(parser: Parser) -> Node:
+    return Node("log", (_arguments(parser)[0], num(10)))
+
+
+def _cube_root(parser: Parser) -> Node:
+    return Node("root", (parser.atom(), num(3)))
+
+
+def _binomial(parser: Parser) -> Node:
+    if parser.peek.text == "(":  # binom(n, k), in plain text
+        inside = parser.atom()
+        if inside.op != "tuple" or len(inside.args) != 2:
+            raise Unreadable("a binomial of other than two things")
+        return call("binom", *inside.args)
+    return call("binom", parser.digit() or parser.atom(), parser.digit() or parser.atom())
+
+
+def _determinant(parser: Parser) -> Node:
+    return Node("det", (_arguments(parser)[0],))
+
+
+def _exponential(parser: Parser) -> Node:
+    return Node("pow", (Node("const", value="e"), _arguments(parser)[0]))
+
+
+# ---------------------------------------------------------------------------------------- sums, integrals, limits
+
+
+def _bounds(parser: Parser) -> tuple[Node | None, Node | None]:
+    """What stands below and above, in either order."""
+    below = above = None
+    while parser.peek.text in ("_", "^"):
+        if parser.take().text == "_":
+            below = parser.subscript()
+        else:
+            above = parser.script()
+    return below, above
+
+
+def _series(op: str) -> Callable[[Parser], Node]:
+    def read(parser: Parser) -> Node:
+        below, above = _bounds(parser)
+        if below is None or above is None or below.value != ("=",) or below.args[0].op not in ("sym", "const"):
+            raise Unreadable("a sum without limits")
+        index = below.args[0].value
+        parser.bound.append(index)
+        body = parser.product()
+        parser.bound.pop()
+        return Node(op, (body, below.args[1], above), index)
+
+    return read
+
+
+def _integral(parser: Parser) -> Node:
+    """Up to the dx, wherever it stands."""
+    below, above = _bounds(parser)
+    parser.integrals += 1
+    body = parser.sum()
+    variable, parser.differential = parser.differential, ""
+    parser.integrals -= 1
+    if not variable or (below is None) != (above is None):
+        raise Unreadable("an integral without its variable or one of its limits")
+    return Node("int", (body,) if below is None or above is None else (body, below, above), variable)
+
+
+def _limit(parser: Parser) -> Node:
+    r"""\lim_{x \to 0^+}."""
+    parser.expect("_")
+    group = atoms.raw_group(parser)
+    if len(group) < 3:
+        raise Unreadable("a limit without a point")
+    variable, arrow, *point = group
+    if arrow.text not in (r"\to", r"\rightarrow"):
+        raise Unreadable("a limit without a point")
+    signs = "".join(token.text for token in point[-4:])
+    side = next((s for s in "+-" if signs.endswith((f"^{s}", f"^{{{s}}}"))), "")
+    if side:
+        point = point[: -4 if signs.endswith("}") else -2]
+    return Node("lim", (parser.product(), parser.inner(point)), (variable.text.lstrip("\\"), side))
+
+
+# ------------------------------------------------------------------------------------------------------------- rest
+
+
+def _decorated(parser: Parser, name: str) -> Node:
+    r"""\vec{a}, \mathbf{i}: a letter that is another variable than the plain one; bold numbers are numbers."""
+    group = atoms.raw_group(parser)
+    if len(group) == 1 and group[0].kind in ("letter", "command"):
+        return atoms.variable(parser, group[0].text.lstrip("\\") + "^")
+    if name not in BOLD:
+        raise Unreadable(f"\\{name} of more than a letter")
+    return parser.inner(group)
+
+
+def _conjugate(parser: Parser) -> Node:
+    r"""\overline{2+3i}; of letters it is a name: \bar{x} is a mean, and \overline{AB} a segment."""
+    group = atoms.raw_group(parser)
+    if any(token.kind == "letter" and token.text not in "ei" for token in group):
+        return atoms.variable(parser, f"bar {''.join(token.text for token in group)}")
+    if not any(token.text == "i" for token in group):
+        raise Unreadable("a line over a number")
+    return Node("conj", (parser.inner(group),))
+
+
+def _blackboard(parser: Parser) -> Node:
+    name = "".join(token.text for token in atoms.raw_group(parser))
+    if name not in _NUMBERS:
+        raise Unreadable(f"the set {name!r}")
+    return Node("numbers", value=_NUMBERS[name])
+
+
+def _constant(name: str) -> Callable[[Parser], Node]:
+    return lambda parser: Node("const", value=name)
+
+
+_READERS: dict[str, Callable[[Parser], Node]] = {
+    "frac": _fraction,
+    "sqrt": _root,
+    "cbrt": _cube_root,
+    "log": _logarithm,
+    "lg": _common_logarithm,
+    "exp": _exponential,
+    "det": _determinant,
+    "binom": _binomial,
+    "sum": _series("sum"),
+    "prod": _series("prod"),
+    "int": _integral,
+    "lim": _limit,
+    "overline": _conjugate,
+    "bar": _conjugate,
+    "mathbb": _blackboard,
+    "pi": _constant("pi"),
+    "infty": _constant("inf"),
+    "infinity": _constant("inf"),
+    "emptyset": lambda parser: Node("numbers", value="empty"),
+    "begin": brackets.environment,
+    "{": brackets.braces,
+    "|": lambda parser: brackets.absolute(parser, r"\|"),
+    "langle": brackets.tuple_of,
+    "lfloor": lambda parser: brackets.floor_or_ceiling(parser, "floor"),
+    "lceil": lambda parser: brackets.floor_or_ceiling(parser, "ceil"),
+}

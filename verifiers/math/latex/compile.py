@@ -1,0 +1,192 @@
+r"""Tree → SymPy, for what needs algebra: limits, endless sums, antiderivatives, and proofs that two constants agree.
+
+SymPy is imported when first needed.  Its objects are built by calling constructors, never from text, and only from
+trees within the limits below, since already building `(9^9)!` would be too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from mpmath import mp
+
+from rlvr.verifiers.math.latex.tree import BINDERS, Node, TooLarge, Unreadable, free_symbols, walk
+from rlvr.verifiers.math.latex.values import Number, Undefined
+
+if TYPE_CHECKING:
+    import sympy
+
+__all__ = ["compiled", "value_of", "vanishes"]
+
+_MOST_NODES = 120
+_MOST_DIGITS = 200  # of a literal
+_MOST_EXPONENT = 5000
+
+
+def compiled(node: Node) -> sympy.Expr:
+    """The SymPy expression, its limits and integrals not yet carried out.
+
+    Raises:
+        TooLarge: more than SymPy can be trusted with.
+        Unreadable: it has no SymPy counterpart here.
+    """
+    _check(node)
+    return _expression(node)
+
+
+@lru_cache(maxsize=256)
+def _closed(node: Node) -> Any:
+    """Carried out; the free variables are real and in no other way special."""
+    import sympy
+
+    value = compiled(node).doit()
+    if value.has(sympy.Limit, sympy.Sum, sympy.Product, sympy.Integral, sympy.AccumBounds):
+        raise TooLarge("no closed form was found")
+    return value
+
+
+def value_of(node: Node, point: Mapping[str, Number]) -> Number:
+    """The value of a limit, an endless sum or an antiderivative at a point, to mpmath's precision."""
+    import sympy
+
+    names = free_symbols(node) | ({node.value} if node.op == "int" and len(node.args) == 1 else set())
+    values = {sympy.Symbol(name, real=True): _sympy_number(point[name]) for name in names}
+    value = _closed(node).subs(values).evalf(mp.dps + 5)
+    if not value.is_number or not value.is_finite:
+        raise Undefined
+    return mp.mpmathify(value._to_mpmath(mp.prec))
+
+
+def vanishes(difference: Node) -> bool:
+    """A proof that a constant is zero; False where none is found."""
+    import sympy
+
+    try:
+        expression = compiled(difference)
+        return bool(sympy.expand(expression) == 0 or sympy.simplify(expression) == 0)
+    except (TooLarge, Unreadable):
+        return False
+
+
+def _integral(node: Node) -> Any:
+    """SymPy's schoolbook integrator: it gives up early where `integrate` would search for minutes."""
+    import sympy
+    from sympy.integrals.manualintegrate import manualintegrate
+
+    variable = _symbol(node.value)
+    primitive = manualintegrate(_expression(node.args[0]), variable)
+    if len(node.args) == 1 or primitive.has(sympy.Integral):
+        return primitive
+    below, above = map(_expression, node.args[1:])
+    return _at_end(primitive, variable, above, "-") - _at_end(primitive, variable, below, "+")
+
+
+def _at_end(primitive: Any, variable: Any, end: Any, side: str) -> Any:
+    value = primitive.subs(variable, end)
+    undefined = value.is_number and not value.is_finite  # at infinity, or at a pole that may cancel
+    return _sympy().limit(primitive, variable, end, side) if undefined else value
+
+
+def _check(node: Node) -> None:
+    for count, below in enumerate(walk(node)):
+        if count > _MOST_NODES:
+            raise TooLarge(f"more than {_MOST_NODES} parts for symbolic algebra")
+        if below.op == "num" and max(map(abs, below.value.as_integer_ratio())) > 10**_MOST_DIGITS:
+            raise TooLarge("a number with too many digits for symbolic algebra")
+        if below.op in ("pow", "fact", "fact2") and _largest(below.args[-1]) > _MOST_EXPONENT:
+            raise TooLarge("a power or factorial too large for symbolic algebra")
+
+
+def _largest(node: Node) -> Fraction:
+    """Bounds what an exponent can be made of: the product of its literals; towers are too large at once."""
+    product = Fraction(1)
+    for below in walk(node):
+        if below.op == "num":
+            product *= max(abs(below.value), 1)
+        if below.op in ("pow", "fact", "fact2") and not free_symbols(below):
+            return Fraction(_MOST_EXPONENT + 1)
+    return product
+
+
+def _sympy_number(value: Number) -> Any:
+    import sympy
+
+    return sympy.Rational(value.numerator, value.denominator) if isinstance(value, Fraction) else sympy.sympify(value)
+
+
+def _symbol(name: str) -> Any:
+    import sympy
+
+    return sympy.Symbol(name, real=True)
+
+
+def _expression(node: Node) -> Any:
+    import sympy
+
+    if node.op == "num":
+        return sympy.Rational(node.value.numerator, node.value.denominator)
+    if node.op == "sym":
+        return _symbol(node.value)
+    if node.op == "const":
+        return {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "inf": sympy.oo}[node.value]
+    if node.op in BINDERS or node.op == "diff":
+        return _bound(node)
+    if node.op == "call":
+        name = _NAMES.get(node.value)
+        if name is None:
+            raise Unreadable(f"no symbolic algebra of {node.value}")
+        return getattr(sympy, name)(*map(_expression, node.args))
+    build = _BUILDERS.get(node.op)
+    if build is None:
+        raise Unreadable(f"no symbolic algebra of {node.op}")
+    return build(*map(_expression, node.args))
+
+
+def _bound(node: Node) -> Any:
+    import sympy
+
+    body = _expression(node.args[0])
+    if node.op == "diff":
+        return sympy.diff(body, _symbol(node.value[0]), node.value[1])
+    if node.op == "int":
+        return _integral(node)
+    rest = [_expression(arg) for arg in node.args[1:]]
+    if node.op == "lim":
+        return sympy.Limit(body, _symbol(node.value[0]), *rest, dir=node.value[1] or "+-")
+    if node.op not in ("sum", "prod"):
+        raise Unreadable(f"no symbolic algebra of {node.op}")
+    index = sympy.Symbol(node.value, integer=True)  # SymPy sums better over what it knows to be whole
+    body = body.subs(_symbol(node.value), index)
+    return (sympy.Sum if node.op == "sum" else sympy.Product)(body, (index, *rest))
+
+
+_BUILDERS: dict[str, Callable[..., Any]] = {
+    "add": lambda *terms: _sympy().Add(*terms),
+    "mul": lambda *factors: _sympy().Mul(*factors),
+    "neg": lambda x: -x,
+    "div": lambda a, b: a / b,
+    "pow": lambda a, b: a**b,
+    "root": lambda x, n: _sympy().real_root(x, n) if n.is_odd else x ** (1 / n),
+    "log": lambda x, base: _sympy().log(x, base),
+    "deg": lambda x: x * _sympy().pi / 180,
+    "fact": lambda n: _sympy().factorial(n),
+    "fact2": lambda n: _sympy().factorial2(n),
+    "mod": lambda a, b: _sympy().Mod(a, b),
+    "conj": lambda z: _sympy().conjugate(z),
+}
+
+_NAMES = {name: name for name in "sin cos tan cot sec csc sinh cosh tanh coth sech csch gcd lcm floor arg".split()} | {
+    f"arc{name}": f"a{name}" for name in "sin cos tan cot sec csc sinh cosh tanh".split()
+} | {
+    "ln": "log", "log": "log", "abs": "Abs", "sgn": "sign", "Re": "re", "Im": "im", "max": "Max", "min": "Min",
+    "ceil": "ceiling", "binom": "binomial",
+}  # fmt: skip
+
+
+def _sympy() -> Any:
+    import sympy
+
+    return sympy

@@ -1,0 +1,179 @@
+r"""Variables with an index that varies: a_i in a sum, and what dots stand for.
+
+    \sum_{i=1}^n a_{i+1}  →  sum over #0 of the terms a_{#0+1} from 1 to n
+    a_k + a_{k-1} + … + a_0  →  sum over #0 of the terms a_{k-#0} from 0 to k
+
+Dots mean something only between terms that differ in numbers or indices which go on by equal steps; 1, 2, 4, …, 64 is
+a riddle and no term is guessed.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from rlvr.verifiers.math.latex.lexer import Token, tokens
+from rlvr.verifiers.math.latex.numeric import Evaluation
+from rlvr.verifiers.math.latex.parser import Parser
+from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, free_symbols, num, sym
+from rlvr.verifiers.math.latex.values import Undefined
+
+__all__ = ["resolved"]
+
+_DOTS = sym("…")
+_LISTS = frozenset(("list", "set", "tuple"))
+_MOST_MEMBERS = 50
+_SERIES = {"add": "sum", "mul": "prod"}
+_POINTS = (Fraction(17), Fraction(31))  # where two formulas for an index are compared; whole, as indices are
+
+
+def resolved(node: Node, depth: int = 0) -> Node:
+    """The tree with terms in its sums for variables with their index, and sums for its dots.
+
+    Raises:
+        Unreadable: dots between what does not go on by equal steps.
+    """
+    if node == _DOTS:
+        raise Unreadable("dots")
+    series = node.op in ("sum", "prod")
+    if series:
+        index = f"#{depth}"
+        body = _with_index(node.args[0], node.value, sym(index))
+        node = Node(node.op, (body, *node.args[1:]), index)
+    if node.op in _SERIES and node.args.count(_DOTS) == 1:
+        node = _without_dots(node, f"#{depth}")
+        series = True
+    elif node.op in _LISTS and node.args.count(_DOTS) == 1:
+        node = _written_out(node)
+    return Node(node.op, tuple(resolved(arg, depth + series) for arg in node.args), node.value)
+
+
+# -------------------------------------------------------------------------------------------------------------- terms
+
+
+def _with_index(node: Node, name: str, index: Node) -> Node:
+    """The body of a sum with its index renamed, also where that stands in a subscript."""
+    if node == sym(name):
+        return index
+    if node.op == "sym" and (subscripts := _subscripts(node)) and any(name in free_symbols(s) for s in subscripts):
+        return Node("term", tuple(_with_index(s, name, index) for s in subscripts), _base(node))
+    return Node(node.op, tuple(_with_index(arg, name, index) for arg in node.args), node.value)
+
+
+def _base(node: Node) -> str:
+    return str(node.value).partition("_{")[0]
+
+
+def _subscripts(node: Node) -> tuple[Node, ...]:
+    """a_{i+1} has one, a_{ij} and a_{i,j} have two."""
+    text = str(node.value).partition("_{")[2][:-1]
+    found = tokens(text)[:-1]
+    try:
+        if any(token.text in ("+", "-", "*") for token in found):
+            return (_read(found),)
+        return tuple(_read([token]) for token in found if token.text != ",")
+    except Unreadable:
+        return ()
+
+
+def _read(found: list[Token]) -> Node:
+    parser = Parser([])
+    parser.bound = ["i", "e"]  # indices, and no constants
+    return parser.inner(found)
+
+
+# --------------------------------------------------------------------------------------------------------------- dots
+
+
+def _without_dots(node: Node, index: str) -> Node:
+    """Two terms before the dots and one behind them, or one on each side, as the ends of a sum."""
+    at = node.args.index(_DOTS)
+    before, after = node.args[:at], node.args[at + 1 :]
+    if not before or not after:
+        raise Unreadable("dots without an end")
+    for shown in (2, 1):
+        if len(before) >= shown and (run := _run(before[-shown:], after[0], index)):
+            start = at - shown
+            while start and _run((before[start - 1], before[start]), after[0], index):
+                run = _run((before[start - 1], before[start]), after[0], index) or run
+                start -= 1
+            series = Node(_SERIES[node.op], run, index)
+            return Node(node.op, (*before[:start], series, *after[1:]))
+    raise Unreadable("dots between what does not go on by equal steps")
+
+
+def _written_out(node: Node) -> Node:
+    r"""\{1, 2, \ldots, 10\} with all its members."""
+    at = node.args.index(_DOTS)
+    before, after = node.args[:at], node.args[at + 1 :]
+    run = _run(before[-2:], after[0], "#") if len(before) > 1 and after else None
+    count = _values(run[2]) if run else None
+    if run is None or count is None or len(set(count)) > 1 or not 0 < count[0] <= _MOST_MEMBERS:
+        raise Unreadable("dots in a list without an end")
+    members = [_with_index(run[0], "#", num(index)) for index in range(2, int(count[0]))]
+    return Node(node.op, (*before, *members, *after), node.value)
+
+
+def _run(shown: tuple[Node, ...], last: Node, index: str) -> tuple[Node, Node, Node] | None:
+    """The general term and the range of its index."""
+    holes: list[tuple[Node, ...]] = []
+    _merged((*shown, last), holes, index, [])
+    steps = [_step(hole) for hole in holes]
+    if not holes or not all(steps):
+        return None
+    counts = [_quotient(hole[-1], hole[0], step) for hole, step in zip(holes, steps, strict=True)]
+    if any(_values(count) != _values(counts[0]) for count in counts) or _values(counts[0]) is None:
+        return None
+    return _merged((*shown, last), [], index, steps), num(0), counts[0]
+
+
+def _step(hole: tuple[Node, ...]) -> int:
+    """How far the index goes from one term to the next; 0 if that cannot be told."""
+    if len(hole) == 2:  # a_1 + … + a_n goes up, a_n + … + a_1 down
+        first, last = (free_symbols(end) for end in hole)
+        return 1 if last and not first else -1 if first and not last else 0
+    differences = set(_values(_difference(hole[1], hole[0])) or ())
+    step = differences.pop() if len(differences) == 1 else Fraction(0)
+    return int(step) if step.denominator == 1 else 0
+
+
+def _difference(a: Node, b: Node) -> Node:
+    return Node("add", (a, Node("neg", (b,))))
+
+
+def _quotient(last: Node, first: Node, step: int) -> Node:
+    return Node("div", (_difference(last, first), num(step)))
+
+
+def _values(node: Node) -> tuple[Fraction, ...] | None:
+    try:
+        found = [Evaluation(dict.fromkeys(free_symbols(node), point), real=True).number(node) for point in _POINTS]
+    except (Undefined, TooLarge, Unreadable):
+        return None
+    return tuple(found) if all(isinstance(value, Fraction) for value in found) else None
+
+
+def _merged(terms: tuple[Node, ...], holes: list[tuple[Node, ...]], index: str, steps: list[int]) -> Node:
+    """What the terms have in common; where they differ is a hole, filled with the n-th step if the steps are known."""
+    first = terms[0]
+    if all(term == first for term in terms):
+        return first
+    if all(term.op == "sym" for term in terms) and len({_base(term) for term in terms}) == 1:
+        subscripts = [_subscripts(term) for term in terms]
+        if all(subscripts) and len({len(s) for s in subscripts}) == 1:
+            parts = tuple(_merged(part, holes, index, steps) for part in zip(*subscripts, strict=True))
+            return Node("term", parts, _base(first))
+    terms = _as_powers(terms)
+    if len({(term.op, str(term.value), len(term.args)) for term in terms}) == 1 and terms[0].args:
+        args = tuple(_merged(part, holes, index, steps) for part in zip(*(t.args for t in terms), strict=True))
+        return Node(terms[0].op, args, terms[0].value)
+    holes.append(terms)
+    step = num(steps[len(holes) - 1]) if steps else num(0)
+    return Node("add", (terms[0], Node("mul", (step, sym(index)))))
+
+
+def _as_powers(terms: tuple[Node, ...]) -> tuple[Node, ...]:
+    """x, x^2, …, x^n: the first is x^1."""
+    bases = {term.args[0] for term in terms if term.op == "pow"}
+    if len(bases) != 1 or not all(term.op == "pow" or term in bases for term in terms):
+        return terms
+    return tuple(term if term.op == "pow" else Node("pow", (term, num(1))) for term in terms)

@@ -1,0 +1,84 @@
+r"""Folded text → tokens, in one linear pass.
+
+2x^{10} \le \sin\theta  →  2 · x · ^ · { · 10 · } · \le · \sin · \theta
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from rlvr.verifiers.math.latex.names import FUNCTIONS, PLAIN
+from rlvr.verifiers.math.latex.tree import TooLarge, Unreadable
+
+__all__ = ["END", "Kind", "Token", "tokens"]
+
+Kind = Literal["number", "letter", "command", "sign", "words", "end"]
+
+_MOST_TOKENS = 2000
+
+_TOKEN = re.compile(
+    r"(?P<space>\s+)"
+    r"|(?P<number>\d+(?:\.\d+)?|\.\d+)"
+    rf"|(?P<name>(?:{'|'.join(PLAIN)}))"
+    r"|(?P<letter>[A-Za-z])"
+    r"|(?P<command>\\(?:[a-zA-Z]+|[{}|\\;,]))"
+    r'|(?P<words>"[^"]*")'
+    r"|(?P<sign><=|>=|!=|==|[-+*/^_!'()\[\]{}|,;:=<>&%.∛])"
+)
+_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?")
+_SPELLED = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne", "==": "=", "∛": r"\cbrt"}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`spaced`: white space stands before it."""
+
+    kind: Kind
+    text: str
+    spaced: bool = False
+
+
+END = Token("end", "")
+"""What stands behind the last token."""
+
+
+def tokens(text: str) -> list[Token]:
+    """All tokens, and one that ends them.
+
+    Raises:
+        Unreadable: a character that no mathematics uses here.
+        TooLarge: more than _MOST_TOKENS.
+    """
+    found: list[Token] = []
+    at, spaced, depth = 0, False, 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise Unreadable(f"{text[at]!r} has no meaning here")
+        kind = match.lastgroup or ""
+        if kind == "number" and depth == 0:  # inside brackets a comma separates
+            match = _GROUPED.match(text, at) or match
+        at = match.end()
+        if kind != "space":
+            found.append(_token(kind, match[0], spaced))
+            depth += (match[0] in "([{") - (match[0] in ")]}")
+            if len(found) > _MOST_TOKENS:
+                raise TooLarge(f"more than {_MOST_TOKENS} signs")
+        spaced = kind == "space"
+    return [*found, END]
+
+
+def _token(kind: str, text: str, spaced: bool) -> Token:
+    if kind == "number":
+        return Token("number", text.replace(",", ""), spaced)
+    if kind == "name":
+        return Token("command", "\\" + text, spaced)
+    if kind == "words":
+        words = text.strip('"').strip()  # \\operatorname{arctg} has become a word too
+        return Token("command", "\\" + words, spaced) if words in FUNCTIONS else Token("words", words.lower(), spaced)
+    if kind == "letter":
+        return Token("letter", text, spaced)
+    sign = _SPELLED.get(text, text)
+    return Token("command" if sign[0] == "\\" else "sign", sign, spaced)

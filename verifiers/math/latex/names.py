@@ -1,0 +1,40 @@
+"""Which names mean what: data for the lexer and the parser."""
+
+from __future__ import annotations
+
+__all__ = ["BOLD", "DECORATIONS", "FUNCTIONS", "INVERSES", "PLAIN", "SYMBOLS"]
+
+FUNCTIONS = {
+    name: name
+    for name in (
+        "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch "
+        "arcsinh arccosh arctanh ln exp gcd lcm max min floor ceil abs sgn Re Im arg det tr"
+    ).split()
+} | {
+    "asin": "arcsin", "acos": "arccos", "atan": "arctan", "arsinh": "arcsinh", "arcosh": "arccosh",
+    "artanh": "arctanh", "tg": "tan", "ctg": "cot", "cosec": "csc", "arctg": "arctan", "arcctg": "arccot",
+    "ceiling": "ceil", "sign": "sgn", "GCD": "gcd", "LCM": "lcm",
+}  # fmt: skip
+"""What the text writes → what we call it.  `log` and `sqrt` take more than an argument and are read on their own."""
+
+INVERSES = {name: "arc" + name for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")}
+r"""`\sin^{-1}` is the inverse function, not 1/sin."""
+
+_LONG = [name for name in (*FUNCTIONS, "sqrt", "cbrt", "log", "binom") if len(name) > 2]
+PLAIN = (*sorted(_LONG, key=len, reverse=True), "ln", "lg", "pi")
+"""Names that are recognised without a backslash; the longest first."""
+
+_GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi chi psi omega "
+    "Gamma Delta Theta Lambda Xi Sigma Upsilon Phi Psi Omega ell hbar aleph Pi"
+).split()
+SYMBOLS = {name: name for name in _GREEK} | {
+    "varphi": "phi", "varepsilon": "epsilon", "vartheta": "theta", "varrho": "rho", "dots": "…", "imath": "i",
+    "top": "top",
+}  # fmt: skip
+"""Commands that are variables.  The dots of `1 + … + n` are one until `indexed.py` finds out what they stand for."""
+
+BOLD = frozenset("mathbf boldsymbol bm bold".split())
+"""Type that may also stand around numbers."""
+DECORATIONS = BOLD | frozenset("vec hat tilde overrightarrow underline widehat mathcal".split())
+r"""They make another variable of a letter: \mathbf{i} is no imaginary unit."""

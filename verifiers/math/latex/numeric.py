@@ -1,0 +1,288 @@
+r"""The value of a tree at a point: what decides nearly every comparison.
+
+A tree is evaluated exactly as long as it can be, and to the precision of `mpmath.mp` from there on.  `real` is the
+school's convention: the root of a negative number is undefined, so that a point where an identity leaves the real
+numbers says nothing for or against it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import reduce
+
+from mpmath import mp
+
+from rlvr.verifiers.math.latex import functions
+from rlvr.verifiers.math.latex.budget import Budget
+from rlvr.verifiers.math.latex.conditions import holds
+from rlvr.verifiers.math.latex.matrices import Grid, determinant, length, raised
+from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable
+from rlvr.verifiers.math.latex.values import (
+    MOST_BITS,
+    MOST_MAGNITUDE,
+    Number,
+    Undefined,
+    Underflow,
+    approximate,
+    divided,
+    is_integer,
+    magnitude,
+    nearly_zero,
+    powered,
+    rooted,
+)
+
+__all__ = ["Evaluation"]
+
+_ROUGH_DIGITS = 10
+_COSTS = {"fact": 20, "int": 100, "lim": 100, "diff": 20}  # in units of an addition, about 5 µs
+
+
+class Evaluation:
+    """One point, and what is learnt on the way about the sizes of the numbers met.
+
+    Attributes:
+        top, bottom: the largest and smallest magnitude (log2) of any number met but zero.
+    """
+
+    def __init__(
+        self, point: Mapping[str, Number], *, real: bool, log_base: int | None = None, budget: Budget | None = None
+    ) -> None:
+        self.point = dict(point)
+        self.real, self.log_base = real, log_base
+        self.top = self.bottom = 0
+        self.budget = budget or Budget()
+        self.checking = False  # an integral within an integral is not checked again
+
+    def value(self, node: Node) -> Number | Grid:
+        """What the tree comes to here.
+
+        Raises:
+            Undefined: nothing.
+            TooLarge: a limit.
+            Unreadable: it is no expression.
+        """
+        self.budget.spend(_COSTS.get(node.op, 1) + mp.dps // 300)
+        rule = _RULES.get(node.op)
+        if rule is None:
+            raise Unreadable(f"{node.op} in an expression")
+        value = rule(self, node)
+        return value if isinstance(value, Grid) else self._checked(value)
+
+    def number(self, node: Node) -> Number:
+        """The same, where a matrix will not do."""
+        value = self.value(node)
+        if isinstance(value, Grid):
+            raise Undefined
+        return value
+
+    def _checked(self, value: Number) -> Number:
+        if isinstance(value, mp.mpc):
+            if value.imag == 0 or nearly_zero(value.imag):
+                value = value.real
+            elif self.real:
+                raise Undefined
+        if isinstance(value, Fraction):
+            if value.numerator.bit_length() + value.denominator.bit_length() > 2 * MOST_BITS:
+                raise TooLarge("an exact number with too many digits")
+        elif not mp.isfinite(value):
+            raise Undefined
+        if value:
+            size = magnitude(value)
+            if abs(size) > MOST_MAGNITUDE:
+                raise TooLarge(f"a number of more than {MOST_MAGNITUDE} binary digits")
+            self.top, self.bottom = max(self.top, size), min(self.bottom, size)
+        return value
+
+    # -------------------------------------------------------------------------------------------------- arithmetic
+
+    def _literal(self, node: Node) -> Number:
+        """A long literal is as good as a small difference: its digits count as sizes."""
+        self.top = max(self.top, node.value.numerator.bit_length())
+        self.bottom = min(self.bottom, -node.value.denominator.bit_length())
+        return node.value
+
+    def _symbol(self, node: Node) -> Number:
+        return self.point[node.value]
+
+    def _term(self, node: Node) -> Number:
+        """a_i at i = 3: the variable a_3 if there is one, else a number of its own."""
+        indices = list(map(self.number, node.args))
+        if not all(map(is_integer, indices)):
+            raise Undefined
+        name = f"{node.value}_{{{''.join(map(str, indices))}}}"
+        digest = hashlib.sha256(name.encode()).digest()
+        return self.point.get(name) or Fraction(int.from_bytes(digest[:2]) + 1, 257)
+
+    def _constant(self, node: Node) -> Number:
+        if node.value == "inf" or (node.value == "i" and self.real):
+            raise Undefined
+        return {"pi": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1)}[node.value]
+
+    def _sum(self, node: Node) -> Number | Grid:
+        return reduce(_plus, map(self.value, node.args))
+
+    def _product(self, node: Node) -> Number | Grid:
+        return reduce(_times, map(self.value, node.args))
+
+    def _negative(self, node: Node) -> Number | Grid:
+        return -self.value(node.args[0])
+
+    def _quotient(self, node: Node) -> Number | Grid:
+        above, below = self.value(node.args[0]), self.number(node.args[1])
+        return above * divided(Fraction(1), below) if isinstance(above, Grid) else divided(above, below)
+
+    def _power(self, node: Node) -> Number | Grid:
+        base, exponent = self.value(node.args[0]), self.number(node.args[1])
+        return raised(base, exponent) if isinstance(base, Grid) else powered(base, exponent, real=self.real)
+
+    def _root(self, node: Node) -> Number:
+        value, index = self.number(node.args[0]), self.number(node.args[1])
+        if is_integer(index) and 2 <= index < 1000:
+            return rooted(value, int(index), real=self.real)
+        return powered(value, divided(Fraction(1), index), real=self.real)
+
+    def _call(self, node: Node) -> Number:
+        if node.value == "log":
+            return functions.logarithm(self.number(node.args[0]), Fraction(10) if self.log_base else mp.e)
+        if node.value == "abs" and isinstance(vector := self.value(node.args[0]), Grid):
+            return length(vector, real=self.real)
+        try:
+            return functions.FUNCTIONS[node.value](*map(self.number, node.args))
+        except TypeError:
+            raise Unreadable(f"{node.value} of {len(node.args)} arguments") from None
+
+    def _logarithm(self, node: Node) -> Number:
+        return functions.logarithm(self.number(node.args[0]), self.number(node.args[1]))
+
+    def _degrees(self, node: Node) -> Number:
+        return approximate(self.number(node.args[0])) * mp.pi / 180
+
+    def _cases(self, node: Node) -> Number | Grid:
+        for value, condition in zip(node.args[::2], node.args[1::2], strict=True):
+            if holds(condition, self):
+                return self.value(value)
+        raise Undefined
+
+    # ---------------------------------------------------------------------------------------------------- matrices
+
+    def _matrix(self, node: Node) -> Grid:
+        rows, columns = node.value
+        cells = tuple(map(self.number, node.args))
+        return Grid(tuple(cells[r * columns : (r + 1) * columns] for r in range(rows)))
+
+    def _vector(self, node: Node) -> Grid:
+        if node.value not in ("()", "[]"):
+            raise Unreadable("an interval in an expression")
+        return Grid(tuple((cell,) for cell in map(self.number, node.args)))
+
+    def _grid(self, node: Node) -> Grid:
+        value = self.value(node.args[0])
+        if not isinstance(value, Grid):
+            raise Undefined
+        return value
+
+    # ---------------------------------------------------------------------------------------------------- calculus
+
+    def _series(self, node: Node) -> Number:
+        """Term by term; a sum without end is for `compile.py`."""
+        if node.args[2] == Node("const", value="inf"):
+            return self._symbolic(node)
+        first, last = self.number(node.args[1]), self.number(node.args[2])
+        if not (is_integer(first) and is_integer(last)) or last < first - 1:  # formulas hold for the empty sum at most
+            raise Undefined
+        total: Number = Fraction(int(node.op == "prod"))
+        combine = operator.mul if node.op == "prod" else _plus
+        for index in range(int(first), int(last) + 1):
+            total = self._checked(combine(total, self._with(node.value, Fraction(index), node.args[0])))
+        return total
+
+    def _with(self, name: str, value: Number, body: Node) -> Number:
+        outer = self.point.get(name)
+        self.point[name] = value
+        try:
+            return self.number(body)
+        finally:
+            self.point.pop(name) if outer is None else self.point.update({name: outer})
+
+    def _integral(self, node: Node) -> Number:
+        """By its antiderivative; a rough quadrature guards against one that jumps between the limits."""
+        value = self._symbolic(node)
+        if len(node.args) > 1 and not self.checking:
+            check = Evaluation(self.point, real=self.real, log_base=self.log_base, budget=self.budget)
+            check.checking = True
+            ends = [_end(check, end) for end in node.args[1:]]
+            with mp.workdps(_ROUGH_DIGITS):
+                rough = mp.quad(lambda t: check._integrand(node, t), ends)
+                if abs(rough - value) > (abs(value) + 1) / 10**5:
+                    raise Undefined
+        return value
+
+    def _integrand(self, node: Node, t: Number) -> Number:
+        try:
+            return approximate(self._with(node.value, t, node.args[0]))
+        except Underflow:
+            return mp.zero
+
+    def _derivative(self, node: Node) -> Number:
+        name, order = node.value
+        body = node.args[0]
+        return mp.diff(lambda t: approximate(self._with(name, t, body)), approximate(self.point[name]), order)
+
+    def _symbolic(self, node: Node) -> Number:
+        from rlvr.verifiers.math.latex.compile import value_of
+
+        return value_of(node, self.point)
+
+
+def _plus(a: Number | Grid, b: Number | Grid) -> Number | Grid:
+    if isinstance(a, Grid) or isinstance(b, Grid):
+        if not (isinstance(a, Grid) and isinstance(b, Grid)):
+            raise Undefined
+        return a + b
+    return a + b if isinstance(a, Fraction) is isinstance(b, Fraction) else approximate(a) + approximate(b)
+
+
+def _times(a: Number | Grid, b: Number | Grid) -> Number | Grid:
+    if isinstance(a, Grid) or isinstance(b, Grid):
+        return a * b
+    return a * b if isinstance(a, Fraction) is isinstance(b, Fraction) else approximate(a) * approximate(b)
+
+
+def _end(evaluation: Evaluation, node: Node) -> Number:
+    infinite = {Node("const", value="inf"): mp.inf, Node("neg", (Node("const", value="inf"),)): -mp.inf}
+    return infinite[node] if node in infinite else approximate(evaluation.number(node))
+
+
+_RULES: dict[str, Callable[[Evaluation, Node], Number | Grid]] = {
+    "num": Evaluation._literal,
+    "sym": Evaluation._symbol,
+    "const": Evaluation._constant,
+    "add": Evaluation._sum,
+    "mul": Evaluation._product,
+    "neg": Evaluation._negative,
+    "div": Evaluation._quotient,
+    "pow": Evaluation._power,
+    "root": Evaluation._root,
+    "call": Evaluation._call,
+    "log": Evaluation._logarithm,
+    "deg": Evaluation._degrees,
+    "fact": lambda at, node: functions.factorial(at.number(node.args[0])),
+    "fact2": lambda at, node: functions.double_factorial(at.number(node.args[0])),
+    "mod": lambda at, node: functions.remainder(at.number(node.args[0]), at.number(node.args[1])),
+    "term": Evaluation._term,
+    "conj": lambda at, node: mp.conj(at.number(node.args[0])) if not at.real else at.number(node.args[0]),
+    "cases": Evaluation._cases,
+    "matrix": Evaluation._matrix,
+    "tuple": Evaluation._vector,
+    "det": lambda at, node: determinant(at._grid(node)),
+    "transpose": lambda at, node: at._grid(node).transposed(),
+    "sum": Evaluation._series,
+    "prod": Evaluation._series,
+    "int": Evaluation._integral,
+    "diff": Evaluation._derivative,
+    "lim": Evaluation._symbolic,
+}

@@ -1,0 +1,292 @@
+r"""Tokens → tree: a recursive descent whose levels are the binding strengths of mathematics.
+
+    statement   a, b; c            relation   a < b \le c          expression  A \cup B \setminus C
+    sum         a + b - c \pm d    product    a \cdot b / c        implicit    2x\sin x
+    power       x_1'^2!            atom       number, letter, command, bracket
+
+Where a text can be read in two ways one is chosen, for both sides alike:
+`a(b+c)` is a product unless a is the name of a function.  Side by side binds tighter than `/`, so `a/bc` is
+a/(bc), except that a fraction of two written numbers is a coefficient: `1/2x` is x/2.  `\sin 2x y` takes all that
+stands side by side up to the next function; `\sin(x)y` takes the bracket.  `i` and `e` are constants.  `x^10` is
+x^{10}, for nobody means x^1 0.  `-7 \bmod 3` takes the whole sum before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from functools import lru_cache
+
+from rlvr.verifiers.math.latex import atoms, brackets, commands
+from rlvr.verifiers.math.latex.lexer import END, Token, tokens
+from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, call, depth, num
+
+__all__ = ["Parser", "parse"]
+
+_MOST_DEPTH = 100  # of our own recursion; a pair of brackets is two levels of it
+_RELATIONS = frozenset(("=", "<", ">", r"\le", r"\ge", r"\ne", r"\in", r"\notin", r"\equiv", r"\subset", r"\subseteq"))
+_SETS = {r"\cup": "union", r"\cap": "intersection", r"\setminus": "minus", r"\backslash": "minus"}
+_TIMES = frozenset(("*", r"\cdot", r"\times"))
+_OVER = frozenset(("/", r"\div"))
+_MODULO = frozenset((r"\bmod", r"\mod"))
+_PLUS = frozenset(("+", "-", r"\pm", r"\mp"))
+_NO_FACTOR = (
+    _RELATIONS
+    | _SETS.keys()
+    | _TIMES
+    | _OVER
+    | _MODULO
+    | _PLUS
+    | frozenset((r"\pmod", r"\}", r"\\", r"\end", r"\rfloor", r"\rceil", r"\rangle", r"\to", r"\choose", r"\circ"))
+)
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str) -> Node:
+    """The tree of a folded text.
+
+    Raises:
+        Unreadable, TooLarge: see `tree.py`.
+    """
+    parser = Parser(tokens(text))
+    statement = parser.statement()
+    if parser.peek.kind != "end":
+        raise Unreadable(f"{parser.peek.text!r} is left over")
+    if depth(statement) > _MOST_DEPTH:  # 1/1/1/1… is deep too, though no bracket shows it
+        raise TooLarge(f"nested more than {_MOST_DEPTH} deep")
+    return statement
+
+
+class Parser:
+    """One text and how far it has been read."""
+
+    def __init__(self, found: list[Token], depth: int = 0) -> None:
+        self._tokens, self._at, self._depth = found, 0, depth
+        self.bound: list[str] = []  # variables of the sums we are in: there `i` is an index
+        self.bars = 0  # how many |…| are open
+        self.ratio = True  # ':' divides; in a set-builder it says "such that"
+        self.integrals = 0
+        self.differential = ""  # the variable of the `dx` that has just been read
+
+    # ---------------------------------------------------------------------------------------------- the token stream
+
+    @property
+    def peek(self) -> Token:
+        """The next token."""
+        return self._tokens[self._at]
+
+    def ahead(self, distance: int = 1) -> Token:
+        """A token further on."""
+        return self._tokens[min(self._at + distance, len(self._tokens) - 1)]
+
+    def take(self) -> Token:
+        """Move past the next token and return it."""
+        token = self._tokens[self._at]
+        if token.kind != "end":
+            self._at += 1
+        return token
+
+    def accept(self, *texts: str) -> bool:
+        """Move past the next token if it is one of these."""
+        found = self.peek.text in texts and self.peek.kind not in ("words", "end")
+        self._at += found
+        return found
+
+    def expect(self, text: str) -> None:
+        """Move past this token; nothing else will do."""
+        if not self.accept(text):
+            raise Unreadable(f"{text!r} is missing before {self.peek.text!r}")
+
+    def digit(self) -> Node | None:
+        r"""One digit of a number, the rest of which stays: `\sqrt23` is LaTeX for \sqrt{2}3."""
+        token = self.peek
+        if token.kind != "number":
+            return None
+        self._at += 1
+        if len(token.text) > 1:
+            self._at -= 1
+            self._tokens[self._at] = Token("number", token.text[1:])
+        return num(Fraction(token.text[0])) if token.text[0] != "." else None
+
+    def inner(self, found: list[Token]) -> Node:
+        """Read these tokens on their own, as an expression."""
+        parser = Parser([*found, END], self._depth + 1)
+        parser.bound = self.bound
+        value = parser.sum()
+        if parser.peek.kind != "end":
+            raise Unreadable(f"{parser.peek.text!r} is left over")
+        return value
+
+    @contextmanager
+    def deeper(self) -> Iterator[None]:
+        """One level of nesting; bounded, so that no text can exhaust the stack."""
+        self._depth += 1
+        if self._depth > _MOST_DEPTH:
+            raise TooLarge(f"nested more than {_MOST_DEPTH} deep")
+        yield
+        self._depth -= 1
+
+    # ------------------------------------------------------------------------------------------------------- levels
+
+    def statement(self) -> Node:
+        """One relation or several, separated by commas ("and") or semicolons ("or")."""
+        items, word = [self.relation()], "and"
+        while self.peek.text in (",", ";") and self.peek.kind == "sign":
+            word = "or" if self.take().text == ";" else word
+            items.append(self.relation())
+        return items[0] if len(items) == 1 else Node("list", tuple(items), word)
+
+    def relation(self) -> Node:
+        """An expression or a chain of them."""
+        sides, signs = [self.expression()], []
+        while self.peek.text in _RELATIONS and self.peek.kind in ("sign", "command"):
+            signs.append(self.take().text.lstrip("\\"))
+            sides.append(self.expression())
+        whole = Node("rel", tuple(sides), tuple(signs)) if signs else sides[0]
+        modulus = atoms.modulus(self)
+        if signs == ["equiv"] and modulus is None and sides[1].op == "mod":  # x \\equiv 2 \\mod 5
+            residue, modulus = sides[1].args
+            whole = Node("rel", (sides[0], residue), ("equiv",))
+        return whole if modulus is None else Node("congruent", (whole, modulus))
+
+    def expression(self) -> Node:
+        r"""Sets joined by \cup, \cap and \setminus, from the left."""
+        left = self.sum()
+        while (op := _SETS.get(self.peek.text)) and self.peek.kind == "command":
+            self.take()
+            left = Node(op, (left, self.sum()))
+        if self.accept(r"\choose"):  # TeX's own, whose braces are often gone by now
+            return call("binom", left, self.sum())
+        return left
+
+    def sum(self) -> Node:
+        """Terms; a sign in front holds for the whole first product."""
+        with self.deeper():
+            left = self._signed(num(0), first=True) if self.peek.text in _PLUS else self.product()
+            while self.peek.text in _PLUS | _MODULO and self.peek.kind != "words" and not self.differential:
+                left = Node("mod", (left, self.product())) if self.accept(*_MODULO) else self._signed(left)
+            return left
+
+    def _signed(self, left: Node, *, first: bool = False) -> Node:
+        sign = self.take().text
+        right = self.product()
+        if sign in (r"\pm", r"\mp"):
+            return Node("pm", (left, right), "+" if sign == r"\pm" else "-")
+        if sign == "-":
+            right = Node("neg", (right,))
+        return right if first else _joined("add", left, right)
+
+    def product(self) -> Node:
+        """Factors joined by signs of multiplication, division and remainder, from the left."""
+        left = self.implicit()
+        while not self.differential:
+            if self.accept(*_TIMES):
+                left = _joined("mul", left, self._operand(self.implicit))
+            elif self.peek.text in _OVER or (self.peek.text == ":" and self.ratio):
+                self.take()
+                left = self._over(left)
+            else:
+                return left
+        return left
+
+    def _over(self, above: Node) -> Node:
+        if above.op == "num" and self.peek.kind == "number" and self.starts_factor(self.ahead()):
+            coefficient = Node("div", (above, self.atom()))  # 1/2x
+            return _joined("mul", coefficient, self.implicit())
+        return Node("div", (above, self._operand(self.implicit)))
+
+    def _operand(self, level: Callable[[], Node]) -> Node:
+        """2 \\cdot -3, 2^-3."""
+        with self.deeper():
+            if self.accept("-"):
+                return Node("neg", (self._operand(level),))
+            self.accept("+")
+            return level()
+
+    def implicit(self) -> Node:
+        """Factors side by side."""
+        first = self.peek.kind
+        factors = [self.power()]
+        while not self.differential and self.starts_factor(self.peek):
+            bare = (
+                first == "number" and self.peek.text == r"\frac"
+            )  # in brackets, 7(1/5) and (7)(\frac15), is a product
+            factor = self.power()
+            if bare and len(factors) == 1 and _mixed(factors[0], factor):
+                factors = [Node("add", (factors[0], factor))]
+            else:
+                factors.append(factor)
+        if self.peek.kind == "number":
+            raise Unreadable(f"{self.peek.text} stands behind a factor")
+        return factors[0] if len(factors) == 1 else Node("mul", tuple(factors))
+
+    def starts_factor(self, token: Token) -> bool:
+        """True if a product can go on with it without a sign between."""
+        if token.kind in ("number", "words", "end"):
+            return False
+        if token.text in ("|", r"\|"):
+            return self.bars == 0 and self.ratio
+        if token.kind == "sign":
+            return token.text in ("(", "[", "{")
+        return token.text not in _NO_FACTOR
+
+    def power(self) -> Node:
+        """An atom and what is attached to it."""
+        base = self.atom()
+        while True:
+            if self.accept("!"):
+                base = Node("fact2" if not self.peek.spaced and self.accept("!") else "fact", (base,))
+            elif self.accept("%"):
+                base = Node("div", (base, num(100)))
+            elif self.accept("^"):
+                base = self._raised(base)
+            else:
+                return base
+
+    def _raised(self, base: Node) -> Node:
+        if self.accept(r"\circ"):
+            return Node("deg", (base,))
+        exponent = self.script()
+        if exponent.value in ("T", "top") and base.op in ("matrix", "tuple"):
+            return Node("transpose", (base,))
+        return Node("pow", (base, exponent))
+
+    def subscript(self) -> Node:
+        """What stands behind _: a group or one atom; a power belongs to what bears it."""
+        return self.atom()
+
+    def script(self) -> Node:
+        """What stands behind ^: a group or one atom, perhaps with a sign; powers of powers go from the right."""
+        with self.deeper():
+            if self.accept("-"):
+                return Node("neg", (self.script(),))
+            exponent = self.atom()
+            return Node("pow", (exponent, self.script())) if self.accept("^") else exponent
+
+    def atom(self) -> Node:
+        """The smallest thing with a value."""
+        with self.deeper():
+            token = self.take()
+            if token.kind == "number":
+                return atoms.number(self, token.text)
+            if token.kind == "letter":
+                return atoms.letter(self, token.text)
+            if token.kind == "command":
+                return commands.command(self, token.text)
+            if token.kind == "sign":
+                return brackets.bracket(self, token.text)
+            raise Unreadable(f"{token.text!r} is prose" if token.kind == "words" else "it ends too early")
+
+
+def _joined(op: str, left: Node, right: Node) -> Node:
+    """One flat sum or product, so that a thousand terms are no thousand levels."""
+    return Node(op, (*left.args, right)) if left.op == op else Node(op, (left, right))
+
+
+def _mixed(whole: Node, part: Node) -> bool:
+    """2\\frac{1}{3} is two and a third; 2\\frac{x}{3} is a product."""
+    if whole.op != "num" or part.op != "div" or any(arg.op != "num" for arg in part.args):
+        return False
+    above, below = (Fraction(arg.value) for arg in part.args)
+    return whole.value.denominator == above.denominator == below.denominator == 1 and 0 < above < below

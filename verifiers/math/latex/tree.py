@@ -1,0 +1,123 @@
+r"""What a text means, as a tree, before anybody computes with it.
+
+    \frac{x}{2}+1  →  add(div(sym x, num 2), num 1)
+
+op       args, value                                    op       args, value
+------------------------------------------------------------------------------------------------
+num      value: Fraction                                rel      sides; value: the signs between them
+sym      value: name                                    list     items without brackets; value: and, or
+const    value: pi e i inf                              tuple    items; value: the two brackets
+add mul  any number                                     set      items
+neg fact fact2 conj deg                                 builder  (condition); value: the variable
+div pow mod                                             numbers  value: R Q Z N empty
+pm       (a, b): a ± b; value: + or - for the upper     union intersection minus
+call     value: sin, ln, gcd, …                         matrix   cells by row; value: (rows, columns)
+log      (x, base)       root (x, n)                    det transpose
+sum prod (body, from, to); value: variable              cases    value, condition, value, condition, …
+int      (body[, from, to]); value: variable            lim      (body, point); value: (variable, side)
+term     indices; value: the name, a in a_i
+diff     (body); value: (variable, order)               congruent (x, modulus)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+__all__ = [
+    "BINDERS",
+    "Node",
+    "TooLarge",
+    "UnknownCommand",
+    "Unreadable",
+    "call",
+    "depth",
+    "free_symbols",
+    "has",
+    "num",
+    "size",
+    "sym",
+    "walk",
+]
+
+BINDERS = frozenset(("sum", "prod", "int", "lim", "builder"))
+"""Operators with a variable of their own."""
+
+
+class Unreadable(Exception):
+    """The text has no reading, or has two."""
+
+
+class UnknownCommand(Unreadable):
+    """It holds a command that is in none of our tables; the rest may well be in order."""
+
+
+class TooLarge(Exception):
+    """The text is beyond a static limit; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """See the table above."""
+
+    op: str
+    args: tuple[Node, ...] = ()
+    value: Any = None
+
+
+def num(value: int | Fraction) -> Node:
+    """A rational number."""
+    return Node("num", value=Fraction(value))
+
+
+def sym(name: str) -> Node:
+    """A variable."""
+    return Node("sym", value=name)
+
+
+def call(name: str, *args: Node) -> Node:
+    """A named function of its arguments."""
+    return Node("call", args, name)
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and all below it."""
+    stack = [node]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack += top.args
+
+
+def size(node: Node) -> int:
+    """How many nodes."""
+    return sum(1 for _ in walk(node))
+
+
+def depth(node: Node) -> int:
+    """How many levels; without recursion, since it guards against too much of it."""
+    level, deepest = [node], 0
+    while level:
+        level = [arg for above in level for arg in above.args]
+        deepest += 1
+    return deepest
+
+
+def has(node: Node, *ops: str) -> bool:
+    """True if one of these operators occurs."""
+    return any(below.op in ops for below in walk(node))
+
+
+@lru_cache(maxsize=4096)
+def free_symbols(node: Node) -> frozenset[str]:
+    """The variables that no sum, integral, limit or set-builder binds."""
+    if node.op == "sym":
+        return frozenset((node.value,))
+    below = [free_symbols(arg) for arg in node.args]
+    if node.op in BINDERS and below and (node.op != "int" or len(below) > 1):  # an antiderivative depends on x
+        name = node.value[0] if node.op == "lim" else node.value
+        below[0] = below[0] - {name}  # only the body is in its scope
+    return frozenset().union(*below)

@@ -1,0 +1,124 @@
+"""Holding one exact number against another: units, percent signs, rounding, multiples of π, infinities."""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+
+from rlvr.verifiers.math.forms import Quantity
+from rlvr.verifiers.math.matching import UNDECIDED, Decision
+from rlvr.verifiers.math.policy import MathPolicy
+from rlvr.verifiers.math.rounding import bounds, within
+from rlvr.verifiers.math.units import is_known, measure
+
+__all__ = ["numbers", "quantities", "units"]
+
+_SAME_UNIT = Decision(True, "same-unit")
+_OMITTED = Decision(True, "unit-omitted")
+_DIFFERENT_UNIT = Decision(False, "different-unit")
+_DIFFERENT = Decision(False, "different-number")
+_SAME = Decision(True, "same-number")
+_FRACTION = re.compile(r"[+-]? ?(?:\\frac\{ ?-?(\d+) ?\}\{ ?(\d+) ?\}|(\d+) ?/ ?(\d+))")
+_ANGLES = {"degree", "radian"}
+_HALF_TURN = 180  # degrees in π
+_INFINITE = {r"\infty": 1, r"+\infty": 1, r"-\infty": -1}
+
+
+def numbers(a: Quantity, b: Quantity, policy: MathPolicy) -> Decision:
+    """Two exact numbers, the answer's first."""
+    unit, size = (_SAME_UNIT, None) if a.unit == b.unit else units(a, b, policy)
+    assert a.value is not None
+    if {a.unit, b.unit} == _ANGLES:
+        return _SAME if a.value == b.value == 0 else _DIFFERENT_UNIT  # no rational number of degrees is one of radians
+    if not _same_number(a.value if size is None else a.value * size, a, b, policy):
+        return _DIFFERENT
+    if not unit.equal:
+        return unit
+    if not policy.unreduced and _reducible(a.core) and not _reducible(b.core):
+        return Decision(False, "unreduced")
+    return _SAME
+
+
+def _same_number(x: Fraction | int, a: Quantity, b: Quantity, policy: MathPolicy) -> bool:
+    y = b.value
+    if a.percent == b.percent or policy.percent == "ignore":
+        return x == y or within(x, a, b, policy)
+    scaled = x / Fraction(100) if a.percent else x * 100
+    if scaled == y or within(scaled, a, b, policy):
+        return True
+    # 25 may answer "what percent", but 0.5 beside 0.5% is itself
+    plain = Fraction((b.value if a.percent else a.value) or 0)
+    return policy.percent == "either" and abs(plain) > 1 and (x == y or within(x, a, b, policy))
+
+
+def units(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fraction | None]:
+    """Do the units go together, and what is a's in b's; a percent sign goes with no unit: 5% is not 5 cm."""
+    if a.unit == b.unit or policy.units == "ignore":
+        return _SAME_UNIT, None
+    both = a.unit, b.unit
+    if {*both} == _ANGLES:
+        return _SAME_UNIT, None  # for who knows about π
+    if ":" in both:
+        plain = policy.ratios == "fraction" and "" in both
+        return (_OMITTED if plain else Decision(False, "different-kind")), None
+    if any(unit.startswith("base ") for unit in both):
+        by_value = policy.bases == "value" and all(not unit or unit.startswith("base ") for unit in both)
+        return (_OMITTED if by_value else Decision(False, "different-base")), None
+    if (a.percent and b.unit) or (b.percent and a.unit):
+        return _DIFFERENT_UNIT, None
+    if not a.unit or not b.unit:
+        return (_OMITTED if policy.units == "optional" else Decision(False, "unit-omitted")), None
+    return _converted(a.unit, b.unit, policy)
+
+
+def _converted(a: str, b: str, policy: MathPolicy) -> tuple[Decision, Fraction | None]:
+    mine, other = measure(a), measure(b)
+    if mine and other:
+        if mine == other or (policy.convert_units and mine[1] == other[1]):
+            return _SAME_UNIT, mine[0] / other[0]
+        return _DIFFERENT_UNIT, None
+    return Decision(False if is_known(a) and is_known(b) else None, "different-unit"), None
+
+
+def quantities(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fraction | None]:
+    """Two of which at least one has no exact value; `UNDECIDED` with a's unit in b's is for the symbolic engine."""
+    unit, size = units(a, b, policy)
+    if not unit.equal:
+        return unit, None
+    if (ends := _infinities(a, b)) is not None:
+        return ends, None
+    x, y = _in_pis(a), _in_pis(b)
+    if x is None or y is None:
+        return UNDECIDED, size
+    if x == y or (size is not None and x * size == y):
+        return _SAME, None
+    return (UNDECIDED if bounds(a, b, policy) else _DIFFERENT), size
+
+
+def _in_pis(number: Quantity) -> Fraction | float | None:
+    """How many π; NaN, which equals nothing, for a rational number that is no angle in degrees."""
+    if number.percent:
+        return None
+    if number.pis is not None:
+        return number.pis
+    if number.value is None:
+        return None
+    if number.unit == "degree":
+        return Fraction(number.value, _HALF_TURN)
+    return Fraction(0) if number.value == 0 else math.nan
+
+
+def _infinities(a: Quantity, b: Quantity) -> Decision | None:
+    x, y = (_INFINITE.get(side.core.replace(" ", "")) for side in (a, b))
+    if x is None and y is None:
+        return None
+    if x is not None and y is not None:
+        return Decision(True, "same-text") if x == y else _DIFFERENT
+    finite = b if x is not None else a
+    return _DIFFERENT if finite.value is not None or finite.pis is not None else None
+
+
+def _reducible(text: str) -> bool:
+    found = _FRACTION.fullmatch(text)
+    return found is not None and math.gcd(*(int(part) for part in found.groups() if part)) > 1

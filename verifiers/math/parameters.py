@@ -1,0 +1,87 @@
+r"""What an answer says of a letter in it: `k\pi, k \in \mathbb{Z}`, `f(x) = x \text{ for all real } x`.
+
+Who declares a letter may choose it, so `-2 + 3t \text{ for some integer } t` is `-2 + 3x`; what is said of its range
+must not contradict what the other side says.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from rlvr.verifiers.math.forms import Family, Form, Named, Quantity, Sequence
+
+__all__ = ["declaration", "letters", "quantified", "renamed"]
+
+_WORDS = r"(?:positive |negative |non ?negative |nonzero |real |rational |natural |whole |arbitrary |odd |even )"
+_KIND = r"(?:integers?|numbers?|reals?|constants?)"
+_IN = r" ?\\in ?\\mathbb ?\{? ?(?P<set>[NZQRC]) ?\}?(?P<plus> ?\^ ?\{? ?\+ ?\}?)?"
+_IS = rf" (?:is |are |be )?(?:an? |any )?(?P<kind>{_WORDS}{{0,3}}{_KIND})"
+_SAID = re.compile(
+    rf"(?:for|where|with) (?:all |any |every |each |some )?(?:an? |any )?(?P<before>{_WORDS}{{0,3}}(?:{_KIND} )?)?"
+    rf"(?P<letter>[a-zA-Z])(?:{_IN}|{_IS})?"
+)
+_DECLARED = re.compile(rf"(?P<before>)(?P<letter>[a-zA-Z])(?:{_IN}|{_IS})")
+_OPENER = re.compile(r"(?<![a-zA-Z])(?:for|where|with)(?![a-zA-Z])")
+_LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
+_UNITS = frozenset("eid")  # Euler's number, the imaginary unit, a differential
+
+
+def quantified(text: str) -> tuple[str, str, str] | None:
+    r"""Split `k\pi "where" k \in \mathbb{Z}` into what is said, the letter and its range; None if nothing is said."""
+    at = 0
+    for opener in _OPENER.finditer(text):
+        at = opener.start()
+    if at and (found := _SAID.fullmatch(_plain(text[at:]))):
+        return text[:at].rstrip(' ",;('), found["letter"], _range(found)
+    at = text.rfind("(")
+    if at > 0 and text[-1] == ")" and r"\in" in text[at:] and (found := _DECLARED.fullmatch(text[at + 1 : -1].strip())):
+        return text[:at].rstrip(), found["letter"], _range(found)
+    return None
+
+
+def declaration(text: str) -> tuple[str, str] | None:
+    r"""The letter and its range if the text says nothing else: `k \in \mathbb{Z}`, `"where" k "is an integer"`."""
+    words = _plain(text)
+    found = _DECLARED.fullmatch(words) or (_SAID.fullmatch(words) if _OPENER.match(words) else None)
+    return (found["letter"], _range(found)) if found else None
+
+
+def letters(form: Form) -> frozenset[str]:
+    """The letters that could be parameters."""
+    text = form.body.text if isinstance(form, Named) else form.text
+    return frozenset(name for name in _LETTER.findall(text) if len(name) == 1) - _UNITS
+
+
+def renamed(form: Form, old: str, new: str) -> Form:
+    """The form with another letter, all through."""
+
+    def swap(text: str) -> str:
+        return _LETTER.sub(lambda m: new if m[0] == old else m[0], text)
+
+    if isinstance(form, Quantity):
+        return replace(form, text=swap(form.text), core=swap(form.core))
+    if isinstance(form, Sequence):
+        return replace(form, text=swap(form.text), items=tuple(renamed(item, old, new) for item in form.items))
+    if isinstance(form, Named):
+        return replace(form, text=swap(form.text), body=renamed(form.body, old, new))
+    if isinstance(form, Family):
+        return replace(form, letter=new if form.letter == old else form.letter, body=renamed(form.body, old, new))
+    return form
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace('"', " ").replace("-", " ").replace(",", " ").split())
+
+
+def _range(found: re.Match[str]) -> str:
+    """`Z` and so on; `Z+` for positive integers; "" if nothing was said."""
+    if found["set"]:
+        return "Z+" if found["plus"] and found["set"] == "Z" else "Z+" if found["set"] == "N" else found["set"]
+    words = f"{found['before'] or ''} {found['kind'] or ''}"
+    whole = "integer" in words or "whole" in words
+    if "natural" in words or ("positive" in words and whole):
+        return "Z+"
+    prefix = next((word for word in ("negative", "positive", "odd", "even", "nonzero") if word in words), "")
+    base = "Z" if whole else "Q" if "rational" in words else "R" if "real" in words else ""
+    return f"{prefix} {base}".strip()

@@ -1,0 +1,232 @@
+r"""Sets of real numbers as intervals: (-\infty, 2] \cup \{3\}, x \ne 0, \mathbb{R} \setminus \{1\}
+
+A set is a sorted list of pieces that neither meet nor touch; what can be written in two ways is written in one.
+Ends are numbers.  An interval between expressions with variables is compared end by end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import reduce
+from itertools import chain
+from typing import TypeAlias
+
+from mpmath import mp
+
+from rlvr.verifiers.math import probing
+from rlvr.verifiers.math.latex.numeric import Evaluation
+from rlvr.verifiers.math.latex.tree import Node, Unreadable, free_symbols
+from rlvr.verifiers.math.latex.values import Number, approximate, nearly_zero
+
+__all__ = ["End", "Piece", "is_set", "same"]
+
+_KINDS = frozenset(("rel", "union", "intersection", "minus", "builder", "numbers"))
+_INFINITY = Node("const", value="inf")
+_DIGITS = 60
+_BRACKETS = {"(": False, ")": False, "[": True, "]": True}
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a piece: its expression, its value (infinite at the outside) and which side of it is meant.
+
+    `side` is -1 just before the number, 1 just behind it: [2 begins at (2, -1), (2 begins at (2, 1).
+    """
+
+    node: Node | None
+    value: Number
+    side: int
+
+    def __lt__(self, other: End) -> bool:
+        if self.meets(other):
+            return self.side < other.side
+        return bool(approximate(self.value) < approximate(other.value))
+
+    def meets(self, other: End) -> bool:
+        """The same number, within rounding."""
+        if mp.isinf(approximate(self.value)) or mp.isinf(approximate(other.value)):
+            return bool(approximate(self.value) == approximate(other.value))
+        return nearly_zero(approximate(self.value) - approximate(other.value))
+
+
+Piece: TypeAlias = tuple[End, End]
+_LEAST, _MOST = End(None, mp.ninf, 1), End(None, mp.inf, -1)
+_ALL: list[Piece] = [(_LEAST, _MOST)]
+
+
+def is_set(node: Node) -> bool:
+    """True for what can be nothing but a set; a pair in brackets may be one."""
+    return node.op in _KINDS or (node.op == "list" and any(item.op == "rel" for item in node.args))
+
+
+def same(a: Node, b: Node) -> bool:
+    """Do both sets hold the same numbers?
+
+    Raises:
+        Unreadable: one is no set of real numbers that we can work out.
+        Undefined: an end has no value.
+    """
+    if free_symbols(_bounds(a)) or free_symbols(_bounds(b)):
+        return _same_between_variables(a, b)
+    with mp.workdps(_DIGITS):
+        left, right = _pieces(a), _pieces(b)
+        if len(left) != len(right):
+            return False
+        ends = [pair for p, q in zip(left, right, strict=True) for pair in zip(p, q, strict=True)]
+        if not all(x.side == y.side and x.meets(y) for x, y in ends):
+            return False
+    return all(x.node is None or y.node is None or probing.equal(x.node, y.node) for x, y in ends)
+
+
+def _bounds(node: Node) -> Node:
+    """The set without the variable of its conditions."""
+    if node.op == "rel":
+        return Node("list", tuple(side for side in node.args if side.op != "sym"))
+    if node.op == "builder":
+        return _bounds(node.args[0])
+    return Node(node.op, tuple(map(_bounds, node.args)), node.value)
+
+
+def _same_between_variables(a: Node, b: Node) -> bool:
+    left, right = _interval(a), _interval(b)
+    if left[2:] != right[2:]:
+        return False
+    pairs = zip(left[:2], right[:2], strict=True)
+    return all(
+        x == y if _INFINITY in (x, y) or Node("neg", (_INFINITY,)) in (x, y) else probing.equal(x, y) for x, y in pairs
+    )
+
+
+def _interval(node: Node) -> tuple[Node, Node, bool, bool]:
+    """Both ends of one interval and whether they belong to it."""
+    if node.op == "builder":
+        node = node.args[0]
+    if node.op == "tuple" and len(node.args) == 2 and len(node.value) == 2:
+        return *node.args, _BRACKETS[node.value[0]], _BRACKETS[node.value[1]]
+    if node.op == "rel" and set(node.value) <= {"<", "le", ">", "ge"}:
+        sides, signs = node.args, node.value
+        if set(signs) <= {">", "ge"}:
+            sides, signs = sides[::-1], tuple({">": "<", "ge": "le"}[sign] for sign in signs[::-1])
+        if len(sides) == 3 and sides[1].op == "sym" and set(signs) <= {"<", "le"}:
+            return sides[0], sides[2], signs[0] == "le", signs[1] == "le"
+        if len(sides) == 2 and sides[0].op == "sym" and set(signs) <= {"<", "le"}:
+            return Node("neg", (_INFINITY,)), sides[1], False, signs[0] == "le"
+        if len(sides) == 2 and sides[1].op == "sym" and set(signs) <= {"<", "le"}:
+            return sides[0], _INFINITY, signs[0] == "le", False
+    raise Unreadable("a set whose ends are expressions, and which is no interval")
+
+
+# ------------------------------------------------------------------------------------------------------------ pieces
+
+
+def _pieces(node: Node) -> list[Piece]:
+    reader = _READERS.get(node.op)
+    if reader is None:
+        raise Unreadable(f"{node.op} where a set is due")
+    return reader(node)
+
+
+def _end(node: Node, *, low: bool, closed: bool) -> End:
+    if node == _INFINITY:
+        return _MOST
+    if node == Node("neg", (_INFINITY,)):
+        return _LEAST
+    value = Evaluation({}, real=True).number(node)
+    return End(node, value, -1 if low is closed else 1)
+
+
+def _between(low: Node, high: Node, closed_low: bool, closed_high: bool) -> list[Piece]:
+    piece = _end(low, low=True, closed=closed_low), _end(high, low=False, closed=closed_high)
+    return [piece] if piece[0] < piece[1] else []
+
+
+def _pair(node: Node) -> list[Piece]:
+    if len(node.args) != 2:
+        raise Unreadable("a tuple where a set is due")
+    return _between(*node.args, _BRACKETS[node.value[0]], _BRACKETS[node.value[1]])
+
+
+def _points(node: Node) -> list[Piece]:
+    return _united([piece for item in node.args for piece in _between(item, item, True, True)])
+
+
+def _named(node: Node) -> list[Piece]:
+    if node.value not in ("R", "empty"):
+        raise Unreadable(f"the numbers {node.value} as a set of intervals")
+    return _ALL if node.value == "R" else []
+
+
+def _conditions(node: Node) -> list[Piece]:
+    """x > 1, x < 3 are one interval; x < 1, x > 3, which no x fulfils at once, are two."""
+    if len({side.value for item in node.args for side in item.args if item.op == "rel" and side.op == "sym"}) > 1:
+        raise Unreadable("conditions on more than one variable")
+    parts = [_pieces(item) for item in node.args]
+    both = reduce(_common, parts)
+    return both if both and node.value == "and" else _united(chain.from_iterable(parts))
+
+
+def _condition(node: Node) -> list[Piece]:
+    """A chain around one variable, link by link."""
+    variables = [side for side in node.args if side.op == "sym"]
+    if len(variables) != 1:
+        raise Unreadable("a condition that does not bound one variable")
+    links = zip(node.args, node.value, node.args[1:], strict=False)
+    return reduce(_common, [_link(left, sign, right) for left, sign, right in links])
+
+
+def _link(left: Node, sign: str, right: Node) -> list[Piece]:
+    if right.op == "sym" and sign in _TURNED:
+        left, sign, right = right, _TURNED[sign], left
+    if left.op != "sym" or sign not in _HALVES:
+        raise Unreadable("a condition that does not bound one variable")
+    return _HALVES[sign](right)
+
+
+def _without(all_pieces: list[Piece], gone: list[Piece]) -> list[Piece]:
+    rest, start = [], _LEAST
+    for low, high in gone:
+        rest.append((start, low))
+        start = high
+    rest.append((start, _MOST))
+    return _common(all_pieces, [piece for piece in rest if piece[0] < piece[1]])
+
+
+def _common(left: list[Piece], right: list[Piece]) -> list[Piece]:
+    both = [(max(p[0], q[0]), min(p[1], q[1])) for p in left for q in right]
+    return sorted(piece for piece in both if piece[0] < piece[1])
+
+
+def _united(pieces: Iterable[Piece]) -> list[Piece]:
+    merged: list[Piece] = []
+    for low, high in sorted(pieces, key=lambda piece: piece[0]):
+        if merged and not merged[-1][1] < low:  # it begins before the last one has ended, or just there
+            merged[-1] = merged[-1][0], max(merged[-1][1], high)
+        else:
+            merged.append((low, high))
+    return merged
+
+
+_TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le", "=": "=", "ne": "ne"}
+_MINUS = Node("neg", (_INFINITY,))
+_HALVES: dict[str, Callable[[Node], list[Piece]]] = {
+    "<": lambda end: _between(_MINUS, end, False, False),
+    "le": lambda end: _between(_MINUS, end, False, True),
+    ">": lambda end: _between(end, _INFINITY, False, False),
+    "ge": lambda end: _between(end, _INFINITY, True, False),
+    "=": lambda end: _between(end, end, True, True),
+    "ne": lambda end: _without(_ALL, _between(end, end, True, True)),
+    "in": lambda end: _pieces(end),
+    "notin": lambda end: _without(_ALL, _pieces(end)),
+}
+_READERS: dict[str, Callable[[Node], list[Piece]]] = {
+    "tuple": _pair,
+    "set": _points,
+    "numbers": _named,
+    "rel": _condition,
+    "list": _conditions,
+    "builder": lambda node: _pieces(node.args[0]),
+    "union": lambda node: _united(chain.from_iterable(map(_pieces, node.args))),
+    "intersection": lambda node: reduce(_common, map(_pieces, node.args)),
+    "minus": lambda node: _without(*map(_pieces, node.args)),
+}

@@ -1,0 +1,209 @@
+r"""Equations and inequalities.
+
+    x = 2 + 3 = 5  →  x: 5        1 < x \le 3  →  x: (1, 3]        x < 1 \text{ or } x > 3  →  x: a union
+
+How a part is read is the caller's to say: each reader here gets it as `read`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from collections.abc import Sequence as Several
+from dataclasses import replace
+from typing import TypeAlias
+
+from rlvr.verifiers.math.cut import brackets, cut, cuts, separator
+from rlvr.verifiers.math.fold import squeeze
+from rlvr.verifiers.math.forms import Flawed, Form, Named, Quantity, Sequence
+from rlvr.verifiers.math.intervals import pieces
+from rlvr.verifiers.math.quantity import quantity, word
+
+__all__ = ["Reader", "equation", "inequality", "is_name", "together"]
+
+Reader: TypeAlias = Callable[[str], Form]
+
+_COMMAS = separator("[,;]")
+_EQUALS = separator(r"(?<![<>!:])=(?!=)|\\in(?![a-zA-Z])")
+_ABOUT = separator(r"\\approx")
+_RELATION = separator(r"\\(?:le|ge|ne)(?![a-zA-Z])|<|>")
+_ABSOLUTE = re.compile(r"\| ?([a-zA-Z]) ?\|")
+_TURNED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", r"\ne": r"\ne"}
+
+_ARGUMENTS = r"\( ?(?:[a-zA-Z]|\\[a-zA-Z]+)(?: ?, ?(?:[a-zA-Z]|\\[a-zA-Z]+))* ?\)"
+_NAME = re.compile(
+    r"(?:\"?[A-Za-z]{1,20}\"?|\\(?:overrightarrow|vec) ?\{ ?[A-Za-z]{1,3} ?\}|\\[a-zA-Z]+) ?(?:\^\{? ?-1 ?\}? ?)?"
+    rf"(?:_ ?(?:\w|\{{ ?\w{{1,8}} ?\}}))?'? ?(?:{_ARGUMENTS})?|{_ARGUMENTS}"
+)
+_CONSTANTS = frozenset((r"\pi", r"\infty", r"\emptyset", "e", "i"))
+
+
+def is_name(text: str) -> bool:
+    """`x`, `x_1`, `f(x)`, `\\alpha`, `(x, y)`, `(f(n), g(n))`, `"Area"`."""
+    if _NAME.fullmatch(text):
+        return text not in _CONSTANTS
+    return brackets(text) == ("(", ")") and all(map(_NAME.fullmatch, cut(text[1:-1], _COMMAS)))
+
+
+# -------------------------------------------------------------------------------------------------------- equations
+
+
+def equation(text: str, read: Reader) -> Form | None:
+    """What stands behind the last name, if every step before it is arithmetic that holds."""
+    if r"\approx" in text and len(about := cut(text, _ABOUT)) == 2:
+        # x ≈ 1.41 states 1.41; √2 ≈ 1.41 states √2
+        return Named(text, _called(about[0]), read(about[1])) if is_name(about[0]) else read(about[0])
+    if "=" not in text and r"\in" not in text:
+        return None
+    parts, _ = cuts(text, _EQUALS)
+    if len(parts) < 2:
+        return None
+    if not all(parts):
+        return Quantity(text, text)  # x = 5 =
+    names = list(itertools.takewhile(is_name, parts[:-1]))
+    name = "=".join(map(_called, names)) or None  # x = y = z = 1 names three things at once
+    if len(names) == len(parts) - 1:
+        return _tautology(text, *parts[-2:]) or Named(text, name or "", read(parts[-1]))
+    return _chain(text, name, parts[len(names) :])
+
+
+def _called(name: str) -> str:
+    words = name.replace('"', "").strip()
+    return words.casefold() if len(words) > 1 and words.isalpha() else squeeze(name)
+
+
+def _tautology(text: str, left: str, right: str) -> Flawed | None:
+    return Flawed(text, "tautology") if squeeze(left) == squeeze(right) else None
+
+
+def _chain(text: str, name: str | None, sides: list[str]) -> Form:
+    """x = 2 + 3 = 5 is 5 because arithmetic says so; a longer chain that it cannot vouch for is flawed."""
+    if '"' in text:
+        return word(text)  # x = 3 "if" y = 1
+    for left, right in itertools.pairwise(sides):
+        if flawed := _tautology(text, left, right):
+            return flawed
+    forms = [quantity(side) for side in sides]
+    values = [form.value if isinstance(form, Quantity) else None for form in forms]
+    last = forms[-1]
+    if isinstance(last, Quantity) and values[0] is not None and values.count(values[0]) == len(values):
+        return replace(last, text=text) if name is None else Named(text, name, last)
+    if len(sides) == 2 and name is None and None in values:
+        return Quantity(text, text)  # an equation such as x + y = 3
+    return Flawed(text, "chain")
+
+
+# ----------------------------------------------------------------------------------------------------- inequalities
+
+
+def inequality(text: str, read: Reader) -> Named | None:
+    r"""`x < 2` and `1 < x \le 3` as intervals of x; None where no side is a single name, or two are."""
+    if not any(sign in text for sign in _TURNED):
+        return None
+    sides, signs = cuts(text, _RELATION)
+    if not all(sides) or len(sides) not in (2, 3):
+        return None
+    if len(sides) == 2 and (inside := [_ABSOLUTE.fullmatch(side) for side in sides]).count(None) == 1:
+        sign = signs[0] if inside[0] else _TURNED[signs[0]]
+        name, size = (inside[0], sides[1]) if inside[0] else (inside[1], sides[0])
+        return _absolute(text, name[1], sign, size, read) if name else None
+    named = [at for at, side in enumerate(sides) if is_name(side)]
+    if len(sides) == 2 and len(named) == 1:
+        sign = signs[0] if named == [0] else _TURNED[signs[0]]
+        return Named(text, _called(sides[named[0]]), _ray(sign, sides[1 - named[0]], read))
+    if len(sides) == 3 and named == [1] and _one_way(signs):
+        low, high = (0, 2) if signs[0] in ("<", r"\le") else (2, 0)
+        ends = "[" if signs[low // 2] in (r"\le", r"\ge") else "(", "]" if signs[high // 2] in (r"\le", r"\ge") else ")"
+        return Named(text, _called(sides[1]), _interval(ends[0] + ends[1], sides[low], sides[high], read))
+    return None
+
+
+def _absolute(text: str, name: str, sign: str, size: str, read: Reader) -> Named | None:
+    r"""|x| < 2 is (-2, 2), and |x| \ge 2 what is left."""
+    if sign == r"\ne" or any(mark in size for mark in "+-"):
+        return None
+    low = f"-{size}"
+    if sign in ("<", r"\le"):
+        return Named(text, name, _interval("()" if sign == "<" else "[]", low, size, read))
+    rays = _ray(_TURNED[sign], low, read), _ray(sign, size, read)
+    return Named(text, name, Sequence(rf"{rays[0].text} \cup {rays[1].text}", "union", rays))
+
+
+def _one_way(signs: list[str]) -> bool:
+    return set(signs) <= {"<", r"\le"} or set(signs) <= {">", r"\ge"}
+
+
+def _ray(sign: str, end: str, read: Reader) -> Form:
+    if sign == r"\ne":
+        parts = _interval("()", r"-\infty", end, read), _interval("()", end, r"\infty", read)
+        return Sequence(rf"{parts[0].text} \cup {parts[1].text}", "union", parts)
+    kind = {"<": "()", r"\le": "(]", ">": "()", r"\ge": "[)"}[sign]
+    return _interval(kind, r"-\infty", end, read) if sign in ("<", r"\le") else _interval(kind, end, r"\infty", read)
+
+
+def _interval(kind: str, low: str, high: str, read: Reader) -> Sequence:
+    return Sequence(f"{kind[0]}{low} , {high}{kind[1]}", kind, (read(low), read(high)))
+
+
+# --------------------------------------------------------------------------------- several statements of one name
+
+
+def together(text: str, forms: Several[Form], signs: Several[str]) -> Form | None:
+    """Several statements of one name as one: x = 1, x = 2 and x = 1, 2 list values; x < 1 or x > 3 is a union.
+
+    Args:
+        text: all of it.
+        forms: the parts between commas, read.
+        signs: the separators; a semicolon is what `or` was folded to.
+    """
+    first = forms[0]
+    if not isinstance(first, Named) or isinstance(first.body, Flawed):
+        return None
+    if not any(isinstance(form, Named) for form in forms[1:]):
+        if (len(first.name) > 2 and first.name.isalpha()) or (
+            isinstance(first.body, Sequence) and first.body.kind == "set"
+        ):
+            return None
+        return Named(text, first.name, _list([first.body, *forms[1:]]))
+    bodies = [form.body for form in forms if isinstance(form, Named) and form.name == first.name]
+    if len(bodies) < len(forms):
+        return None
+    regions = [isinstance(body, Sequence) and body.kind in ("()", "(]", "[)", "[]", "union") for body in bodies]
+    if not any(regions):
+        return Named(text, first.name, _list(bodies))
+    return Named(text, first.name, _region(bodies, signs))
+
+
+def _list(items: Several[Form]) -> Sequence:
+    return Sequence(" , ".join(item.text for item in items), "list", tuple(items))
+
+
+def _region(bodies: list[Form], signs: Several[str]) -> Sequence:
+    """A union if it was said with `or`, or with commas and nothing satisfies all; else what all allow."""
+    items = tuple(map(_as_set, bodies))
+    impossible = pieces(Sequence("", "meet", items)) == ()
+    if ";" in signs or (impossible and r"\also" not in signs):  # x < 1, x > 2
+        return Sequence(r" \cup ".join(item.text for item in items), "union", items)
+    if impossible:
+        return Sequence(r"\emptyset", "set", ())
+    ends = {_open_side(body): body for body in bodies}
+    low, high = ends.get("high"), ends.get("low")
+    if len(bodies) == 2 and isinstance(low, Sequence) and isinstance(high, Sequence):
+        kind = low.kind[0] + high.kind[1]
+        text = f"{kind[0]}{low.items[0].text} , {high.items[1].text}{kind[1]}"
+        return Sequence(text, kind, (low.items[0], high.items[1]))
+    return Sequence(r" \cap ".join(item.text for item in items), "meet", items)
+
+
+def _open_side(body: Form) -> str:
+    r"""Where a ray is open: `low` for (-\infty, 2], `high` for [2, \infty)."""
+    if not isinstance(body, Sequence) or len(body.items) != 2:
+        return ""
+    low, high = body.items[0].text == r"-\infty", body.items[1].text == r"\infty"
+    return "low" if low and not high else "high" if high and not low else ""
+
+
+def _as_set(form: Form) -> Form:
+    """A single value as the set that holds it."""
+    return form if isinstance(form, Sequence) else Sequence(rf"\{{{form.text}\}}", "set", (form,))

@@ -1,0 +1,58 @@
+"""When an answer may be held against a rounded reference, and how far off it may then be.
+
+Rounding is a matter between a reference and an answer, so this is the one question that has a direction.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from rlvr.verifiers.math.forms import Quantity
+from rlvr.verifiers.math.policy import MathPolicy
+
+__all__ = ["bounds", "within"]
+
+_FEWEST_DIGITS = 3  # 0.33 may be 33/100; with three digits hardly any other exact number comes as near by chance
+_EXACT = frozenset((1, 2, 4, 8))  # 12.5, 0.75 and 0.125 are halves, quarters and eighths: nothing was rounded
+
+
+def bounds(answer: Quantity, reference: Quantity, policy: MathPolicy) -> tuple[Fraction, Fraction] | None:
+    """The closed interval around the reference's number in which the answer's must lie; None where it must be equal.
+
+    Both numbers are meant as they stand in `value`, without percent signs and units.
+    """
+    places, value = reference.places, reference.value
+    if policy.rounding == "exact" or not places or value is None:
+        return None
+    place = Fraction(1, 10**places)
+    if policy.rounding == "reference":
+        if answer.places is not None and answer.places < places:
+            return None
+        return value - place / 2, value + place / 2
+    value = Fraction(value)
+    if answer.places or _is_decimal(answer) or value.denominator in _EXACT or _digits(value, places) < _FEWEST_DIGITS:
+        return None
+    cut = (value, value + place) if value > 0 else (value - place, value)  # 41.494 is what 41.4949 begins with
+    return min(value - place / 2, cut[0]), max(value + place / 2, cut[1])
+
+
+def within(x: Fraction | int, answer: Quantity, reference: Quantity, policy: MathPolicy) -> bool:
+    """True if the answer's number x is near enough."""
+    allowed = bounds(answer, reference, policy)
+    return allowed is not None and allowed[0] <= x <= allowed[1]
+
+
+def _is_decimal(answer: Quantity) -> bool:
+    """12.46 written as 623/50 is still no more exact than 12.5."""
+    if answer.value is None:
+        return False
+    rest = Fraction(answer.value).denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    return rest == 1
+
+
+def _digits(value: Fraction, places: int) -> int:
+    """Significant digits of a decimal with so many places."""
+    return len(str(abs(int(value * 10**places))).lstrip("0"))

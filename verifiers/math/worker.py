@@ -1,0 +1,52 @@
+"""What runs in the pool's worker: the engine behind a nursery, and what becomes of a pair that destroys a child."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rlvr.verifiers.math import engine, last_resort
+from rlvr.verifiers.math.nursery import Lost, Nursery
+
+__all__ = ["Item", "Outcome", "start"]
+
+Item = tuple[engine.Request, float, float]
+"""A request with its CPU and wall seconds."""
+
+Outcome = tuple[str, bool | None, str]
+"""`reply`, equal and the reason; or `lost`, None and to what (see `nursery.Lost`)."""
+
+
+def start() -> Callable[[Item], Outcome]:
+    """Load the engine; returns the handler."""
+    last_resort.patient = False
+    engine.start()
+    return _Worker().handle
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self._nursery = Nursery(engine.handle)
+
+    def handle(self, item: Item) -> Outcome:
+        """Time and memory are the pair's own fault; a child that died or hardly ran is not, so it is asked twice."""
+        request, cpu_s, wall_s = item
+        lost = ""
+        for _ in range(2):
+            try:
+                equal, reason = self._ask(request, cpu_s, wall_s)
+            except Lost as loss:
+                lost = loss.reason
+                if lost in ("time", "memory"):
+                    break
+            else:
+                return "reply", equal, reason
+        return "lost", None, lost
+
+    def _ask(self, request: engine.Request, cpu_s: float, wall_s: float) -> engine.Reply:
+        equal, reason = self._nursery.ask(request, cpu_s=cpu_s, wall_s=wall_s)
+        if reason != last_resort.NOT_LOADED:
+            return equal, reason
+        self._nursery.end()
+        last_resort.load()  # here, so that no answer pays for it, and every child has it from now on
+        equal, reason = self._nursery.ask(request, cpu_s=cpu_s, wall_s=wall_s)
+        return equal, reason
