@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Our folders and where the wheel has them (DESIGN.md, 2).  One that is not there yet holds nothing.
+# Our folders and where the wheel has them (CONTRIBUTING.md).  One that is not there yet holds nothing.
 FOLDERS = {"rlvr": "rlvr", "envs": "rlvr/envs", "verifiers": "rlvr/verifiers", "sandbox": "rlvr/sandbox"}
 
 
