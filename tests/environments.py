@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import rlvr
@@ -137,3 +138,33 @@ def _leave(path: str, action: str) -> str:
     os.write(fd, f"{os.getpid()} {action}\n".encode())
     os.close(fd)
     return before
+
+
+class Words(rlvr.SingleTurnEnv):
+    """A finite set; the environment's own verify."""
+
+    count: int = 3
+    loud: bool = False
+
+    def tasks(self) -> Iterable[rlvr.Task]:
+        for i in range(self.count):
+            word = f"{self.split}-{i}"
+            yield rlvr.Task(f"words/{word}", f"Say {word}.", reference=word.upper() if self.loud else word)
+
+    def verify(self, task: rlvr.Task, completion: str) -> rlvr.Verdict:
+        if not completion.strip():
+            return rlvr.Verdict("unparsed", why="silence")
+        right = completion == task.reference
+        return rlvr.Verdict("correct" if right else "wrong", why="same" if right else "other", answer=completion)
+
+
+class Sums(rlvr.SingleTurnEnv):
+    """A generator; the verifier of its reward."""
+
+    terms: int = 2
+    reward = rlvr.Correct(lambda completion, reference: completion == str(reference))
+
+    def task(self, index: int) -> rlvr.Task:
+        rng = rlvr.seeded(self.id, self.split, index)
+        numbers = [rng.randint(1, 999) for _ in range(self.terms)]
+        return rlvr.Task(f"{self.id}/{self.split}/{index}", " + ".join(map(str, numbers)), reference=sum(numbers))
