@@ -148,7 +148,8 @@ def print_set(name: str, rows: list[Row], runs: dict[str, list[list[Result]]]) -
         same = all([x["right"] for x in results] == [x["right"] for x in of_side[0]] for results in of_side)
         print(f"| {SIDES[side]} | {100 * a['accuracy']:.2f} | {a['fp']} | {a['fn']} | {a['raised']} ", end="")
         print(f"| {t['mean']:.3g} | {t['median']:.3g} | {t['p99']:.3g} | {t['max']:.3g} ", end="")
-        print(f"| {t['mean'] / ours:.3g} | {'yes' if same else 'no'} |")
+        slower, repeated = t["mean"] / ours, ("yes" if same else "no") if len(of_side) > 1 else "–"
+        print(f"| {slower:,.0f} | {repeated} |" if slower >= 100 else f"| {slower:.3g} | {repeated} |")
 
 
 def print_disagreements(name: str, rows: list[Row], results: list[Result]) -> None:

@@ -42,6 +42,11 @@ ACCEPTED_THOUGH_WRONG = [
     (r"\frac35", r"*\frac35", "the same"),
     ("x^8+x", r"\ldots x^8+x", "dots were dropped"),
     ("0.33", r"\frac13", "two digits are enough for no rounding"),
+    ("x=-2, y=3", "-2<x<3", "an interval was taken for the pair of its ends"),
+    ("-2<x<3", "-2, 3", "the same, the other way round"),
+    (r"\begin{pmatrix}-2\\3\end{pmatrix}", "-2<x<3", "the same, for a vector"),
+    (r"x<1\text{ or }x>2", r"x<1\text{ and }x>2", "or and and were one separator"),
+    ("1,-2", r"1,-2\bmod 7", "a modulus behind a list was dropped"),
 ]
 
 
@@ -73,6 +78,10 @@ REJECTED_THOUGH_RIGHT = [
     ("5", r"\mathbf{5}", "bold is not a letter"),
     (r"A\cap B", r"B\cap A", "sets may be letters"),
     (r"\sum_{i=1}^n a_i", r"\sum_{k=1}^n a_k", "the index of a sum is bound"),
+    (r"\{x \mid x>0\}", r"\{t : t>0\}", "the variable of a set is bound"),
+    ("f(x,y)=x-y", "f(a,b)=a-b", "so are two arguments"),
+    ("xy=1", "yx=1", "a product was taken for a name"),
+    ("p=q", "q=p", "an equation has no direction"),
 ]
 
 
@@ -87,6 +96,7 @@ RAISED = [
     ("5", r"\text{(E)}\pm", "a sign without anything behind it"),
     (r"\{1\pm\sqrt5\}", r"(1\pm\sqrt{5},-2\}", "brackets that do not match, around two signs"),
     (r"(-\infty,1)\cup(2,\infty)", r"\mathbb{Z}", "infinity in a reference was taken for no value"),
+    ("5", r"\binom" * 600, "the weigher recursed at every binomial"),
     (r"p \to q", r"q \to p", "a reference that is notation made every wrong answer unscored"),
     (r"P(A|B)", r"P(B|A)", "the same"),
 ]

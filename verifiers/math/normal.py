@@ -119,6 +119,8 @@ class _Comparison:
             return self.decide(a.body, same_name.body) if same_name else Decision(False, "different-name")
         if is_relation(a) or is_relation(b):
             return self._ask(a, b)
+        if _is_no_interval(a, b) or _is_no_interval(b, a):
+            return _DIFFERENT_KIND
         if tuple_of_names := spread(a, b):
             return self.decide(tuple_of_names, b)
         if tuple_of_names := spread(b, a):
@@ -225,6 +227,15 @@ class _Comparison:
         if ratio is None:
             return Decision(None, "different-kind")
         return self.decide(ratio, b) if clock is a else self.decide(a, ratio)
+
+
+def _is_no_interval(region: Form, other: Form) -> bool:
+    """-2 < x < 3 has the two numbers of `x = -2, y = 3` and of a vector, and is neither."""
+    if not is_region(region) or region.text.startswith("("):  # (x, y) = (-2, 3) is a pair
+        return False
+    if not isinstance(other, Sequence) or other.kind not in ("list", "matrix"):
+        return False
+    return not any(is_region(item) for item in other.items)
 
 
 def _words(a: Form, b: Form) -> Decision:
