@@ -8,9 +8,11 @@ from typing import Any
 
 import rlvr
 from rlvr.rows import load_dataset
-from rlvr.verifiers.math import BOXED, MathVerifier, extract
+from rlvr.verifiers.math import BOXED, MathPolicy, MathVerifier, extract
 
 __all__ = ["MATH"]
+
+_EXACT = MathVerifier(policy=MathPolicy(symbolic=False))  # starts no engine
 
 
 @rlvr.register("math-v1")
@@ -43,7 +45,9 @@ class MATH(rlvr.SingleTurnEnv):
     def reference_of(self, value: Any) -> str | int | float:
         """A number, or a text; where the text holds a box, such as a whole solution, what is in its last one."""
         if isinstance(value, str) and value.strip():
-            return _boxed(value) or value
+            found = _boxed(value) or value
+            _EXACT.check(found)  # a reference such as 1/0 is reported where the data is read, not at every answer
+            return found
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
             return value
         raise rlvr.DataError(f"the reference is {value!r}; it must be a number, or a text that is not empty")
@@ -51,12 +55,18 @@ class MATH(rlvr.SingleTurnEnv):
     def _reference(self, row: Mapping[str, Any], id: str) -> str:
         answer, solution = row.get("answer"), row.get("solution")
         if answer is not None and str(answer).strip():
-            return str(self.reference_of(answer))
+            return self._named(answer, id)
         if isinstance(solution, str) and (found := _boxed(solution)):
-            return found
+            return self._named(found, id)
         raise rlvr.DataError(
             f"{id}: neither a column 'answer' nor a box in 'solution'; it has {', '.join(map(repr, row))}"
         )
+
+    def _named(self, answer: Any, id: str) -> str:
+        try:
+            return str(self.reference_of(answer))
+        except rlvr.DataError as error:
+            raise rlvr.DataError(f"{id}: {error}") from None
 
 
 def _boxed(text: str) -> str | None:

@@ -238,7 +238,7 @@ def test_what_is_no_number_is_no_gsm8k_reference(value: Any):
 
 @pytest.mark.parametrize(
     ("value", "reference"),
-    [("\\frac12", "\\frac12"), ("So it is \\boxed{\\frac12}.", "\\frac12"), ("x \\boxed{}", "x \\boxed{}"), (3, 3)],
+    [("\\frac12", "\\frac12"), ("So it is \\boxed{\\frac12}.", "\\frac12"), (3, 3)],
 )
 def test_a_math_rows_reference_is_what_stands_in_its_box(value: Any, reference: Any):
     """A whole solution is read as the data set's own are."""
@@ -284,6 +284,20 @@ def test_a_math_row_without_reference_is_the_data_sets_fault(tmp_path: Path):
     data = write(tmp_path / "rows.jsonl", [{"problem": "?", "solution": "No box."}])
     with pytest.raises(rlvr.DataError, match="math-v1/test/0: neither a column 'answer' nor a box in 'solution'"):
         rlvr.make("math-v1", data=data).task(0)
+
+
+def test_a_math_reference_without_a_value_is_reported_when_the_data_is_read(tmp_path: Path):
+    """With its row, and in a file of completions as that row's error: not as UNSCORED at every answer."""
+    data = write(tmp_path / "rows.jsonl", [MATH_ROWS[0], {"problem": "?", "answer": "\\frac{1}{0}"}])
+    with pytest.raises(rlvr.DataError, match=r"math-v1/test/1: the reference .* has no value"):
+        rlvr.make("math-v1", data=data).task(0)
+    with pytest.raises(rlvr.DataError, match="is empty"):
+        rlvr.make("math-v1").task_of({"reference": "x \\boxed{}"})
+    left_out: list[int] = []
+    rows = [{"reference": "1/0", "completion": "\\boxed{1}"}, {"reference": "1", "completion": "\\boxed{1}"}]
+    scored = list(rlvr.score(rlvr.make("math-v1"), rows, workers=0, on_error=lambda number, _: left_out.append(number)))
+    assert left_out == [1]
+    assert [s.outcome for s in scored] == ["correct"]
 
 
 @pytest.mark.parametrize("name", ["gsm8k-v1", "math-v1"])
