@@ -152,6 +152,7 @@ def test_a_nursery_outlives_what_it_loses():
 
     def setup():
         import os
+        import signal
 
         from rlvr.verifiers.math.nursery import Lost, Nursery
 
@@ -163,6 +164,8 @@ def test_a_nursery_outlives_what_it_loses():
                 return len([bytes(1 << 20) for _ in range(4096)])
             if request == "crash":
                 os.abort()
+            if request == "killed":  # as if from outside
+                os.kill(os.getpid(), signal.SIGKILL)
             return request
 
         nursery = Nursery(work)
@@ -176,8 +179,8 @@ def test_a_nursery_outlives_what_it_loses():
         return handle
 
     with WorkerPool(setup, spares=0, memory_mib=256, quiet=True) as pool:
-        items = ["a", "hang", "b", "grow", "c", "crash", "crash", "d"]
-        expected = ["a", "lost: time", "b", "lost: memory", "c", "lost: died", "lost: died", "d"]
+        items = ["a", "hang", "b", "grow", "c", "crash", "crash", "d", "killed", "e"]
+        expected = ["a", "lost: time", "b", "lost: memory", "c", "lost: crash", "lost: crash", "d", "lost: died", "e"]
         assert pool.run(items, wall_s=30.0) == expected
 
 
@@ -205,10 +208,11 @@ class _Pool:
     [
         ([("lost", None, "time")], "too-hard: time"),
         ([("lost", None, "memory")], "too-hard: memory"),
+        ([("lost", None, "crash")], "too-hard: crash"),
     ],
 )
 def test_a_limit_is_the_answers_fault(monkeypatch, outcomes, why):
-    """CPU time or memory, as long as the reference alone gets through."""
+    """CPU time, memory or a native crash, as long as the reference alone gets through."""
     symbolic.check_reference.cache_clear()
     monkeypatch.setattr(symbolic, "_pool", _Pool(*outcomes))
     assert symbolic.decide("x", "y+1", COMPETITION) == symbolic.Decision(False, why)

@@ -20,14 +20,22 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-__all__ = ["Lost", "Nursery"]
+__all__ = ["Lost", "Nursery", "OWN_FAULT"]
+
+OWN_FAULT = ("time", "memory", "crash")
+"""The reasons of `Lost` that say something about the request."""
 
 _HEADER = struct.Struct("<I")
+_OWN_DOING = frozenset({-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, -signal.SIGILL})
 _MARGIN_S = 3  # CPU seconds beyond the limit after which the kernel ends a child whose parent has died
 
 
 class Lost(Exception):
-    """The child ended before it answered; `reason` is `time` (CPU), `memory`, `wall` or `died`."""
+    """The child ended before it answered; `reason` is `time` (CPU), `memory`, `crash`, `wall` or `died`.
+
+    The first three are the request's own doing: a crash is a signal that a process raises against itself, such as
+    the abort of a library that cannot allocate.  `died` is a kill from outside.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -61,22 +69,27 @@ class Nursery:
         except BrokenPipeError:
             reply = None
         if reply is None:
-            self.end()
-            raise Lost("died")
+            raise Lost("crash" if self.end() in _OWN_DOING else "died")
         kind, value = json.loads(reply)
         if kind == "memory":
             self.end()
             raise Lost("memory")
         return value
 
-    def end(self) -> None:
-        """Kill the child, if there is one; the next request forks another."""
-        if self._pid:
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
-            os.close(self._requests)
-            os.close(self._replies)
-            self._pid = 0
+    def end(self) -> int:
+        """Kill the child, if there is one; the next request forks another.
+
+        Returns:
+            What it ended with: an exit code, or minus a signal; its own if it had ended before.
+        """
+        if not self._pid:
+            return 0
+        os.kill(self._pid, signal.SIGKILL)
+        _, status = os.waitpid(self._pid, 0)
+        os.close(self._requests)
+        os.close(self._replies)
+        self._pid = 0
+        return os.waitstatus_to_exitcode(status)
 
     def _wait(self, cpu_s: float, wall_s: float) -> None:
         """Until the reply begins.  CPU time decides, since it does not depend on what else the machine does."""

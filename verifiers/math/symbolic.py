@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr.errors import Unscored, WorkerDied, WorkerTimeout
 from rlvr.verifiers.math.matching import Decision
+from rlvr.verifiers.math.nursery import OWN_FAULT
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.workers import WorkerPool
 
@@ -73,7 +74,7 @@ def _decision(outcome: Outcome, reference: str) -> Decision:
 
 def _is_final(outcome: Any) -> bool:
     """An answer, or what the request itself is to blame for."""
-    return not isinstance(outcome, Unscored) and (outcome[0] == "reply" or outcome[2] in ("time", "memory"))
+    return not isinstance(outcome, Unscored) and (outcome[0] == "reply" or outcome[2] in OWN_FAULT)
 
 
 @lru_cache(maxsize=4096)
@@ -95,7 +96,7 @@ def warm() -> None:
 
 
 def _call(request: Request, cpu_s: float, wall_s: float) -> Outcome:
-    """What became of the request; `lost` to CPU time or memory, which are its own fault.
+    """What became of the request; `lost` to CPU time, memory or a crash, which are its own fault.
 
     Raises:
         WorkerDied, WorkerTimeout: killed from outside, or starved by the machine, twice.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlvr.verifiers.math import engine, last_resort
-from rlvr.verifiers.math.nursery import Lost, Nursery
+from rlvr.verifiers.math.nursery import OWN_FAULT, Lost, Nursery
 
 __all__ = ["Item", "Outcome", "start"]
 
@@ -28,7 +28,7 @@ class _Worker:
         self._nursery = Nursery(engine.handle)
 
     def handle(self, item: Item) -> Outcome:
-        """Time and memory are the pair's own fault; a child that died or hardly ran is not, so it is asked twice."""
+        """Time, memory and crashes are the pair's own; a child that was killed or hardly ran is asked once more."""
         request, cpu_s, wall_s = item
         lost = ""
         for _ in range(2):
@@ -36,7 +36,7 @@ class _Worker:
                 equal, reason = self._ask(request, cpu_s, wall_s)
             except Lost as loss:
                 lost = loss.reason
-                if lost in ("time", "memory"):
+                if lost in OWN_FAULT:
                     break
             else:
                 return "reply", equal, reason
