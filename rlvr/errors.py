@@ -10,7 +10,9 @@
     └── Unscored                      we failed at scoring; says nothing about the completion
         ├── WorkerDied                the worker process ended on its own
         ├── WorkerTimeout             it was killed at its limit
-        └── WorkerError               it reported an exception; the traceback is kept
+        ├── WorkerError               it reported an exception; the traceback is kept
+        ├── IsolationUnavailable      the sandbox cannot keep a promise here; names it and the remedy
+        └── SandboxFailed             a run ended IE: no toolchain, no process, a slot that died
 
 A completion's own fault is none of these: it is a `Verdict` with a reason.
 """
@@ -21,10 +23,12 @@ from typing import Any
 
 __all__ = [
     "DataError",
+    "IsolationUnavailable",
     "MissingDependency",
     "NonConforming",
     "RewardError",
     "RlvrError",
+    "SandboxFailed",
     "UnknownEnvironment",
     "Unscored",
     "UsageError",
@@ -106,6 +110,33 @@ class WorkerError(Unscored):
 
     def __reduce__(self) -> Any:  # see MissingDependency
         return type(self), (self.kind, self._message, self.traceback)
+
+
+class IsolationUnavailable(Unscored):
+    """The sandbox cannot keep a promise on this host.
+
+    Attributes:
+        guarantee: its name, as `allow_missing` takes it.
+    """
+
+    reason = "isolation-unavailable"
+
+    def __init__(self, guarantee: str, found: str, remedy: str) -> None:
+        super().__init__(
+            f"the sandbox cannot promise {guarantee!r} here: {found}. {remedy}; or waive it by name: "
+            f"Sandbox(allow_missing={{{guarantee!r}}})"
+        )
+        self.guarantee = guarantee
+        self._made_of = guarantee, found, remedy
+
+    def __reduce__(self) -> Any:  # see MissingDependency
+        return type(self), self._made_of
+
+
+class SandboxFailed(Unscored):
+    """A run ended IE.  Says nothing about the program."""
+
+    reason = "sandbox-failed"
 
 
 def brief(value: object) -> str:

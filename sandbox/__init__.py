@@ -1,0 +1,36 @@
+"""Runs untrusted programs: in milliseconds, inside hard limits, with a verdict on how they ended.
+
+    Sandbox ─▶ pool ─▶ slots ═══▶ guest/keeper ─▶ guest/zygote ─▶ guest/box ─▶ guest/user: the program
+"""
+
+from rlvr.sandbox.records import (
+    Call,
+    CallRun,
+    Ending,
+    Guarantee,
+    Isolation,
+    Limits,
+    Program,
+    Reply,
+    Run,
+    TestCase,
+    TestRun,
+    TestSuite,
+)
+from rlvr.sandbox.sandbox import Sandbox
+
+__all__ = [
+    "Call",
+    "CallRun",
+    "Ending",
+    "Guarantee",
+    "Isolation",
+    "Limits",
+    "Program",
+    "Reply",
+    "Run",
+    "Sandbox",
+    "TestCase",
+    "TestRun",
+    "TestSuite",
+]

@@ -1,0 +1,214 @@
+"""One cgroup per slot, in version 1 or 2: memory of the whole run, its processes, and a CPU clock that misses nobody.
+
+    find() ──▶ Hierarchy ──create()──▶ Cgroup    None where this user may not make any
+
+Version 1 has a tree for each controller; version 2 has one tree, whose folders pass controllers on only while no
+process sits in them.  So we look upwards from where we are for the first folder in which it works.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Cgroup", "Hierarchy", "find"]
+
+_SPARE_MIB = 4  # what the zygote and a box in preparation may come to use beyond what they had at the start
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """Where cgroups can be made: a folder for each controller, in version 2 the same one for all."""
+
+    version: int
+    memory: Path
+    pids: Path | None
+    cpu: Path | None
+
+    def create(self) -> Cgroup:
+        """A new cgroup.
+
+        Raises:
+            OSError: not allowed after all.
+        """
+        name = f"rlvr-{os.getpid()}-{next(_numbers)}"
+        folders = {name: parent / name for name, parent in self._parents(name)}
+        for folder in set(folders.values()):
+            folder.mkdir()
+        return Cgroup(self.version, folders["memory"], folders.get("pids"), folders.get("cpu"))
+
+    def _parents(self, name: str) -> Iterator[tuple[str, Path]]:
+        for controller in ("memory", "pids", "cpu"):
+            if (parent := getattr(self, controller)) is not None:
+                yield controller, parent
+
+    def sweep(self) -> None:
+        """Remove what processes left that were killed together with their keeper."""
+        for _, parent in set(self._parents("")):
+            for folder in parent.glob("rlvr-*-*"):
+                pid = folder.name.split("-")[1]
+                if not Path("/proc", pid).exists():
+                    with contextlib.suppress(OSError):
+                        folder.rmdir()
+
+
+class Cgroup:
+    """The cgroup of a slot.  Its zygote and boxes are in it too: `base` is what they use by themselves."""
+
+    def __init__(self, version: int, memory: Path, pids: Path | None, cpu: Path | None) -> None:
+        self.version, self.memory, self.pids = version, memory, pids
+        self.folders = sorted({str(folder) for folder in (memory, pids, cpu) if folder is not None})
+        self.procs = [f"{folder}/cgroup.procs" for folder in self.folders]
+        self.usage = cpu and str(cpu / ("cpu.stat" if version == 2 else "cpuacct.usage"))
+        self.base = 0
+        self._limit = (0, 0)
+        if version == 2:
+            _write(memory / "memory.swap.max", 0)
+        self._limit_file = memory / ("memory.max" if version == 2 else "memory.limit_in_bytes")
+        self._swap_file = memory / "memory.memsw.limit_in_bytes"
+        self._peak_file = memory / ("memory.peak" if version == 2 else "memory.max_usage_in_bytes")
+        self._events_file = memory / ("memory.events" if version == 2 else "memory.oom_control")
+
+    def settle(self) -> None:
+        """The zygote is ready: what is used now is ours, not the program's."""
+        current = self.memory / ("memory.current" if self.version == 2 else "memory.usage_in_bytes")
+        self.base = int(current.read_text()) + (_SPARE_MIB << 20)
+
+    def limit(self, memory: int, processes: int) -> None:
+        """Set the limits of the next run: bytes, and processes with threads.
+
+        Raises:
+            OSError: the kernel did not take it; nothing may run then.
+        """
+        if (memory, processes) == self._limit:
+            return
+        value = memory + self.base
+        # with swap may never be below without: whichever order the kernel takes
+        for _ in range(2):
+            _write(self._swap_file, value)
+            _write(self._limit_file, value)
+        taken = _read(self._limit_file).strip()
+        if not taken.isdigit() or int(taken) > value:
+            raise OSError(f"{self._limit_file} says {taken!r} after {value} was written to it")
+        if self.pids is not None:
+            _write(self.pids / "pids.max", processes)
+        self._limit = memory, processes
+
+    def mark(self) -> int:
+        """Begin to measure; the count of kills so far."""
+        _write(self._peak_file, 0)  # version 2 before Linux 6.12 cannot, and `peak` is then of the slot's whole life
+        return self.kills()
+
+    def kills(self) -> int:
+        """How often the kernel has killed a process here for want of memory."""
+        found = re.search(r"^oom_kill (\d+)", _read(self._events_file), re.MULTILINE)
+        return int(found[1]) if found else 0
+
+    def peak(self) -> int | None:
+        """Bytes that the run used at most; None where only the slot's whole life is counted."""
+        if self.version == 2:
+            return None  # its reset belongs to a descriptor, and only since Linux 6.12
+        return max(0, int(_read(self._peak_file) or 0) - self.base)
+
+    def remove(self) -> None:
+        """Once the zygote is gone, which takes the kernel some milliseconds."""
+        for folder in self.folders:
+            for _ in range(100):
+                try:
+                    os.rmdir(folder)
+                except FileNotFoundError:
+                    break
+                except OSError:
+                    time.sleep(0.005)
+                else:
+                    break
+
+
+def find() -> Hierarchy | None:
+    """The hierarchy that works here, found by making a cgroup in it; None if there is none."""
+    mounts = list(_mounts())
+    own = _own_paths()
+    for candidate in (*_version_2(mounts, own), *_version_1(mounts, own)):
+        with contextlib.suppress(OSError):
+            trial = candidate.create()
+            try:
+                trial.limit(1 << 30, 1000)
+            finally:
+                trial.remove()
+            candidate.sweep()
+            return candidate
+    return None
+
+
+def _version_2(mounts: list[tuple[str, str, Path, str]], own: dict[str, str]) -> Iterator[Hierarchy]:
+    for kind, root, point, _ in mounts:
+        if kind != "cgroup2" or "" not in own:
+            continue
+        folder = _within(point, root, own[""])
+        for parent in (folder, *folder.parents):
+            if not parent.is_relative_to(point):
+                break
+            passed_on = _read(parent / "cgroup.subtree_control").split()
+            if "memory" not in passed_on:
+                with contextlib.suppress(OSError):  # only a folder without processes of its own may
+                    (parent / "cgroup.subtree_control").write_text("+memory +pids")
+                passed_on = _read(parent / "cgroup.subtree_control").split()
+            if "memory" in passed_on and os.access(parent, os.W_OK):
+                yield Hierarchy(2, parent, parent if "pids" in passed_on else None, parent)
+
+
+def _version_1(mounts: list[tuple[str, str, Path, str]], own: dict[str, str]) -> Iterator[Hierarchy]:
+    found: dict[str, Path] = {}
+    for kind, root, point, options in mounts:
+        if kind == "cgroup":
+            for controller in options.split(","):
+                if controller in own:
+                    found[controller] = _within(point, root, own[controller])
+    if "memory" in found and os.access(found["memory"], os.W_OK):
+        yield Hierarchy(1, found["memory"], found.get("pids"), found.get("cpuacct"))
+
+
+def _within(point: Path, root: str, path: str) -> Path:
+    """Our cgroup as a folder; in a container, `root` is the part of its path that the mount leaves out."""
+    if path == root or path.startswith(root.rstrip("/") + "/"):
+        path = path[len(root.rstrip("/")) :]
+    folder = point / path.lstrip("/")
+    return folder if folder.is_dir() else point
+
+
+def _mounts() -> Iterator[tuple[str, str, Path, str]]:
+    """(file system, root, mount point, super options) of each cgroup mount; see proc_pid_mountinfo(5)."""
+    for line in _read(Path("/proc/self/mountinfo")).splitlines():
+        left, _, right = line.partition(" - ")
+        kind, _, options = right.split(" ", 2)
+        if kind in ("cgroup", "cgroup2"):
+            _, _, _, root, point, *_ = left.split()
+            yield kind, root, Path(point), options
+
+
+def _own_paths() -> dict[str, str]:
+    """controller → our cgroup; version 2's is under ""."""
+    own = {}
+    for line in _read(Path("/proc/self/cgroup")).splitlines():
+        _, controllers, path = line.split(":", 2)
+        own.update(dict.fromkeys(controllers.split(","), path))
+    return own
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _write(path: Path, value: int) -> None:
+    with contextlib.suppress(OSError):
+        path.write_text(str(value))

@@ -1,0 +1,156 @@
+"""From a program to what a box executes; C++ is compiled on the way, in a box of its own, once for each source."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from rlvr.sandbox.records import Ending, Limits, Program, Run
+from rlvr.sandbox.slots import memfd
+from rlvr.sandbox.toolchains import missing, tool
+
+__all__ = ["Compiler", "Files", "files_of"]
+
+Files: TypeAlias = dict[str, tuple[bytes, int]]
+"""name → content and mode."""
+
+_FLAGS: Final = ("-std=gnu++17", "-O2", "-pipe", "-fdiagnostics-color=never")
+_HEADER: Final = "#include <bits/stdc++.h>\n"
+_BINARY: Final = "program"
+_CACHE: Final = "/cache"
+_KEPT_MIB: Final = 256  # of binaries; the least recently used one goes first
+_COMPILE: Final = Limits(cpu_s=20.0, wall_s=90.0, memory_mib=1024, output_mib=1.0, processes=32, disk_mib=256.0)
+_SHOWN: Final = 8192  # bytes of what the compiler says
+
+
+class Compiler:
+    """Makes programs ready to execute.  Thread-safe.
+
+    Args:
+        execute: runs a header and files in a box, as `Sandbox` does.
+
+    Attributes:
+        caches: folder inside a slot → folder of the host, for what compilations share.
+    """
+
+    def __init__(self, execute: Callable[..., Run]) -> None:
+        self._execute = execute
+        self._locks: dict[str, threading.Lock] = {}
+        self._guard = threading.Lock()
+        self._binaries: OrderedDict[str, bytes] = OrderedDict()
+        self.caches: Mapping[str, str] = {_CACHE: str(_cache())} if tool("cpp") else {}
+
+    def compiled(self, program: Program) -> tuple[dict[str, Any], Files] | Run:
+        """Header and files for a box; or, where it comes to none, the run that ended CE or IE."""
+        language = program.language
+        if language == "python":
+            return {"kind": "script", "main": program.main, "args": list(program.args)}, files_of(program)
+        command = tool(language)
+        if command is None:
+            return Run(Ending.IE, why=missing(language))
+        files = files_of(program)
+        if language == "cpp":
+            binary = self._binary(program, command)
+            if isinstance(binary, Run):
+                return binary
+            files[_BINARY] = binary, 0o755
+            argv = [f"./{_BINARY}", *program.args]
+        else:
+            argv = [command, program.main, *program.args]
+        return {"kind": "exec", "argv": argv, "env": {}}, files
+
+    def _binary(self, program: Program, command: str) -> bytes | Run:
+        sources = sorted(name for name in program.files if name.endswith((".cpp", ".cc", ".cxx")))
+        argv = [command, *_FLAGS, "-I", _CACHE, "-o", _BINARY, *sources]
+        key = _digest(argv, program.contents())
+        with self._guard:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:  # the cases of a problem come at once, and one compilation will do
+            if (found := self._binaries.get(key)) is not None:
+                self._binaries.move_to_end(key)
+                return found
+            if "bits/stdc++.h" in "".join(str(text) for text in program.files.values()):
+                self._precompile(command)
+            made = self._compile(argv, files_of(program), _BINARY)
+            if isinstance(made, bytes):
+                self._keep(key, made)
+        with self._guard:
+            self._locks.pop(key, None)
+        return made
+
+    def _compile(self, argv: list[str], files: Files, result: str) -> bytes | Run:
+        artifact = memfd(b"")
+        try:
+            header = {"kind": "exec", "argv": argv, "env": {}, "collect": result}
+            run = self._execute(header, files, b"", _COMPILE, fds={"artifact": artifact})
+            size = os.fstat(artifact).st_size
+            if run.ending is Ending.OK and size:
+                return os.pread(artifact, size, 0)
+        finally:
+            os.close(artifact)
+        if run.ending is Ending.IE:
+            return run
+        why = "it does not compile" if run.ending is Ending.RE else f"its compilation ended {run.ending}: {run.why}"
+        return Run(Ending.CE, why=why, stderr=run.stderr[:_SHOWN], cpu_s=run.cpu_s, wall_s=run.wall_s)
+
+    def _keep(self, key: str, binary: bytes) -> None:
+        with self._guard:
+            self._binaries[key] = binary
+            while sum(map(len, self._binaries.values())) > _KEPT_MIB << 20:
+                self._binaries.popitem(last=False)
+
+    def _precompile(self, command: str) -> None:
+        """<bits/stdc++.h> once for this compiler: 2 seconds of each compilation otherwise."""
+        done = _cache() / "bits" / "stdc++.h.gch"
+        with _precompiling:
+            if done.exists():
+                return
+            argv = [command, *_FLAGS, "-x", "c++-header", "-o", "made.gch", "all.h"]
+            made = self._compile(argv, {"all.h": (_HEADER.encode(), 0o644)}, "made.gch")
+            if isinstance(made, bytes):  # else compilations are slow, no more
+                done.parent.mkdir(exist_ok=True)
+                part = done.with_suffix(f".{os.getpid()}")
+                part.write_bytes(made)
+                part.chmod(0o644)
+                part.replace(done)
+
+
+_precompiling = threading.Lock()
+
+
+def files_of(program: Program) -> Files:
+    """Its own files."""
+    return {name: (content, 0o644) for name, content in program.contents().items()}
+
+
+def _digest(argv: list[str], files: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256(repr(argv).encode())
+    for name, content in sorted(files.items()):
+        digest.update(repr((name, len(content))).encode() + content)
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _cache() -> Path:
+    """A folder of this user's for this compiler: nobody else may put a header there."""
+    command = tool("cpp") or ""
+    version = subprocess.run([command, "--version"], capture_output=True, stdin=subprocess.DEVNULL).stdout
+    key = _digest([command, *_FLAGS], {"version": version})[:16]
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        folder = base / "rlvr" / f"cpp-{key}"
+        folder.mkdir(parents=True, exist_ok=True)
+        if folder.stat().st_uid != os.geteuid():
+            raise PermissionError
+    except (OSError, RuntimeError):
+        folder = Path(tempfile.mkdtemp(prefix="rlvr-cpp-"))
+    folder.chmod(0o755)  # the slot's own user has to look into it
+    return folder

@@ -1,0 +1,294 @@
+"""A box: pid 1 of one run's pid namespace.  It is ours, it outlives every process of the run, and its end ends them.
+
+It waits on the slot's socket, so that a request finds everything mounted.  Signals from inside do not reach it: the
+kernel keeps pid 1 from any that it does not handle, SIGKILL and SIGSTOP among them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import resource
+import signal
+import socket
+import stat
+import struct
+import time
+from typing import Any, Dict, Iterator, List, Mapping, NoReturn
+
+from rlvr.sandbox.guest import user
+from rlvr.sandbox.guest.linux import CLONE_NEWNS, CLONE_NEWPID
+from rlvr.sandbox.guest.root import WORK, fresh_scratch, limit_scratch, mount_proc
+
+__all__ = ["HUNG_UP", "NAMESPACES", "NOTE", "main", "prepare"]
+
+NAMESPACES = CLONE_NEWPID | CLONE_NEWNS
+NOTE = struct.Struct("<i")
+HUNG_UP = 3  # exit code: the host closed its end
+
+_FDS = 8
+_REQUEST_BYTES = 1 << 16
+_POLL_S = 0.01  # how often memory and output are looked at where no kernel limit watches them
+_POLL_MAX_S = 0.25
+_EVADED_S = 0.25  # the cgroup's clock also counts the zygote's work on the next box
+_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def prepare() -> None:
+    user.prepare()
+
+
+def main(slot: socket.socket, note: int, serial: int, usage: int, config: Mapping[str, Any]) -> NoReturn:
+    """Wait for one request, run it, reply, end.  An exception ends it with code 1, and the zygote tells the host."""
+    code = 1
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # unhandled, and so out of the program's reach
+        if config["namespaces"]:
+            mount_proc()
+            fresh_scratch(config["disk"], config["files"])
+        message, fds, _, _ = socket.recv_fds(slot, _REQUEST_BYTES, _FDS)
+        if not message:
+            os._exit(HUNG_UP)
+        os.write(note, NOTE.pack(serial))
+        request = json.loads(message)
+        slot.send(json.dumps(_Box(request, fds, usage, config).run()).encode())
+        code = 0
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+class _Box:
+    def __init__(self, request: Dict[str, Any], fds: List[int], usage: int, config: Mapping[str, Any]) -> None:
+        self.request, self.config, self.limits = request, config, request["limits"]
+        self.fds = dict(zip(request["fds"], fds))
+        self.usage = usage
+        self.killed = ""
+        self.answered, self.answered_cpu_s = 0, 0.0  # size of the results, and the clock when they last grew
+
+    def run(self) -> Dict[str, Any]:
+        if [self.limits["disk"], self.limits["files"]] != [self.config["disk"], self.config["files"]]:
+            limit_scratch(self.limits["disk"], self.limits["files"])
+        header = _unpacked(self.fds["bundle"])
+        told, tell = os.pipe()
+        self.usage_before = self._usage()
+        self.started = time.monotonic()
+        self.pid = os.fork()
+        if self.pid == 0:
+            user.main(self.request, header, self.fds, tell, self.config)
+        os.close(tell)
+        status = self._wait()
+        wall = time.monotonic() - self.started
+        self._end_all()
+        cpu = _reaped_cpu()
+        evaded = self._usage() - self.usage_before
+        if evaded > 2 * cpu + _EVADED_S + self.request.get("partner_cpu_s", 0.0):
+            cpu = evaded  # its children ended unseen, by ignoring SIGCHLD
+        if not self.killed and cpu > self.limits["cpu_s"]:
+            self.killed = "cpu"
+        if "artifact" in self.fds and not self.killed and status == 0:
+            self._collect(header["collect"])
+        return {
+            "id": self.request["id"],
+            "status": status,
+            "killed": self.killed,
+            "told": os.read(told, 4096).decode(errors="replace"),
+            "cpu_s": cpu,
+            "wall_s": wall,
+            "rss_kib": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss,
+        }
+
+    def _wait(self) -> int:
+        """Until the program ends or is over a limit; its wait status."""
+        while True:
+            timeout = self._pause()
+            if timeout > 0:
+                signal.sigtimedwait([signal.SIGCHLD], timeout)
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == self.pid:
+                    return status
+                if pid == 0:
+                    break
+            self.killed = self._exceeded()
+            if self.killed:
+                return self._end_all()
+
+    def _pause(self) -> float:
+        """How long nothing can go over a limit; with every core at work, CPU time runs that much faster."""
+        wall = self.started + self.limits["wall_s"] - time.monotonic()
+        used = self._cpu()
+        cpu = (min(self.limits["cpu_s"], self.answered_cpu_s + self._case_cpu_s()) - used) / self.config["cores"]
+        return max(0.001, min(wall, max(cpu, _POLL_S), _POLL_S if self.config["sampled"] else _POLL_MAX_S))
+
+    def _exceeded(self) -> str:
+        if time.monotonic() - self.started > self.limits["wall_s"]:
+            return "wall"
+        cpu = self._cpu()
+        if cpu > self.limits["cpu_s"]:
+            return "cpu"
+        if self._case_cpu_s() < math.inf:
+            size = os.fstat(self.fds["results"]).st_size
+            if size != self.answered:
+                self.answered, self.answered_cpu_s = size, cpu
+            elif cpu > self.answered_cpu_s + self._case_cpu_s():
+                return "cpu"
+        if any(os.fstat(self.fds[name]).st_size > self.limits["output"] for name in ("stdout", "stderr")):
+            return "output"
+        if self.config["sampled"]:
+            if self._memory() > self.limits["memory"]:
+                return "memory"
+        return ""
+
+    def _case_cpu_s(self) -> float:
+        """The limit on one call among several in a run; what tells them apart is that each writes a reply."""
+        return float(self.request.get("case_cpu_s") or math.inf)
+
+    def _cpu(self) -> float:
+        """CPU seconds so far: of the dead that were waited for, and of the living."""
+        total = _reaped_cpu()
+        for pid in _living():
+            with contextlib.suppress(OSError, ValueError):
+                if pid != self.pid:
+                    total += _cpu_by_ticks(pid)
+                    continue
+                total += time.clock_gettime((~pid << 3) | 2)  # exact, unlike the ticks
+                total += _cpu_by_ticks(pid, own=False)
+        evaded = self._usage() - self.usage_before - _EVADED_S - self.request.get("partner_cpu_s", 0.0)
+        return max(total, evaded / 2)
+
+    def _usage(self) -> float:
+        """CPU seconds of the slot's cgroup; 0 where there is none."""
+        if self.usage < 0:
+            return 0.0
+        text = os.pread(self.usage, 128, 0)
+        return int(text.split()[1]) / 1e6 if text.startswith(b"usage_usec") else int(text) / 1e9
+
+    def _memory(self) -> int:
+        """Bytes of the run's processes, scratch and output.  Shared pages are counted once, which takes longer: only
+        where the quick sum is over the limit."""
+        held = os.statvfs(WORK)
+        extra = (held.f_blocks - held.f_bfree) * held.f_frsize
+        extra += sum(os.fstat(self.fds[name]).st_blocks * 512 for name in ("stdout", "stderr"))
+        quick = extra + sum(_resident(pid) for pid in _living())
+        return quick if quick <= self.limits["memory"] else extra + sum(_proportional(pid) for pid in _living())
+
+    def _end_all(self) -> int:
+        """Kill whatever is left and wait for it; the program's own wait status if it was among them."""
+        status = 0
+        if os.getpid() == 1:  # anywhere else, -1 would be every process of the user
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+        else:
+            _kill_tree()
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, ended = os.waitpid(-1, 0)
+                if pid == self.pid:
+                    status = ended
+        return status
+
+    def _collect(self, name: str) -> None:
+        """Copy one file of the scratch folder to the host, who gave a memfd for it."""
+        source = os.open(os.path.join(WORK, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        found = os.fstat(source)
+        if stat.S_ISREG(found.st_mode) and found.st_size <= self.limits["disk"]:
+            left = found.st_size
+            while left > 0:
+                sent = os.sendfile(self.fds["artifact"], source, None, left)
+                if not sent:
+                    break
+                left -= sent
+
+
+def _unpacked(bundle: int) -> Dict[str, Any]:
+    """The header of what the host packed; its files are written to the scratch folder."""
+    (length,) = NOTE.unpack(os.pread(bundle, NOTE.size, 0))
+    header: Dict[str, Any] = json.loads(os.pread(bundle, length, NOTE.size))
+    at = NOTE.size + length
+    os.chdir(WORK)
+    for name, size, mode in header["files"]:
+        folder = os.path.dirname(name)
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+        fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+        end = at + size
+        while at < end:
+            at += os.write(fd, os.pread(bundle, min(end - at, 1 << 20), at))
+        os.close(fd)
+    return header
+
+
+def _reaped_cpu() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _living() -> Iterator[int]:
+    """Every process of the run; our own pid namespace shows no others."""
+    if os.getpid() == 1:
+        return (int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1")
+    return iter(_descendants())
+
+
+def _descendants() -> List[int]:
+    """Without a pid namespace: those that descend from us, orphans too, since we adopt them."""
+    parents: Dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError):
+                parents[int(name)] = int(_stat(int(name))[1])
+    found, newest = set(), {os.getpid()}
+    while newest:
+        newest = {pid for pid, parent in parents.items() if parent in newest} - found
+        found |= newest
+    return list(found)
+
+
+def _kill_tree() -> None:
+    """Without a pid namespace there is no telling all at once: stop first, so that nothing forks while we look."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        seen: set[int] = set()
+        while True:
+            fresh = set(_descendants()) - seen
+            if not fresh:
+                break
+            for pid in fresh:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            seen |= fresh
+
+
+def _stat(pid: int) -> List[bytes]:
+    """/proc/PID/stat from the state on: the name before it may hold anything."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+
+
+def _cpu_by_ticks(pid: int, own: bool = True) -> float:
+    utime, stime, cutime, cstime = (int(ticks) for ticks in _stat(pid)[11:15])
+    return (cutime + cstime + (utime + stime if own else 0)) * _TICK_S
+
+
+def _resident(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE
+    return 0
+
+
+def _proportional(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) << 10
+    return 0

@@ -1,0 +1,165 @@
+"""The keeper: the one process that the host starts, and the parent of every slot.
+
+It never sees a program.  It forks zygotes when the host asks for one, maps their users, puts them into their cgroups,
+and when the host is gone, however it went, kills them and removes what they leave behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any, Dict, List, Mapping
+
+from rlvr.sandbox.guest import zygote
+from rlvr.sandbox.guest.linux import clone
+
+__all__ = ["main"]
+
+_TICK_MS = 500  # how often we look whether the host still lives: its forks may hold our socket open
+_STACK_BYTES = 1 << 30  # the room below the stack is laid out at exec; deep recursion needs it
+_MESSAGE_BYTES = 1 << 20
+
+
+def main(control_fd: int, config_fd: int, host_pid: int) -> None:
+    """Serve until the host closes the control socket or dies."""
+    _make_room(host_pid)
+    control = socket.socket(fileno=control_fd)
+    with open(config_fd, "rb", closefd=True) as file:
+        config = json.load(file)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to act on
+    sys.path[:] = config["path"]
+    for module in config["preload"]:
+        try:
+            __import__(module)
+        except ImportError as error:
+            if module in config["packages"]:
+                _tell(control, {"failed": f"import {module}: {error}"})
+                return
+    zygote.prepare()
+    keeper = _Keeper(control, config)
+    try:
+        _tell(control, {"ready": os.getpid()})
+        while os.getppid() == host_pid and keeper.turn():
+            pass
+    finally:
+        keeper.close()
+
+
+def _make_room(host_pid: int) -> None:
+    """Start over with a high stack limit: what lies where is decided at exec.  Then threads go back to 8 MiB."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    wanted = _STACK_BYTES if hard == resource.RLIM_INFINITY else min(_STACK_BYTES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_STACK, (wanted, hard))
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+class _Keeper:
+    def __init__(self, control: socket.socket, config: Mapping[str, Any]) -> None:
+        self.control, self.config = control, config
+        self.zygotes: Dict[int, List[str]] = {}  # pid → its cgroups
+        self.poll = select.poll()
+        self.poll.register(control, select.POLLIN)
+
+    def turn(self) -> bool:
+        """One message or one tick.  False when the host hung up."""
+        if self.poll.poll(_TICK_MS):
+            message, fds, _, _ = socket.recv_fds(self.control, _MESSAGE_BYTES, 1)
+            if not message:
+                return False
+            order = json.loads(message)
+            if "start" in order:
+                self.start(order["start"], fds[0])
+            else:
+                self.kill(order["kill"])
+        self.reap()
+        return True
+
+    def start(self, order: Mapping[str, Any], fd: int) -> None:
+        """Fork a zygote that speaks over `fd`; tells the host its pid, or why there is none."""
+        go, ready = os.pipe(), os.pipe()
+        usage = os.open(order["usage"], os.O_RDONLY) if order["usage"] else -1
+        try:
+            pid = clone(zygote.NAMESPACES if self.config["namespaces"] else 0)
+            if pid == 0:
+                os.close(go[1])
+                os.close(ready[0])
+                zygote.main(fd, go[0], ready[1], usage, self.config)
+        except OSError as error:
+            _tell(self.control, {"failed": str(error), "errno": error.errno})
+            return
+        finally:
+            for one in (fd, go[0], ready[1]):
+                os.close(one)
+            if usage >= 0:
+                os.close(usage)
+        self.zygotes[pid] = order["cgroups"]
+        try:
+            for procs in order["procs"]:
+                with open(procs, "w") as file:
+                    file.write(str(pid))
+            if self.config["namespaces"]:
+                _map_users(pid, self.config["outer_uid"], self.config["outer_gid"])
+            os.write(go[1], b"k")
+            os.read(ready[0], 1)  # it has mounted what it needs; its own errors go to the host over its socket
+            _tell(self.control, {"pid": pid})
+        except OSError as error:
+            os.kill(pid, signal.SIGKILL)
+            _tell(self.control, {"failed": str(error), "errno": error.errno})
+        finally:
+            os.close(go[1])
+            os.close(ready[0])
+
+    def kill(self, pid: int) -> None:
+        if pid in self.zygotes:
+            os.kill(pid, signal.SIGKILL)
+
+    def reap(self) -> None:
+        while self.zygotes:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            _remove(self.zygotes.pop(pid, []))
+
+    def close(self) -> None:
+        for pid in self.zygotes:
+            os.kill(pid, signal.SIGKILL)
+        for pid, cgroups in self.zygotes.items():
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+            _remove(cgroups)
+
+
+def _map_users(pid: int, uid: int, gid: int) -> None:
+    if os.geteuid() != 0:  # the kernel wants this from everybody without privileges
+        with open(f"/proc/{pid}/setgroups", "w") as file:
+            file.write("deny")
+    for name, outer in (("uid_map", uid), ("gid_map", gid)):
+        with open(f"/proc/{pid}/{name}", "w") as file:
+            file.write(f"1000 {outer} 1")
+
+
+def _remove(cgroups: List[str]) -> None:
+    """A cgroup can be removed once its last process is gone, which the kernel may take some milliseconds over."""
+    for path in cgroups:
+        for _ in range(50):
+            try:
+                os.rmdir(path)
+            except FileNotFoundError:
+                break
+            except OSError:
+                time.sleep(0.01)
+            else:
+                break
+
+
+def _tell(control: socket.socket, message: Mapping[str, Any]) -> None:
+    with contextlib.suppress(OSError):
+        control.send(json.dumps(message).encode())

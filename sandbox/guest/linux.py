@@ -1,0 +1,165 @@
+"""The system calls that Python does not have, each with an error that says what failed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import signal
+from typing import Any, Final, Optional
+
+__all__ = [
+    "CLONE_NEWCGROUP",
+    "CLONE_NEWIPC",
+    "CLONE_NEWNET",
+    "CLONE_NEWNS",
+    "CLONE_NEWPID",
+    "CLONE_NEWUSER",
+    "CLONE_NEWUTS",
+    "MS_BIND",
+    "MS_NODEV",
+    "MS_NOEXEC",
+    "MS_NOSUID",
+    "MS_PRIVATE",
+    "MS_RDONLY",
+    "MS_REC",
+    "MS_REMOUNT",
+    "clone",
+    "detach",
+    "die_with_parent",
+    "drop_capabilities",
+    "dumpable",
+    "install_filter",
+    "mount",
+    "no_new_privileges",
+    "pivot_root",
+    "read_only",
+    "unshare",
+]
+
+CLONE_NEWNS: Final = 0x00020000
+CLONE_NEWCGROUP: Final = 0x02000000
+CLONE_NEWUTS: Final = 0x04000000
+CLONE_NEWIPC: Final = 0x08000000
+CLONE_NEWUSER: Final = 0x10000000
+CLONE_NEWPID: Final = 0x20000000
+CLONE_NEWNET: Final = 0x40000000
+
+MS_RDONLY: Final = 1
+MS_NOSUID: Final = 2
+MS_NODEV: Final = 4
+MS_NOEXEC: Final = 8
+MS_REMOUNT: Final = 32
+MS_BIND: Final = 4096
+MS_REC: Final = 16384
+MS_PRIVATE: Final = 1 << 18
+
+_MNT_DETACH = 2
+_AT_RECURSIVE, _AT_EMPTY_PATH = 0x8000, 0x1000
+_ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
+
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP = 1, 4, 22
+_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 24, 38, 47, 4
+_SECCOMP_MODE_FILTER = 2
+_CAPABILITY_VERSION_3 = 0x20080522
+
+# Only what is called by number; the two architectures that sandbox/seccomp.py knows.
+_ARM = platform.machine() == "aarch64"
+_SYS_CLONE = 220 if _ARM else 56
+_SYS_PIVOT_ROOT = 41 if _ARM else 155
+_SYS_MOUNT_SETATTR = 442
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_holding_gil = ctypes.PyDLL(None, use_errno=True)  # a child that forked without the GIL could not run Python
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def _bytes(text: Optional[str]) -> Optional[bytes]:
+    return None if text is None else os.fsencode(text)
+
+
+def mount(source: str, target: str, kind: Optional[str] = None, flags: int = 0, data: Optional[str] = None) -> None:
+    """mount(2)."""
+    result = _libc.mount(_bytes(source), _bytes(target), _bytes(kind), ctypes.c_ulong(flags), _bytes(data))
+    _checked(result, f"mount {kind or source} on {target}")
+
+
+def read_only(target: str) -> None:
+    """Make a mount, and every mount below it, read-only, without set-user-id and devices."""
+
+    class Attributes(ctypes.Structure):
+        _fields_ = [(name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns")]
+
+    wanted = Attributes(_ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NODEV, 0, 0, 0)
+    size = ctypes.c_size_t(ctypes.sizeof(wanted))
+    path = ctypes.c_char_p(os.fsencode(target))
+    done = _libc.syscall(_SYS_MOUNT_SETATTR, -100, path, _AT_RECURSIVE, ctypes.byref(wanted), size)
+    if done < 0:  # before Linux 5.12: one mount at a time, and those below it keep what they have
+        mount("none", target, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+
+def detach(target: str) -> None:
+    """Unmount lazily."""
+    _checked(_libc.umount2(os.fsencode(target), _MNT_DETACH), f"umount {target}")
+
+
+def pivot_root(new: str, old: str) -> None:
+    _checked(_libc.syscall(_SYS_PIVOT_ROOT, os.fsencode(new), os.fsencode(old)), "pivot_root")
+
+
+def unshare(flags: int) -> None:
+    _checked(_libc.unshare(flags), f"unshare {flags:#x}")
+
+
+def clone(flags: int) -> int:
+    """fork(2) into new namespaces: 0 in the child.
+
+    Python's own fork hooks do not run, so the caller must have one thread only.
+    """
+    child = _holding_gil.syscall(_SYS_CLONE, ctypes.c_ulong(flags | signal.SIGCHLD), None, None, None, None)
+    return _checked(child, f"clone {flags:#x}")
+
+
+def die_with_parent() -> None:
+    """SIGKILL when the parent ends.  A change of user clears it: call it after that."""
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "PR_SET_PDEATHSIG")
+
+
+def dumpable(yes: bool) -> None:
+    """Whether others of the same user may open our /proc files."""
+    _checked(_libc.prctl(_PR_SET_DUMPABLE, int(yes), 0, 0, 0), "PR_SET_DUMPABLE")
+
+
+def no_new_privileges() -> None:
+    _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
+
+
+class _Header(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+
+def drop_capabilities() -> None:
+    """All of them, for good: bounding, ambient, permitted, effective and inheritable set."""
+    for capability in range(64):
+        if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
+            break  # the kernel knows no more of them, or we never had the right to drop any
+    _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    header, none = _Header(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+    _checked(_libc.capset(ctypes.byref(header), none), "capset")
+
+
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
+
+
+def install_filter(code: bytes) -> None:
+    """Load a seccomp program, an array of struct sock_filter; needs `no_new_privileges`."""
+    buffer: Any = ctypes.create_string_buffer(code, len(code))
+    program = _Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))
+    _checked(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0), "PR_SET_SECCOMP")

@@ -1,0 +1,121 @@
+"""The file system that a slot sees: read-only pieces of the host on an empty tmpfs.
+
+    /usr/lib, /usr/bin, the interpreter …   bound read-only, as the host's plan says
+    /box/{work,tmp,shm}                     mounted afresh by each box; /tmp and /dev/shm lead there
+    /dev                                    null zero full random urandom
+    /proc                                   of the run's own processes
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Mapping
+
+from rlvr.sandbox.guest.linux import (
+    MS_BIND,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_RDONLY,
+    MS_REC,
+    MS_REMOUNT,
+    detach,
+    mount,
+    pivot_root,
+    read_only,
+)
+
+__all__ = ["BOX", "SHM", "TMP", "WORK", "build", "fresh_scratch", "limit_scratch", "mount_proc", "sources_of"]
+
+BOX, WORK, TMP, SHM = "/box", "/box/work", "/box/tmp", "/box/shm"
+
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_LINKS = {
+    "/dev/fd": "/proc/self/fd",
+    "/dev/stdin": "/proc/self/fd/0",
+    "/dev/stdout": "/proc/self/fd/1",
+    "/dev/stderr": "/proc/self/fd/2",
+    "/dev/shm": SHM,
+    "/tmp": TMP,
+    "/var/tmp": TMP,
+}
+_ETC = {
+    "passwd": "box:x:1000:1000::/tmp:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
+    "group": "box:x:1000:\nnogroup:x:65534:\n",
+    "hosts": "127.0.0.1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+
+
+def sources_of(plan: Mapping[str, Any]) -> dict[str, int]:
+    """Open what is to be bound, while we are still who may look into the folders above it."""
+    return {target: os.open(source, os.O_PATH) for source, target in plan["binds"]}
+
+
+def build(plan: Mapping[str, Any], sources: Mapping[str, int]) -> None:
+    """Make the root and enter it.  `plan` has `binds`, `links` and `empty` (see sandbox/toolchains.py)."""
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
+    devices = {name: os.open("/dev/" + name, os.O_PATH) for name in _DEVICES}
+    root = next(d for d in ("/tmp", "/mnt", "/var", "/usr") if os.path.isdir(d))
+    mount("rlvr", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
+    for target in sorted(sources):
+        _bind(sources[target], root + target)
+    for target in plan["empty"]:  # other people's packages, hidden behind nothing
+        if os.path.isdir(root + target):
+            mount("rlvr", root + target, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k,mode=755")
+    for folder in ("/dev", "/etc", "/proc", "/var", "/old", BOX):
+        os.makedirs(root + folder, exist_ok=True)
+    for name, fd in devices.items():
+        _touch(f"{root}/dev/{name}")
+        mount(f"/proc/self/fd/{fd}", f"{root}/dev/{name}", None, MS_BIND)
+    for name, text in _ETC.items():
+        with open(f"{root}/etc/{name}", "w") as file:
+            file.write(text)
+    for link, target in {**_LINKS, **dict(plan["links"])}.items():
+        if not os.path.lexists(root + link):
+            os.makedirs(os.path.dirname(root + link), exist_ok=True)
+            os.symlink(target, root + link)
+    for fd in (*sources.values(), *devices.values()):
+        os.close(fd)
+    pivot_root(root, root + "/old")
+    os.chdir("/")
+    mount_proc()  # while the host's is still in sight: the kernel lets nobody mount one where none was
+    detach("/old")
+    os.rmdir("/old")
+    mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+
+def _bind(fd: int, target: str) -> None:
+    source = f"/proc/self/fd/{fd}"
+    if os.path.isdir(source):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        _touch(target)
+    mount(source, target, None, MS_BIND | MS_REC)
+    read_only(target)
+
+
+def _touch(path: str) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
+
+
+def mount_proc() -> None:
+    """The processes of our pid namespace and nothing of the machine; before Linux 5.8, with the machine's figures."""
+    try:
+        mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, "subset=pid")
+    except OSError:
+        mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+
+def fresh_scratch(size: int, files: int) -> None:
+    """An empty /box, bytes and files limited.  Needs a mount namespace of the box's own."""
+    mount("box", BOX, "tmpfs", MS_NOSUID | MS_NODEV, f"size={size},nr_inodes={files},mode=755")
+    for folder in (WORK, TMP, SHM):
+        os.mkdir(folder)
+
+
+def limit_scratch(size: int, files: int) -> None:
+    """Other limits for a scratch that is mounted already."""
+    mount("box", BOX, None, MS_REMOUNT | MS_NOSUID | MS_NODEV, f"size={size},nr_inodes={files},mode=755")

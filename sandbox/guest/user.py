@@ -1,0 +1,230 @@
+"""The program's own process: gives up everything, then runs Python code here or executes another program.
+
+Nothing of the host's is in this process: its environment was made by us, its descriptors are the run's own, and the
+memory it was forked from holds the standard library and this package.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import signal
+import sys
+import types
+from typing import Any, Callable, Dict, List, Mapping, NoReturn
+
+from rlvr.sandbox.guest.linux import drop_capabilities, dumpable, install_filter, no_new_privileges
+from rlvr.sandbox.guest.root import WORK
+
+__all__ = ["main", "prepare"]
+
+_SPARE_FD = 64  # above every descriptor that a run is given
+_THREAD_STACK = 8 << 20
+_OPEN_FILES = 256
+_CHANNEL, _RESULTS = 3, 4
+_AFTER: Dict[str, Callable[..., Any]] = {}  # what follows the program's own code, by kind of run
+
+
+def prepare() -> None:
+    """Done once, in the keeper: later, neither these files nor the host's are in sight."""
+    import _sitebuiltins
+    import builtins
+    import fcntl  # noqa: F401  loaded here so that each run need not
+    import threading
+
+    try:  # TEMP
+        from rlvr.sandbox.guest import calls, remote, suite
+
+        _AFTER.update(calls=calls.main, serve=remote.serve, suite=suite.main)
+    except ImportError:
+        pass
+
+    for name in ("exit", "quit"):
+        setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
+    builtins.help = _sitebuiltins._Helper()
+    threading.stack_size(_THREAD_STACK)  # else each thread would reserve what the main one may grow to
+
+
+def main(
+    request: Mapping[str, Any], header: Mapping[str, Any], fds: Mapping[str, int], tell: int, config: Mapping[str, Any]
+) -> NoReturn:
+    """Never returns.  `tell` is a pipe to the box that is closed before the program's first instruction."""
+    try:
+        python = header["kind"] != "exec"
+        source = _source(header) if python else b""
+        tell = _arrange(fds, tell)
+        _limit(request["limits"], config, python)
+        _oom_first()
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN if python else signal.SIG_DFL)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN if python else signal.SIG_DFL)
+        if python:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.setsid()
+        dumpable(True)  # or it could not open its own /dev/stdin
+        no_new_privileges()
+        drop_capabilities()
+        install_filter(bytes.fromhex(config["filter"]))
+        if not python:
+            os.set_inheritable(tell, False)
+            os.execve(header["argv"][0], header["argv"], {**os.environ, **header["env"]})
+        run = _compiled(source, header, tell)
+    except BaseException as error:
+        os.write(tell, f"setup: {type(error).__name__}: {error}".encode()[:4000])
+        os._exit(1)
+    os.close(tell)
+    _exit(_ending(run))
+
+
+def _source(header: Mapping[str, Any]) -> bytes:
+    with open(os.path.join(WORK, header["main"]), "rb") as file:
+        return file.read()
+
+
+def _arrange(fds: Mapping[str, int], tell: int) -> int:
+    """0, 1, 2, then channel and results at 3 and 4, `tell` above them; nothing else stays open."""
+    import fcntl
+
+    wanted = [fds[name] for name in ("stdin", "stdout", "stderr", "channel", "results") if name in fds] + [tell]
+    aside = [fcntl.fcntl(fd, fcntl.F_DUPFD, _SPARE_FD) for fd in wanted]
+    for target, fd in enumerate(aside):
+        os.dup2(fd, target)
+    os.closerange(len(aside), 1 << 16)
+    return len(aside) - 1
+
+
+def _limit(limits: Mapping[str, Any], config: Mapping[str, Any], python: bool) -> None:
+    for name, value in (
+        ("FSIZE", max(limits["output"] + 1, limits["disk"])),
+        ("CPU", int(limits["cpu_s"]) + 2),  # of one process; the box counts them all together
+        ("CORE", 0),
+        ("NOFILE", _OPEN_FILES),
+        ("MEMLOCK", 0),
+        ("MSGQUEUE", 0),
+        ("NICE", 0),
+        ("RTPRIO", 0),
+        ("NPROC", limits["processes"] + config["own_processes"]),
+    ):
+        _set_limit(getattr(resource, f"RLIMIT_{name}"), value)
+    if config["sampled"] and python:  # a wall behind the samples; others reserve far more than they use
+        _set_limit(resource.RLIMIT_DATA, 2 * limits["memory"] + (1 << 30))
+    stack = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    _set_limit(resource.RLIMIT_STACK, (1 << 30) if stack == resource.RLIM_INFINITY else min(1 << 30, stack))
+
+
+def _set_limit(which: int, value: int) -> None:
+    hard = resource.getrlimit(which)[1]
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.setrlimit(which, (value, value))
+
+
+def _oom_first() -> None:
+    """Where the kernel has to choose, let it choose the program."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:
+        pass
+
+
+def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[], Any]:
+    """The run as a function.  A program that does not compile ends here, and the box is told so."""
+    kind = header["kind"]
+    if kind == "suite":
+        _open_streams()
+        sys.path.insert(0, WORK)
+        return lambda: _AFTER[kind](header["suite"], _CHANNEL, _RESULTS)
+    module = types.ModuleType("__main__" if kind == "script" else header["module"])
+    module.__file__ = os.path.join(WORK, header["main"])
+    namespace = module.__dict__
+    namespace["__builtins__"] = __builtins__
+    _open_streams()
+    try:
+        code = compile(source, module.__file__, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError) as error:
+        import traceback
+
+        sys.stderr.write("".join(traceback.format_exception_only(type(error), error)))
+        sys.stderr.flush()
+        os.write(tell, b"compile")
+        os._exit(1)
+    _clean()
+    sys.modules[module.__name__] = module
+    sys.argv = [header["main"], *header["args"]]
+
+    def run() -> None:
+        exec(code, namespace)
+        if kind == "calls":
+            _AFTER[kind](namespace, _CHANNEL, _RESULTS)
+        elif kind == "serve":
+            _AFTER[kind](namespace, _CHANNEL)
+            os._exit(0)  # the tests are over; threads that the program left behind are nobody's concern
+
+    return run
+
+
+def _open_streams() -> None:
+    """As a fresh interpreter would on these descriptors: the zygote's own were opened on others."""
+    for name, fd, mode, newline, errors in (
+        ("stdin", 0, "r", None, "strict"),
+        ("stdout", 1, "w", "\n", "strict"),
+        ("stderr", 2, "w", "\n", "backslashreplace"),
+    ):
+        raw = io.FileIO(fd, mode, closefd=False)
+        raw.name = f"<{name}>"
+        buffer: Any = io.BufferedReader(raw) if mode == "r" else io.BufferedWriter(raw)
+        text = io.TextIOWrapper(buffer, "utf-8", errors, newline, line_buffering=fd == 2)
+        text.mode = mode  # type: ignore[misc]
+        setattr(sys, name, text)
+        setattr(sys, f"__{name}__", text)
+
+
+def _clean() -> None:
+    """Leave what a fresh interpreter has."""
+    sys.path.insert(0, WORK)
+    for name in [name for name in sys.modules if name == "rlvr" or name.startswith("rlvr.")]:
+        del sys.modules[name]
+
+
+def _ending(run: Callable[[], Any]) -> int:
+    """The exit code, as Python's own main would find it."""
+    try:
+        run()
+    except SystemExit as stop:
+        code = stop.code
+        if code is None:
+            return 0
+        if isinstance(code, int):
+            return code & 0xFF
+        print(code, file=sys.stderr)
+        return 1
+    except BaseException as error:
+        trace = error.__traceback__
+        for _ in range(2):  # our own frames
+            trace = trace.tb_next if trace else None
+        try:
+            sys.excepthook(type(error), error.with_traceback(trace), trace)
+        except BaseException:
+            pass
+        return 1
+    return 0
+
+
+def _exit(code: int) -> NoReturn:
+    """What the interpreter does at its end: wait for threads, run atexit, flush."""
+    try:
+        import atexit
+        import threading
+
+        threading._shutdown()
+        atexit._run_exitfuncs()
+    except BaseException:
+        code = code or 1
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BaseException:
+            code = code or 120
+    os._exit(code)

@@ -1,0 +1,154 @@
+"""The zygote: pid 1 of a slot's namespaces, with the standard library loaded, and parent of its boxes.
+
+It keeps boxes in stock: each is a process in a pid and mount namespace of its own that has its scratch mounted and
+waits on the slot's socket.  A request from the host goes straight to a box; the zygote only learns that one was taken
+and forks the next, while the program runs.  It never reads a request, so it never sees a program.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import traceback
+from typing import Any, Iterator, Mapping
+
+from rlvr.sandbox.guest import box
+from rlvr.sandbox.guest.linux import (
+    CLONE_NEWCGROUP,
+    CLONE_NEWIPC,
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    CLONE_NEWUSER,
+    CLONE_NEWUTS,
+    clone,
+    die_with_parent,
+    dumpable,
+    unshare,
+)
+from rlvr.sandbox.guest.root import build, sources_of
+
+__all__ = ["NAMESPACES", "main", "prepare"]
+
+NAMESPACES = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
+_FAILURES = 3  # boxes in a row that could not be prepared, until the slot gives up
+
+
+def prepare() -> None:
+    """What every box inherits, done once in the keeper."""
+    box.prepare()
+    gc.collect()
+    gc.freeze()  # a collection in a child would touch, and so copy, every page
+
+
+def main(fd: int, go: int, ready: int, usage: int, config: Mapping[str, Any]) -> None:
+    """Never returns."""
+    try:
+        keep = [fd, go, ready, *([usage] if usage >= 0 else [])]
+        _close_all_but(keep)
+        slot = socket.socket(fileno=fd)
+        try:
+            if os.read(go, 1) != b"k":
+                os._exit(1)
+            _enter(config)
+            os.write(ready, b"r")
+            os.close(go)
+            os.close(ready)
+            slot.send(b'{"ready": true}')
+        except Exception as error:
+            slot.send(json.dumps({"failed": f"{type(error).__name__}: {error}"}).encode())
+            raise
+        _serve(slot, usage, config)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _close_all_but(keep: list[int]) -> None:
+    start = 3
+    for fd in sorted(keep):
+        os.closerange(start, fd)
+        start = fd + 1
+    os.closerange(start, 1 << 16)
+
+
+def _enter(config: Mapping[str, Any]) -> None:
+    if config["namespaces"]:
+        unshare(CLONE_NEWCGROUP)  # now that we are in ours: its path would tell where on the host we are
+        sources = sources_of(config["root"])
+        try:
+            os.setgroups([])
+        except PermissionError:
+            pass  # an ordinary user may not; its groups open nothing in a root that shows only public files
+        os.setresgid(1000, 1000, 1000)
+        os.setresuid(1000, 1000, 1000)
+        build(config["root"], sources)
+        socket.sethostname("box")
+    die_with_parent()
+    dumpable(False)
+
+
+def _serve(slot: socket.socket, usage: int, config: Mapping[str, Any]) -> None:
+    """Two pipes wake us: `taken`, where a box writes its serial number, and SIGCHLD's."""
+    taken, note = os.pipe()
+    ended, wake = os.pipe()
+    for fd in (taken, ended, wake):
+        os.set_blocking(fd, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    poll = select.poll()
+    poll.register(taken, select.POLLIN)
+    poll.register(ended, select.POLLIN)
+    stock: set[int] = set()  # serial numbers of the boxes that wait
+    boxes: dict[int, int] = {}  # pid → serial number
+    serial = failures = 0
+    while True:
+        while len(stock) < config["stock"]:
+            serial += 1
+            pid = clone(box.NAMESPACES if config["namespaces"] else 0)
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                for fd in (taken, ended, wake):
+                    os.close(fd)
+                box.main(slot, note, serial, usage, config)
+            boxes[pid] = serial
+            stock.add(serial)
+        poll.poll()
+        stock.difference_update(number for (number,) in box.NOTE.iter_unpack(_all_of(taken)))
+        _all_of(ended)
+        for pid, code in _reaped():
+            serial_of_it = boxes.pop(pid)
+            if code == box.HUNG_UP:
+                os._exit(0)
+            if serial_of_it in stock:  # it never came to a request
+                stock.remove(serial_of_it)
+                failures += 1
+                if failures == _FAILURES:
+                    raise OSError(f"{failures} boxes in a row ended with {code} before they took a request")
+            elif code != 0:  # killed, by the memory limit or from outside: it cannot answer for itself
+                slot.send(json.dumps({"died": code}).encode())
+            else:
+                failures = 0
+
+
+def _all_of(pipe: int) -> bytes:
+    try:
+        return os.read(pipe, 4096)
+    except BlockingIOError:
+        return b""
+
+
+def _reaped() -> Iterator[tuple[int, int]]:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        yield pid, os.waitstatus_to_exitcode(status)

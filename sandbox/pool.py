@@ -1,0 +1,203 @@
+"""The slots of a sandbox: started as they are needed, replaced when they die, never used by two callers at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from rlvr.errors import IsolationUnavailable, SandboxFailed
+from rlvr.sandbox import cgroups, seccomp
+from rlvr.sandbox.records import Limits
+from rlvr.sandbox.slots import Keeper, NoNamespaces, Request, Slot
+from rlvr.sandbox.toolchains import Packages, Python, root_plan, search_path
+from rlvr.workers import usable_cores
+
+__all__ = ["MIB", "SlotPool"]
+
+MIB: Final = 1 << 20
+_STOCK: Final = 2  # boxes in readiness: a suite takes two at once
+_OWN_PROCESSES: Final = 2 * _STOCK + 3  # the zygote, boxes in stock and at work, the other program of a suite
+_UNPRIVILEGED: Final = 65534
+_TRIES: Final = 2  # a slot that was killed between two runs is no reason to fail the second
+_PRELOAD: Final = (
+    "abc argparse array ast base64 bisect builtins calendar cmath collections collections.abc contextlib copy csv "
+    "dataclasses datetime decimal enum fractions functools hashlib heapq inspect io itertools json keyword locale "
+    "math numbers operator pprint queue random re secrets statistics string struct sys textwrap threading time timeit "
+    "tokenize traceback types typing unicodedata warnings weakref zlib"
+).split()
+
+
+class SlotPool:
+    """Up to `workers` slots under one keeper.  Thread-safe; in a forked child it starts over.
+
+    Attributes:
+        memory: "cgroup v1", "cgroup v2", or "" where this user may not make one.
+    """
+
+    def __init__(self, python: Python, packages: Packages, caches: Mapping[str, str], limits: Limits, workers: int):
+        self._python, self._packages, self._caches = python, packages, caches
+        self._limits, self._workers = limits, workers
+        self._hierarchy = _hierarchy()
+        self.memory = f"cgroup v{self._hierarchy.version}" if self._hierarchy else ""
+        self._forget()
+
+    def _forget(self) -> None:
+        self._owner = os.getpid()
+        self._lock = threading.RLock()
+        self._free = threading.Semaphore(self._workers)
+        self._alone = threading.Lock()
+        self._idle: deque[Slot] = deque()
+        self._live: set[Slot] = set()
+        self._keeper: Keeper | None = None
+
+    def run(
+        self,
+        build: Callable[[], Sequence[Request]],
+        limits: Limits,
+        wall_s: float,
+        *,
+        alone: bool = False,
+        sent: Callable[[], None] = lambda: None,
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Have a slot work on the requests: its replies, and what its cgroup says of them.
+
+        Args:
+            build: makes the requests; called again if the slot was found dead before it took them.
+            limits: memory and processes, which the cgroup keeps.
+            wall_s: how long the requests may take.
+            sent: called once the requests are under way, for descriptors that must then be closed here.
+            alone: wait until no other slot works, and let none start.
+
+        Raises:
+            SandboxFailed: no slot could be had.
+        """
+        for attempt in range(_TRIES):
+            with self._checkout(alone) as slot:
+                try:
+                    return self._run_in(slot, build(), limits, wall_s, sent)
+                except SandboxFailed:
+                    self._bury(slot)
+                    if attempt == _TRIES - 1:
+                        raise
+        raise AssertionError("unreachable")
+
+    def _run_in(
+        self, slot: Slot, requests: Sequence[Request], limits: Limits, wall_s: float, sent: Callable[[], None]
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        group = slot.cgroup
+        if group is None:
+            return slot.run(requests, wall_s, sent), {"kills": 0, "peak": None}
+        try:
+            group.limit(limits.memory_mib * MIB, limits.processes + _OWN_PROCESSES)
+        except OSError as error:
+            raise SandboxFailed(f"the memory limit could not be set: {error}") from None
+        before = group.mark()
+        replies = slot.run(requests, wall_s, sent)
+        return replies, {"kills": group.kills() - before, "peak": group.peak()}
+
+    @contextlib.contextmanager
+    def _checkout(self, alone: bool) -> Iterator[Slot]:
+        if os.getpid() != self._owner:  # forked: what we hold is the parent's
+            for slot in self._live:
+                slot.disown()
+            if self._keeper:
+                self._keeper.disown()
+            self._forget()
+        with self._permits(self._workers if alone else 1):
+            slot = self._idle_one() or self._started()
+            try:
+                yield slot
+            finally:
+                with self._lock:
+                    if slot in self._live:
+                        self._idle.append(slot)
+
+    @contextlib.contextmanager
+    def _permits(self, count: int) -> Iterator[None]:
+        held = 0
+        try:
+            with self._alone if count > 1 else contextlib.nullcontext():  # two who collect would each wait for the other
+                for _ in range(count):
+                    self._free.acquire()
+                    held += 1
+            yield
+        finally:
+            self._free.release(held) if held else None
+
+    def _idle_one(self) -> Slot | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None  # the one that ran last has the warmest caches
+
+    def _started(self) -> Slot:
+        with self._lock:
+            if self._keeper is None or not self._keeper.alive:
+                for slot in [*self._live]:
+                    self._bury(slot)
+                self._keeper = Keeper(self._python, self._config())
+            group = self._hierarchy.create() if self._hierarchy else None
+            try:
+                slot = self._keeper.start_slot(group)
+            except BaseException as error:
+                if group:
+                    group.remove()
+                if isinstance(error, NoNamespaces):
+                    raise IsolationUnavailable("files", f"no namespaces: {error}", _NAMESPACES_REMEDY) from None
+                raise
+            self._live.add(slot)
+            return slot
+
+    def _bury(self, slot: Slot) -> None:
+        with self._lock:
+            self._live.discard(slot)
+            with contextlib.suppress(ValueError):
+                self._idle.remove(slot)
+        slot.close()
+
+    def _config(self) -> dict[str, Any]:
+        uid, gid = (_UNPRIVILEGED, _UNPRIVILEGED) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+        limits = self._limits
+        return {
+            "path": search_path(self._python, self._packages),
+            "preload": [*_PRELOAD, *self._packages.preload],
+            "packages": list(self._packages.preload),
+            "root": root_plan(self._python, self._packages, self._caches),
+            "filter": seccomp.program().hex(),
+            "namespaces": True,
+            "outer_uid": uid,
+            "outer_gid": gid,
+            "stock": _STOCK,
+            "own_processes": _OWN_PROCESSES,
+            "cores": usable_cores(),
+            "sampled": self._hierarchy is None,
+            "disk": int(limits.disk_mib * MIB),
+            "files": limits.files,
+        }
+
+    def close(self) -> None:
+        """End every process; who waits for a run gets `SandboxFailed`.  A later run starts afresh."""
+        if os.getpid() != self._owner:
+            return
+        with self._lock:
+            keeper, self._keeper = self._keeper, None
+            live, self._live = self._live, set()
+            self._idle.clear()
+        for slot in live:
+            slot.close()
+        if keeper:
+            keeper.close()
+
+
+_NAMESPACES_REMEDY: Final = (
+    "run as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, "
+    "kernel.apparmor_restrict_unprivileged_userns=0; in a container: --security-opt seccomp=unconfined)"
+)
+
+
+@lru_cache(maxsize=1)
+def _hierarchy() -> cgroups.Hierarchy | None:
+    return cgroups.find()

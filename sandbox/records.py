@@ -1,0 +1,312 @@
+"""What goes into a run and what comes out of it.  Everything here is data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from rlvr.errors import UsageError, brief
+
+__all__ = [
+    "Call",
+    "CallRun",
+    "Ending",
+    "Guarantee",
+    "Isolation",
+    "LANGUAGES",
+    "Limits",
+    "MAIN",
+    "Program",
+    "Reply",
+    "Run",
+    "TestCase",
+    "TestRun",
+    "TestSuite",
+]
+
+MAIN: Final = {"python": "main.py", "cpp": "main.cpp", "javascript": "main.js", "bash": "main.sh"}
+"""The file that a program's `source` becomes, by language."""
+
+LANGUAGES: Final = tuple(MAIN)
+
+_NAME_BYTES = 255
+
+
+class Ending(StrEnum):
+    """How a program stopped.  All but IE are its own doing."""
+
+    OK = "OK"  # by itself, with exit code 0
+    RE = "RE"  # by itself with another exit code, or by a signal
+    TLE = "TLE"  # killed at its CPU limit, or at the wall limit behind it
+    MLE = "MLE"  # over its memory
+    OLE = "OLE"  # over its output
+    CE = "CE"  # it never ran: it does not compile
+    IE = "IE"  # we failed: no toolchain, no process, a slot that died.  Never a verdict on the program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one run may use, all its processes together.
+
+    Attributes:
+        cpu_s: CPU seconds, user and system: the clock that decides, for it does not depend on what else runs here.
+        wall_s: wall seconds, behind the CPU clock, for programs that sleep; None for 3 × cpu_s + 2.
+        memory_mib: RAM in MiB, with its files in the scratch folder and its output.
+        output_mib: MiB of standard output, and as much of standard error.
+        processes: processes and threads alive at once.
+        disk_mib: MiB of files in the scratch folder.
+        files: files and folders there.
+    """
+
+    cpu_s: float = 10.0
+    wall_s: float | None = None
+    memory_mib: int = 512
+    output_mib: float = 16.0
+    processes: int = 64
+    disk_mib: float = 64.0
+    files: int = 4096
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            whole = f.type in ("int", int)
+            if f.name == "wall_s" and value is None:
+                value = 3 * self.cpu_s + 2
+                object.__setattr__(self, "wall_s", value)
+            good = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+            if not good or not 0 < value < math.inf:  # false for NaN
+                what = "a whole number" if whole else "a number"
+                raise UsageError(f"Limits: {f.name} is {brief(value)}; it must be {what} above 0")
+
+    @property
+    def wall(self) -> float:
+        """`wall_s`, filled in."""
+        assert self.wall_s is not None
+        return self.wall_s
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """An untrusted program.
+
+        Program("python", "print(int(input()) + 1)")
+        Program("python", files={"main.py": "import helper", "helper.py": "…"}, args=("-v",))
+
+    Attributes:
+        language: one of `LANGUAGES`.
+        source: its one file, or the main one of several; MAIN names it.
+        files: more files, by relative path, text or bytes.
+        args: the command line after the program's name.
+    """
+
+    language: str
+    source: str | bytes | None = None
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
+    args: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.language not in MAIN:
+            raise UsageError(f"the language is {brief(self.language)}; it must be one of {', '.join(LANGUAGES)}")
+        files = dict(self.files)
+        main = MAIN[self.language]
+        if self.source is not None:
+            if main in files:
+                raise UsageError(f"a {self.language} program has both a source and a file {main!r}; give one of them")
+            files = {main: self.source, **files}
+        if main not in files:
+            raise UsageError(f"a {self.language} program needs a source, or a file {main!r} among its files")
+        for name, text in files.items():
+            _check_name(name)
+            if not isinstance(text, (str, bytes)):
+                raise UsageError(f"the file {name!r} is {brief(text)}; it must be text or bytes")
+        if isinstance(self.args, str) or not all(isinstance(a, str) and "\0" not in a for a in self.args):
+            raise UsageError(f"args is {brief(self.args)}; it must be a list of strings without NUL")
+        object.__setattr__(self, "files", files)
+        object.__setattr__(self, "args", tuple(self.args))
+
+    @property
+    def main(self) -> str:
+        """The name of the main file."""
+        return MAIN[self.language]
+
+    def contents(self) -> dict[str, bytes]:
+        """Every file as bytes.  Lone surrogates, which UTF-8 cannot say, are kept as their three bytes."""
+        return {
+            name: text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+            for name, text in self.files.items()
+        }
+
+
+def _check_name(name: Any) -> None:
+    path = PurePosixPath(name) if isinstance(name, str) else PurePosixPath("/")
+    bad = path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name or str(path) != name
+    if bad or any(len(part.encode(errors="replace")) > _NAME_BYTES for part in path.parts):
+        raise UsageError(f"the file name is {brief(name)}; it must be a relative path such as 'pkg/helper.py'")
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """One thing the sandbox promises, and what it rests on here.
+
+    Attributes:
+        name: short and stable, as `allow_missing` takes it.
+        promise: for people.
+        mechanism: what keeps it, such as "cgroup v1 memory"; None if it is MISSING.
+        found: what the canary attack saw.
+        remedy: what the host needs, where it is missing.
+    """
+
+    name: str
+    promise: str
+    mechanism: str | None
+    found: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """What every run of a sandbox was isolated by.
+
+    Attributes:
+        level: as asked for.
+        mechanisms: guarantee → mechanism.
+        waived: guarantees that are missing and were waived by name.
+    """
+
+    level: str
+    mechanisms: Mapping[str, str]
+    waived: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How a program ran.
+
+    Attributes:
+        ending: see `Ending`.
+        why: for people; for TLE which clock, for RE the exit code or signal, for IE what we failed at.
+        exit_code: None if a signal ended it.
+        signal: the signal that ended it, None if none did.
+        cpu_s: CPU seconds of all its processes.
+        wall_s: wall seconds from its first instruction to its end.
+        memory_mib: peak MiB: of the run where a cgroup counts it, else of its largest process.
+        stdout, stderr: bytes, cut at the limit.  For CE, stderr has what the compiler said.
+        isolation: what the run was isolated by.
+    """
+
+    ending: Ending
+    why: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    memory_mib: float = 0.0
+    stdout: bytes = b""
+    stderr: bytes = b""
+    isolation: Isolation | None = None
+
+    @property
+    def text(self) -> str:
+        """Standard output as text; what is no UTF-8 becomes U+FFFD."""
+        return self.stdout.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a function that a program defines.
+
+    Attributes:
+        name: a global of the program, else a method of its class `Solution`; or "Class.method".
+        args, kwargs: plain values (docs/code.md lists the types that travel).
+    """
+
+    name: str
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a call came to.
+
+    Attributes:
+        value: what it returned, rebuilt here from plain data; None where `error` is set.
+        error: "ValueError: message" if it raised, "NotAValue: …" if what it returned is no plain value.
+    """
+
+    value: Any = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallRun:
+    """How a program ran whose functions were called.
+
+    Attributes:
+        run: the run as a whole.
+        replies: one for each call, in order; None where none came: the program ended or was killed before.
+    """
+
+    run: Run
+    replies: tuple[Reply | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TestSuite:
+    """Tests that run in a process of their own, beside the program's, and hold its values to the expected ones.
+
+    Attributes:
+        style: "check" (HumanEval's `check(candidate)`), "asserts", "unittest" or "pytest".
+        test: the tests' code.  Trusted: the program never sees it.
+        setup: code that runs before it; its names win over the program's.
+        entry_point: what `check` is called with.
+        modules: the names under which tests import the program.
+        stop: end at the first case that fails.
+    """
+
+    __test__ = False  # it is not for pytest to collect
+
+    style: str
+    test: str
+    setup: str = ""
+    entry_point: str | None = None
+    modules: tuple[str, ...] = ("solution",)
+    stop: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TestCase:
+    """One test: its outcome is "pass", "fail", "error" or "skip"."""
+
+    __test__ = False
+
+    name: str
+    outcome: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TestRun:
+    """How a suite went.
+
+    Attributes:
+        run: of the program.
+        tests: of the process that the suite ran in.
+        cases: as far as it came.
+        done: the suite came to its end.
+        died: the program ended, or was killed, before the suite did.
+        fault: what is wrong with the suite itself; None if nothing is.  Says nothing about the program.
+    """
+
+    __test__ = False
+
+    run: Run
+    tests: Run
+    cases: tuple[TestCase, ...]
+    done: bool
+    died: bool
+    fault: str | None = None

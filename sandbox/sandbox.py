@@ -1,0 +1,469 @@
+"""`Sandbox`: runs untrusted programs, thousands of them, beside a process of any size."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import signal as signals
+import socket
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from rlvr.errors import IsolationUnavailable, SandboxFailed, UsageError, brief
+from rlvr.sandbox import probe
+from rlvr.sandbox.compiling import Compiler, Files, files_of
+try:  # TEMP
+    from rlvr.sandbox.guest import calls as guest_calls
+    from rlvr.sandbox.guest import suite as guest_suite
+except ImportError:
+    guest_calls = guest_suite = None
+from rlvr.sandbox.pool import MIB, SlotPool
+from rlvr.sandbox.records import (
+    Call,
+    CallRun,
+    Ending,
+    Guarantee,
+    Isolation,
+    Limits,
+    Program,
+    Reply,
+    Run,
+    TestCase,
+    TestRun,
+    TestSuite,
+)
+from rlvr.sandbox.slots import Request, memfd, packed
+from rlvr.sandbox.toolchains import find_packages, find_python, missing, tool
+from rlvr.workers import usable_cores
+
+__all__ = ["Sandbox"]
+
+_T = TypeVar("_T")
+
+LEVELS: Final = ("strict",)
+_ANSWERS_MIB: Final = 64
+_SOLUTION: Final = "solution.py"  # a program whose functions are called is a module; its __main__ part does not run
+
+
+class Sandbox:
+    """Runs programs that nobody trusts.  Safe from threads and asyncio; pickles as its settings.
+
+        with Sandbox() as sandbox:
+            run = sandbox.run(Program("python", "print(int(input()) + 1)"), stdin="41")
+            run.ending, run.text                     # Ending.OK, "42\\n"
+
+    Args:
+        level: "strict" is the only one: every guarantee of docs/sandbox.md, or an exception.
+        limits: of a run that does not bring its own.
+        workers: how many runs at once; "auto" is one per usable core.
+        python: an interpreter for Python programs; None is the one that runs us.
+        packages: distributions that programs may import beside the standard library: ("numpy",).
+        allow_missing: guarantees that may be missing, by name; every run then says so.
+
+    Raises:
+        UsageError: a setting that cannot work.
+    """
+
+    def __init__(
+        self,
+        level: str = "strict",
+        limits: Limits | None = None,
+        workers: int | str = "auto",
+        *,
+        python: str | None = None,
+        packages: Sequence[str] = (),
+        allow_missing: Iterable[str] = (),
+    ) -> None:
+        if level not in LEVELS:
+            raise UsageError(f"level is {brief(level)}; it must be 'strict': to do without a guarantee, name it")
+        if workers != "auto" and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
+            raise UsageError(f"workers is {brief(workers)}; it must be 'auto' or a whole number above 0")
+        if isinstance(packages, str) or isinstance(allow_missing, str):
+            raise UsageError("packages and allow_missing take several names: ('numpy',), not 'numpy'")
+        self.level, self.limits = level, limits or Limits()
+        self.workers = usable_cores() if workers == "auto" else int(workers)
+        self.python, self.packages = python, tuple(packages)
+        self.allow_missing = frozenset(allow_missing)
+        unknown = self.allow_missing - set(probe.PROMISES)
+        if unknown:
+            raise UsageError(f"allow_missing={sorted(unknown)}: the guarantees are {', '.join(probe.PROMISES)}")
+        self._compiler = Compiler(self._execute)
+        self._pool = SlotPool(
+            find_python(python),
+            find_packages(self.packages, python),
+            self._compiler.caches,
+            self.limits,
+            self.workers,
+        )
+        self._numbers = itertools.count(1)
+        self._checking = threading.Lock()
+        self._isolation: Isolation | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        weakref.finalize(self, self._pool.close)
+
+    def __reduce__(self) -> Any:
+        settings = {"python": self.python, "packages": self.packages, "allow_missing": self.allow_missing}
+        return _again, (self.level, self.limits, self.workers, settings)
+
+    def __enter__(self) -> Sandbox:
+        return self.warm()
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def warm(self) -> Sandbox:
+        """Start one slot now and find out what it isolates.
+
+        Raises:
+            IsolationUnavailable: this host cannot keep a promise that was not waived.
+            SandboxFailed: no process can be started.
+        """
+        self.isolation()
+        return self
+
+    def close(self) -> None:
+        """End every process; a run under way ends IE.  Idempotent; a later run starts afresh."""
+        self._pool.close()
+        threads, self._threads = self._threads, None
+        if threads:
+            threads.shutdown(wait=False)
+
+    def check(self) -> list[Guarantee]:
+        """Try to break out in every way we know, and list what each guarantee rests on, or that it is MISSING."""
+        return probe.examine(self._execute, self._pool.memory)
+
+    def isolation(self) -> Isolation:
+        """What runs are isolated by; the first call tries it out.
+
+        Raises:
+            IsolationUnavailable, SandboxFailed: see `warm`.
+        """
+        with self._checking:
+            if self._isolation is None:
+                found = self.check()
+                waived = set()
+                for guarantee in found:
+                    if guarantee.mechanism is None:
+                        if guarantee.name not in self.allow_missing:
+                            self._pool.close()
+                            raise IsolationUnavailable(guarantee.name, guarantee.found, guarantee.remedy)
+                        waived.add(guarantee.name)
+                kept = {g.name: g.mechanism for g in found if g.mechanism is not None}
+                self._isolation = Isolation(self.level, kept, frozenset(waived))
+            return self._isolation
+
+    def run(
+        self, program: Program, stdin: bytes | str = b"", *, limits: Limits | None = None, alone: bool = False
+    ) -> Run:
+        """Run a program to its end.
+
+        Args:
+            stdin: its standard input; a text is sent as UTF-8.
+            limits: instead of the sandbox's own.
+            alone: while nothing else runs in this sandbox, for a verdict that rests on the wall clock.
+
+        Raises:
+            IsolationUnavailable: see `warm`.  Whatever else goes wrong on our side is a run that ended IE.
+        """
+        isolation = self.isolation()
+        limits = limits or self.limits
+        compiled = self._compiler.compiled(program)
+        if isinstance(compiled, Run):
+            return dataclasses.replace(compiled, isolation=isolation)
+        header, files = compiled
+        run = self._execute(header, files, stdin, limits, alone=alone)
+        return dataclasses.replace(run, isolation=isolation)
+
+    def call(
+        self,
+        program: Program,
+        calls: Sequence[Call],
+        *,
+        limits: Limits | None = None,
+        case_cpu_s: float | None = None,
+        alone: bool = False,
+    ) -> CallRun:
+        """Load a Python program as a module and call its functions, one after the other, in one process.
+
+        What they return comes back as plain data and is rebuilt here; expected values have no business over there.
+
+        Args:
+            case_cpu_s: CPU seconds for each call, within `limits` for all of them.
+
+        Raises:
+            UsageError: no Python program, or an argument that is no plain value.
+        """
+        isolation = self.isolation()
+        limits = limits or self.limits
+        orders = memfd(guest_calls.packed_calls([(call.name, call.args, call.kwargs) for call in calls]))
+        results = memfd(b"")
+        try:
+            header, files = _module(program, "calls")
+            fds = {"channel": orders, "results": results}
+            run = self._execute(header, files, b"", limits, fds=fds, case_cpu_s=case_cpu_s, alone=alone)
+            answers = os.pread(results, _ANSWERS_MIB * MIB, 0)
+        finally:
+            os.close(orders)
+            os.close(results)
+        replies = guest_calls.read_replies(answers, len(calls))
+        return CallRun(dataclasses.replace(run, isolation=isolation), tuple(replies))
+
+    def test(
+        self, program: Program, suite: TestSuite, *, limits: Limits | None = None, alone: bool = False
+    ) -> TestRun:
+        """Run tests against a Python program, each in a process that the other cannot see.
+
+        The tests' process asks for calls and gets values; what it expects never leaves it.
+
+        Raises:
+            UsageError: no Python program.
+        """
+        isolation = self.isolation()
+        limits = limits or self.limits
+        results = memfd(b"")
+        try:
+            with _Streams(b"") as ours, _Streams(b"") as theirs:
+                run, tests = self._pair(program, suite, limits, ours, theirs, results, alone)
+            answers = os.pread(results, _ANSWERS_MIB * MIB, 0)
+        finally:
+            os.close(results)
+        found = guest_suite.read_results(answers)
+        return TestRun(
+            dataclasses.replace(run, isolation=isolation),
+            dataclasses.replace(tests, isolation=isolation),
+            tuple(TestCase(case.name, case.outcome, case.message) for case in found.cases),
+            found.done,
+            found.died,
+            found.fault,
+        )
+
+    def _pair(
+        self,
+        program: Program,
+        suite: TestSuite,
+        limits: Limits,
+        ours: _Streams,
+        theirs: _Streams,
+        results: int,
+        alone: bool,
+    ) -> tuple[Run, Run]:
+        """The program's run and the tests', in two boxes of one slot, joined by a socket."""
+        header, files = _module(program, "serve")
+        spec = {"style": suite.style, "test": suite.test, "setup": suite.setup, "entry_point": suite.entry_point}
+        spec |= {"modules": list(suite.modules), "stop": suite.stop}
+        tests = {"kind": "suite", "suite": spec}
+        partner = {"partner_cpu_s": limits.cpu_s}
+        made: list[int] = []
+
+        def build() -> list[Request]:
+            for fd in made:
+                os.close(fd)
+            made[:] = (end.detach() for end in socket.socketpair())
+            ours.rewind()
+            theirs.rewind()
+            os.ftruncate(results, 0)
+            first = {**theirs.fds, "bundle": theirs.bundle(header, files), "channel": made[0]}
+            second = {**ours.fds, "bundle": ours.bundle(tests, {}), "channel": made[1], "results": results}
+            return [
+                Request({**self._message(limits), **partner}, first),
+                Request({**self._message(limits), **partner}, second),
+            ]
+
+        try:
+            replies, counts = self._pool.run(build, limits, limits.wall, alone=alone, sent=lambda: _close(made))
+        except SandboxFailed as error:
+            failed = Run(Ending.IE, why=str(error))
+            return failed, failed
+        finally:
+            _close(made)
+        return _run_of(replies[0], counts, theirs, limits), _run_of(replies[1], counts, ours, limits)
+
+    def _execute(
+        self,
+        header: Mapping[str, Any],
+        files: Files,
+        stdin: bytes | str,
+        limits: Limits,
+        *,
+        fds: Mapping[str, int] | None = None,
+        case_cpu_s: float | None = None,
+        alone: bool = False,
+    ) -> Run:
+        """One box.  `fds` are memfds that it writes to or reads."""
+        with _Streams(stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else stdin) as streams:
+            bundle = streams.bundle(header, files)
+            extra = dict(fds or {})
+
+            def build() -> list[Request]:
+                streams.rewind()
+                for name, fd in extra.items():
+                    os.lseek(fd, 0, os.SEEK_SET)
+                    if name != "channel":
+                        os.ftruncate(fd, 0)
+                message = {**self._message(limits), "case_cpu_s": case_cpu_s}
+                return [Request(message, {**streams.fds, "bundle": bundle, **extra})]
+
+            try:
+                [reply], counts = self._pool.run(build, limits, limits.wall, alone=alone)
+            except SandboxFailed as error:
+                return Run(Ending.IE, why=str(error))
+            return _run_of(reply, counts, streams, limits)
+
+    def _message(self, limits: Limits) -> dict[str, Any]:
+        return {
+            "id": next(self._numbers),
+            "limits": {
+                "cpu_s": limits.cpu_s,
+                "wall_s": limits.wall,
+                "memory": limits.memory_mib * MIB,
+                "output": int(limits.output_mib * MIB),
+                "processes": limits.processes,
+                "disk": int(limits.disk_mib * MIB),
+                "files": limits.files,
+            },
+        }
+
+    def run_many(
+        self, jobs: Iterable[tuple[Program, bytes | str]], *, limits: Limits | None = None
+    ) -> Iterator[Run]:
+        """Run (program, stdin) pairs, `workers` at once; the runs come in the order of the jobs.
+
+        Jobs are taken as they are needed, so they may be a generator without end.
+        """
+        pool = self._executor()
+        waiting: deque[Future[Run]] = deque()
+        try:
+            for program, stdin in jobs:
+                waiting.append(pool.submit(self.run, program, stdin, limits=limits))
+                if len(waiting) >= 2 * self.workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    async def arun(self, program: Program, stdin: bytes | str = b"", **options: Any) -> Run:
+        """`run` without blocking the event loop."""
+        return await self._aside(self.run, program, stdin, **options)
+
+    async def acall(self, program: Program, calls: Sequence[Call], **options: Any) -> CallRun:
+        """`call` without blocking the event loop."""
+        return await self._aside(self.call, program, calls, **options)
+
+    async def atest(self, program: Program, suite: TestSuite, **options: Any) -> TestRun:
+        """`test` without blocking the event loop."""
+        return await self._aside(self.test, program, suite, **options)
+
+    async def _aside(self, work: Callable[..., _T], *args: Any, **options: Any) -> _T:
+        return await asyncio.wrap_future(self._executor().submit(work, *args, **options))
+
+    def _executor(self) -> ThreadPoolExecutor:
+        with self._checking:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="rlvr-sandbox")
+            return self._threads
+
+
+def _again(level: str, limits: Limits, workers: int, settings: Mapping[str, Any]) -> Sandbox:
+    return Sandbox(level, limits, workers, **settings)
+
+
+class _Streams:
+    """The memfds of one run: standard input, output and error, and what the box unpacks."""
+
+    def __init__(self, stdin: bytes) -> None:
+        self.fds = {"stdin": memfd(stdin), "stdout": memfd(b""), "stderr": memfd(b"")}
+        self._bundle: int | None = None
+
+    def bundle(self, header: Mapping[str, Any], files: Files) -> int:
+        if self._bundle is None:
+            self._bundle = packed(header, files)
+        return self._bundle
+
+    def rewind(self) -> None:
+        """As if nothing had run yet."""
+        for name, fd in self.fds.items():
+            os.lseek(fd, 0, os.SEEK_SET)
+            if name != "stdin":
+                os.ftruncate(fd, 0)
+
+    def __enter__(self) -> _Streams:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for fd in (*self.fds.values(), *([self._bundle] if self._bundle is not None else [])):
+            os.close(fd)
+
+
+def _close(fds: list[int]) -> None:
+    while fds:
+        os.close(fds.pop())
+
+
+def _module(program: Program, kind: str) -> tuple[dict[str, Any], Files]:
+    """Header and files for a program whose functions are called."""
+    if program.language != "python":
+        raise UsageError(f"functions of a {program.language} program cannot be called; only Python's can")
+    files = files_of(program)
+    files[_SOLUTION] = files.pop(program.main)
+    return {"kind": kind, "main": _SOLUTION, "module": "solution", "args": list(program.args)}, files
+
+
+def _run_of(reply: Mapping[str, Any], counts: Mapping[str, Any], streams: _Streams, limits: Limits) -> Run:
+    """What a box said, in our words."""
+    if "died" in reply:
+        if counts["kills"]:
+            return Run(Ending.MLE, why=f"over {limits.memory_mib} MiB", memory_mib=float(limits.memory_mib))
+        return Run(Ending.IE, why=f"its box was killed from outside (exit code {reply['died']})")
+    cap = int(limits.output_mib * MIB)
+    texts = {name: os.pread(streams.fds[name], cap, 0) for name in ("stdout", "stderr")}
+    flooded = any(os.fstat(streams.fds[name]).st_size > cap for name in texts)
+    code = os.waitstatus_to_exitcode(reply["status"])
+    peak = reply["rss_kib"] * 1024 if counts["peak"] is None else counts["peak"]
+    ending, why = _ending(reply, counts["kills"], flooded, code, limits)
+    return Run(
+        ending,
+        why,
+        exit_code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+        cpu_s=reply["cpu_s"],
+        wall_s=reply["wall_s"],
+        memory_mib=peak / MIB,
+        **texts,
+    )
+
+
+def _ending(
+    reply: Mapping[str, Any], kills: int, flooded: bool, code: int, limits: Limits
+) -> tuple[Ending, str]:
+    told, killed = reply["told"], reply["killed"]
+    if told.startswith("setup"):
+        return Ending.IE, f"the program's process could not be set up: {told.removeprefix('setup: ')}"
+    if told == "compile":
+        return Ending.CE, "it does not compile"
+    if killed == "memory" or kills:
+        return Ending.MLE, f"over {limits.memory_mib} MiB"
+    if killed == "cpu" or code == -signals.SIGXCPU:
+        return Ending.TLE, f"over {limits.cpu_s:g} CPU seconds"
+    if killed == "wall":
+        return Ending.TLE, f"over {limits.wall:g} wall seconds, of which {reply['cpu_s']:.2f} s at work"
+    if killed == "output" or flooded:
+        return Ending.OLE, f"over {limits.output_mib:g} MiB of output"
+    if code < 0:
+        return Ending.RE, f"ended by signal {_signal_name(-code)}"
+    return (Ending.OK, "") if code == 0 else (Ending.RE, f"exit code {code}")
+
+
+def _signal_name(number: int) -> str:
+    with contextlib.suppress(ValueError):
+        return signals.Signals(number).name
+    return str(number)

@@ -1,0 +1,238 @@
+"""The host's half: one keeper process, and slots that a request is sent to.
+
+    Sandbox ──▶ Keeper ══ start ══▶ zygote (a slot) ──forks──▶ boxes
+       └────────────── Slot ══ request, descriptors ═══════════▶ a box ══ reply ══▶ Slot
+
+Nothing is forked from this process: the keeper is started with exec, and it forks everything else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rlvr.errors import SandboxFailed
+from rlvr.sandbox.cgroups import Cgroup
+from rlvr.sandbox.toolchains import Python, environment
+
+__all__ = ["Keeper", "NoNamespaces", "Request", "Slot", "memfd", "packed"]
+
+_START_S: Final = 60.0
+_GRACE_S: Final = 15.0  # beyond a run's wall limit, until its box is taken for dead
+_REPLY_BYTES: Final = 1 << 16
+_SANDBOX: Final = Path(__file__).parent
+
+_BOOT: Final = """
+import sys, types
+for name, path in (("rlvr", sys.argv[1]), ("rlvr.sandbox", sys.argv[2])):
+    module = types.ModuleType(name)
+    module.__path__ = [path]
+    sys.modules[name] = module
+from rlvr.sandbox.guest.keeper import main
+main(*map(int, sys.argv[3:]))
+"""
+
+
+class NoNamespaces(Exception):
+    """The kernel does not let this user make them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One box's work: JSON for the box, and descriptors by the name it knows them under."""
+
+    message: dict[str, Any]
+    fds: Mapping[str, int]
+
+
+class Keeper:
+    """The process behind a sandbox.  Thread-safe."""
+
+    def __init__(self, python: Python, config: Mapping[str, Any]) -> None:
+        self.config = config
+        self._lock = threading.Lock()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._errors = memfd(b"", name="keeper")
+        settings = memfd(json.dumps(config).encode())
+        command = [python.executable, "-S", "-s", "-X", "utf8", "-c", _BOOT, str(_SANDBOX.parent), str(_SANDBOX)]
+        command += [str(theirs.fileno()), str(settings), str(os.getpid())]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                env=environment(),
+                cwd="/",
+                pass_fds=[theirs.fileno(), settings],
+                start_new_session=True,  # Ctrl-C in a terminal is for us alone
+            )
+        finally:
+            theirs.close()
+            os.close(settings)
+        self.pid = self._answer()["ready"]
+
+    def start_slot(self, cgroup: Cgroup | None) -> Slot:
+        """A new zygote.
+
+        Raises:
+            NoNamespaces: not with the rights we have.
+            SandboxFailed: for any other reason.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        order = {
+            "cgroups": cgroup.folders if cgroup else [],
+            "procs": cgroup.procs if cgroup else [],
+            "usage": (cgroup.usage or "") if cgroup else "",
+        }
+        with theirs, self._lock:
+            self._send({"start": order}, [theirs.fileno()])
+            try:
+                answer = self._answer()
+            except BaseException:
+                ours.close()
+                raise
+        return Slot(self, ours, answer["pid"], cgroup)
+
+    def kill(self, pid: int) -> None:
+        """SIGKILL a zygote, and with it all in its slot."""
+        with self._lock, contextlib.suppress(SandboxFailed):
+            self._send({"kill": pid})
+
+    def _send(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
+        try:
+            socket.send_fds(self._control, [json.dumps(message).encode()], list(fds))
+        except OSError as error:
+            raise SandboxFailed(f"the sandbox's keeper is gone: {error}. {self.said()}") from None
+
+    def _answer(self) -> dict[str, Any]:
+        ready, _, _ = select.select([self._control], [], [], _START_S)
+        message = self._control.recv(_REPLY_BYTES) if ready else b""
+        if not message:
+            self.close()
+            what = "ended" if ready else f"said nothing for {_START_S:.0f} s"
+            raise SandboxFailed(f"the sandbox's keeper {what}. {self.said()}")
+        answer: dict[str, Any] = json.loads(message)
+        if "failed" in answer:
+            if "errno" in answer:
+                raise NoNamespaces(answer["failed"])
+            raise SandboxFailed(answer["failed"])
+        return answer
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def said(self) -> str:
+        """The end of what it wrote to its stderr: our own tracebacks."""
+        with contextlib.suppress(OSError, ValueError):
+            size = os.fstat(self._errors).st_size
+            return os.pread(self._errors, 2000, max(0, size - 2000)).decode(errors="replace").strip()
+        return ""
+
+    def close(self) -> None:
+        """It kills its slots when our end closes; we wait so that nothing is left when we return."""
+        self._control.close()
+        try:
+            self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def disown(self) -> None:
+        """In a forked child: it is the parent's."""
+        self._control.close()
+        self._process.returncode = 0  # or Popen would warn of a process that is not ours
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):
+            os.close(self._errors)
+
+
+class Slot:
+    """One zygote and what it has in stock.  One caller at a time."""
+
+    def __init__(self, keeper: Keeper, channel: socket.socket, pid: int, cgroup: Cgroup | None) -> None:
+        self.keeper, self.pid, self.cgroup = keeper, pid, cgroup
+        self._channel = channel
+        answer = self._receive(time.monotonic() + _START_S)
+        if "failed" in answer:
+            self.close()
+            raise SandboxFailed(f"a slot of the sandbox cannot be set up: {answer['failed']}. {keeper.said()}")
+        if cgroup:
+            cgroup.settle()
+
+    def run(
+        self, requests: Sequence[Request], wall_s: float, sent: Callable[[], None] = lambda: None
+    ) -> list[dict[str, Any]]:
+        """The replies, in order of the requests.
+
+        Raises:
+            SandboxFailed: the slot is of no more use; close it.
+        """
+        try:
+            for request in requests:
+                message = {**request.message, "fds": list(request.fds)}
+                socket.send_fds(self._channel, [json.dumps(message).encode()], list(request.fds.values()))
+        except OSError as error:
+            raise SandboxFailed(f"a slot of the sandbox is gone: {error}") from None
+        sent()
+        replies: dict[int, dict[str, Any]] = {}
+        deadline = time.monotonic() + wall_s + _GRACE_S
+        while len(replies) < len(requests):
+            reply = self._receive(deadline)
+            if "died" in reply:  # the box itself was killed; which one of two does not matter
+                return [{"died": reply["died"]} for _ in requests]
+            replies[reply["id"]] = reply
+        return [replies[request.message["id"]] for request in requests]
+
+    def _receive(self, deadline: float) -> dict[str, Any]:
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise SandboxFailed("a slot of the sandbox does not answer")
+        try:
+            message = self._channel.recv(_REPLY_BYTES)
+        except OSError as error:
+            raise SandboxFailed(f"a slot of the sandbox is gone: {error}") from None
+        if not message:
+            raise SandboxFailed(f"a slot of the sandbox ended. {self.keeper.said()}")
+        reply: dict[str, Any] = json.loads(message)
+        return reply
+
+    def close(self) -> None:
+        """End the zygote, and with it everything in the slot."""
+        self._channel.close()
+        self.keeper.kill(self.pid)
+        if self.cgroup:
+            self.cgroup.remove()
+
+    def disown(self) -> None:
+        self._channel.close()
+
+
+def memfd(content: bytes, *, name: str = "rlvr") -> int:
+    """A file in memory, positioned at its start."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    left = memoryview(content)
+    while left:
+        left = left[os.write(fd, left) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def packed(header: Mapping[str, Any], files: Mapping[str, tuple[bytes, int]]) -> int:
+    """Header and files (content, mode) in one memfd, as a box unpacks them."""
+    sizes = [[name, len(content), mode] for name, (content, mode) in files.items()]
+    head = json.dumps({**header, "files": sizes}).encode()
+    return memfd(b"".join([len(head).to_bytes(4, "little"), head, *(content for content, _ in files.values())]))
