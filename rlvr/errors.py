@@ -117,6 +117,8 @@ class IsolationUnavailable(Unscored):
 
     Attributes:
         guarantee: its name, as `allow_missing` takes it.
+        found: what was seen.
+        remedy: what the host needs.
     """
 
     reason = "isolation-unavailable"
@@ -126,11 +128,10 @@ class IsolationUnavailable(Unscored):
             f"the sandbox cannot promise {guarantee!r} here: {found}. {remedy}; or waive it by name: "
             f"Sandbox(allow_missing={{{guarantee!r}}})"
         )
-        self.guarantee = guarantee
-        self._made_of = guarantee, found, remedy
+        self.guarantee, self.found, self.remedy = guarantee, found, remedy
 
     def __reduce__(self) -> Any:  # see MissingDependency
-        return type(self), self._made_of
+        return type(self), (self.guarantee, self.found, self.remedy)
 
 
 class SandboxFailed(Unscored):

@@ -39,19 +39,19 @@ class Hierarchy:
             OSError: not allowed after all.
         """
         name = f"rlvr-{os.getpid()}-{next(_numbers)}"
-        folders = {name: parent / name for name, parent in self._parents(name)}
+        folders = {controller: parent / name for controller, parent in self._parents()}
         for folder in set(folders.values()):
             folder.mkdir()
         return Cgroup(self.version, folders["memory"], folders.get("pids"), folders.get("cpu"))
 
-    def _parents(self, name: str) -> Iterator[tuple[str, Path]]:
+    def _parents(self) -> Iterator[tuple[str, Path]]:
         for controller in ("memory", "pids", "cpu"):
             if (parent := getattr(self, controller)) is not None:
                 yield controller, parent
 
     def sweep(self) -> None:
         """Remove what processes left that were killed together with their keeper."""
-        for _, parent in set(self._parents("")):
+        for _, parent in set(self._parents()):
             for folder in parent.glob("rlvr-*-*"):
                 pid = folder.name.split("-")[1]
                 if not Path("/proc", pid).exists():

@@ -1,7 +1,350 @@
-"""What does a run rest on here?  Found by canary attacks, never by what should be so."""
+"""What do runs rest on here?  Found by trying to break out with canaries, never by what ought to be so.
+
+Each guarantee has an attack.  It holds where the attack failed; then its mechanism is named.
+"""
+
 from __future__ import annotations
-from collections.abc import Callable
-from rlvr.sandbox.records import Guarantee
-PROMISES = {"files":"x"}
-def examine(execute: Callable[..., object], memory: str) -> list[Guarantee]:
-    return []
+
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+import select
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rlvr.errors import IsolationUnavailable
+from rlvr.sandbox.records import Ending, Guarantee, Limits, Run
+
+__all__ = ["PROMISES", "examine"]
+
+PROMISES: Final = {
+    "files": "files of the host cannot be read, but for the system's own programs and libraries",
+    "writes": "nothing of the host can be written",
+    "environment": "the host's environment and open files do not reach the program",
+    "network": "no connection, neither to this host nor beyond",
+    "processes-unseen": "other processes cannot be seen, signalled or traced",
+    "privileges": "no capability, and no way to gain one",
+    "system-calls": "only the system calls that honest programs need",
+    "cpu": "CPU time of all processes of a run together is limited",
+    "wall": "wall time is limited",
+    "memory": "memory of all processes of a run together is limited",
+    "processes": "the number of processes and threads is limited",
+    "output": "standard output and error are limited",
+    "disk": "bytes and files in the scratch folder are limited",
+    "fresh": "no run sees what an earlier one left",
+    "tree": "no process outlives its run",
+}
+
+_REMEDY: Final = {
+    "memory": "give this user a cgroup with the memory controller (systemd: Delegate=yes), or run as root",
+    "system-calls": "use a kernel with CONFIG_SECCOMP_FILTER",
+}
+_ROOT_REMEDY: Final = "see docs/sandbox.md, 'What the host needs'"
+
+_SMALL: Final = Limits(cpu_s=5.0, wall_s=20.0, memory_mib=64, output_mib=0.25, processes=12, disk_mib=2.0, files=64)
+
+# Each attack of this one adds to `won` what it got hold of.
+_ATTACKS: Final = r"""
+import ctypes, errno, json, os, platform, socket, sys
+canary = json.loads(sys.argv[1])
+won = {}
+def attack(name):
+    def run(function):
+        try:
+            found = function()
+        except (OSError, ValueError, OverflowError):
+            found = None
+        if found:
+            won.setdefault(name, str(found))
+    return run
+libc = ctypes.CDLL(None, use_errno=True)
+ARM = platform.machine() == "aarch64"
+
+@attack("files")
+def _():
+    return open(canary["file"]).read() == canary["secret"] and "read " + canary["file"]
+@attack("files")
+def _():
+    return open("/etc/shadow").read() and "read /etc/shadow"
+@attack("writes")
+def _():
+    with open(canary["target"], "w") as file:
+        file.write("written")
+    return False  # the host looks whether it is there
+for folder in ("/usr/bin", "/usr/lib", "/etc", "/", os.path.dirname(os.__file__)):
+    @attack("writes")
+    def _():
+        os.close(os.open(folder + "/rlvr-canary", os.O_CREAT | os.O_WRONLY))
+        return "created a file in " + folder
+@attack("environment")
+def _():
+    return canary["variable"] in os.environ and "read a variable of the host"
+@attack("environment")
+def _():
+    fds = []
+    for fd in range(3, 256):
+        try:
+            os.fstat(fd)
+            fds.append(fd)
+        except OSError:
+            pass
+    return fds and f"open descriptors {fds}"
+@attack("network")
+def _():
+    socket.create_connection(("127.0.0.1", canary["port"]), timeout=1).close()
+    return "connected to this host"
+@attack("network")
+def _():
+    one = socket.socket(socket.AF_UNIX)
+    one.connect("\0" + canary["abstract"])
+    return "connected to an abstract socket of this host"
+@attack("network")
+def _():
+    return socket.socket(socket.AF_INET, socket.SOCK_DGRAM) and "opened an internet socket"
+@attack("processes-unseen")
+def _():
+    os.kill(canary["pid"], 0)
+    with open(f"/proc/{canary['pid']}/cmdline", "rb") as file:
+        return canary["cmdline"].encode() in file.read() and "found our host process"
+@attack("processes-unseen")
+def _():
+    others = [name for name in os.listdir("/proc") if name.isdigit() and int(name) not in (1, os.getpid())]
+    return others and f"processes {others}"
+@attack("processes-unseen")
+def _():
+    return libc.syscall(117 if ARM else 101, 16, 1, 0, 0) == 0 and "traced pid 1"
+@attack("privileges")
+def _():
+    status = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)
+    sets = {name: status[name].strip() for name in ("CapEff", "CapPrm", "CapInh", "CapAmb") if int(status[name], 16)}
+    return (sets and f"capabilities {sets}") or (status["NoNewPrivs"].strip() != "1" and "privileges can be gained")
+@attack("privileges")
+def _():
+    os.setuid(0)
+    return "became root"
+@attack("privileges")
+def _():
+    return libc.unshare(0x10000000) == 0 and "made a user namespace"
+@attack("system-calls")
+def _():
+    status = open("/proc/self/status").read()
+    return "Seccomp:\t2" not in status and "no filter is on"
+calls = dict(keyctl=219, bpf=280, perf_event_open=241, userfaultfd=282, io_uring_setup=425, mount=40, setns=268) if ARM \
+    else dict(keyctl=250, bpf=321, perf_event_open=298, userfaultfd=323, io_uring_setup=425, mount=165, setns=308)
+for name, number in calls.items():
+    @attack("system-calls")
+    def _():
+        # with senseless arguments a call that exists fails in other ways
+        refused = libc.syscall(number, -1, 0, 0, 0, 0) < 0 and ctypes.get_errno() in (errno.ENOSYS, errno.EPERM)
+        return not refused and name + " is let through"
+for folder in (".", "/tmp", "/dev/shm"):
+    @attack("fresh")
+    def _():
+        name = os.path.join(folder, "rlvr-canary")
+        if os.path.exists(name):
+            return "a file of the run before in " + folder
+        os.close(os.open(name, os.O_CREAT | os.O_WRONLY))
+@attack("disk")
+def _():
+    written = 0
+    for folder in (".", "/tmp", "/dev/shm"):
+        try:
+            with open(folder + "/big", "wb") as file:
+                while written < canary["disk"] + (1 << 20):
+                    written += file.write(bytes(1 << 16))
+                    file.flush()
+        except OSError:
+            pass
+    for folder in (".", "/tmp", "/dev/shm"):
+        if os.path.exists(folder + "/big"):
+            os.unlink(folder + "/big")  # room for the next attack
+    return written > canary["disk"] and f"wrote {written} bytes"
+@attack("disk")
+def _():
+    for number in range(canary["files"] + 1):
+        os.close(os.open(f"inode-{number}", os.O_CREAT | os.O_WRONLY))
+    return f"made {canary['files']} files"
+print(json.dumps(won))
+"""
+
+_DAEMON: Final = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(60)
+"""
+_BURN: Final = "import os\nos.fork()\nwhile True: pass"
+_SLEEP: Final = "import time\ntime.sleep(60)"
+_HOARD: Final = """
+import os, time
+child = os.fork()  # each of the two stays under the limit
+hoard = bytearray(44 << 20)
+for i in range(0, len(hoard), 4096): hoard[i] = 1
+os.wait() if child else time.sleep(0.2)
+"""
+_FLOOD: Final = "while True: print('x' * 4096)"
+_FORKS: Final = """
+import os, time
+made = 1
+try:
+    while made < 100:
+        if os.fork() == 0:
+            time.sleep(60)
+        made += 1
+except OSError:
+    pass
+print(made, flush=True)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Canary:
+    """What the attacks look for."""
+
+    facts: Mapping[str, Any]
+    target: Path
+
+
+def examine(execute: Callable[..., Run], memory: str) -> list[Guarantee]:
+    """Every guarantee in turn.
+
+    Args:
+        execute: runs a header and files in a box (see `Sandbox`).
+        memory: the kind of cgroup that counts memory, "" for none.
+    """
+    if sys.platform != "linux":
+        return _all_missing(f"this is {sys.platform}", "use Linux: a machine, a container or a virtual machine")
+    try:
+        won = _attacked(execute)
+    except IsolationUnavailable as error:
+        return _all_missing(error.found, error.remedy)
+    rests_on = _mechanisms(memory)
+    return [
+        Guarantee(name, promise, None, won[name], _REMEDY.get(name, _ROOT_REMEDY))
+        if name in won
+        else Guarantee(name, promise, rests_on[name], "the attack failed")
+        for name, promise in PROMISES.items()
+    ]
+
+
+def _all_missing(found: str, remedy: str) -> list[Guarantee]:
+    return [Guarantee(name, promise, None, found, remedy) for name, promise in PROMISES.items()]
+
+
+def _mechanisms(memory: str) -> dict[str, str]:
+    watched = "pid 1 of the run, which looks every 10 ms"
+    return {
+        "files": "mount namespace: a root of its own, made of a few read-only mounts",
+        "writes": "mount namespace: all of it read-only",
+        "environment": "a process started by exec with an environment and descriptors of our own",
+        "network": "network namespace without interfaces; seccomp: Unix sockets only",
+        "processes-unseen": "pid and ipc namespaces, /proc of the run's own",
+        "privileges": "user namespace, no_new_privs, empty capability sets",
+        "system-calls": "seccomp allow-list",
+        "cpu": "clocks of all processes, read by pid 1 of the run" + (f"; {memory} beside them" if memory else ""),
+        "wall": "pid 1 of the run",
+        "memory": memory or watched,
+        "processes": "RLIMIT_NPROC in a user namespace of its own" + (f"; {memory}" if memory else ""),
+        "output": "memfds under RLIMIT_FSIZE",
+        "disk": "tmpfs with a size and a number of inodes",
+        "fresh": "mount namespace and tmpfs for each run",
+        "tree": "pid namespace for each run",
+    }
+
+
+def _attacked(execute: Callable[..., Run]) -> dict[str, str]:
+    """What the attacks won, by guarantee."""
+    won: dict[str, str] = {}
+    with _canary() as canary:
+        for _ in range(2):  # the second looks for what the first left
+            won |= _tried(execute, canary)
+        if canary.target.exists():
+            won["writes"] = f"wrote {canary.target}"
+    won |= _limits_tried(execute)
+    if outlived := _outlived(execute):
+        won["tree"] = outlived
+    return won
+
+
+def _tried(execute: Callable[..., Run], canary: _Canary) -> dict[str, str]:
+    facts = {**canary.facts, "disk": int(_SMALL.disk_mib * 2**20), "files": _SMALL.files}
+    header = {"kind": "script", "main": "main.py", "args": [json.dumps(facts)]}
+    run = execute(header, {"main.py": (_ATTACKS.encode(), 0o644)}, b"", _SMALL)
+    try:
+        found: dict[str, str] = json.loads(run.stdout)
+    except ValueError:
+        return dict.fromkeys(PROMISES, f"the attacks ended {run.ending}: {run.why} {run.stderr[-300:]!r}")
+    return found
+
+
+def _limits_tried(execute: Callable[..., Run]) -> dict[str, str]:
+    won = {}
+    for name, source, limits, ending in (
+        ("cpu", _BURN, dataclasses.replace(_SMALL, cpu_s=0.05), Ending.TLE),
+        ("wall", _SLEEP, dataclasses.replace(_SMALL, wall_s=0.05), Ending.TLE),
+        ("memory", _HOARD, _SMALL, Ending.MLE),
+        ("output", _FLOOD, _SMALL, Ending.OLE),
+    ):
+        run = _script(execute, source, limits)
+        if run.ending is not ending:
+            won[name] = f"the attack ended {run.ending} {run.why} after {run.cpu_s:.2f} CPU s, {run.wall_s:.2f} s"
+    run = _script(execute, _FORKS, _SMALL)
+    if not run.stdout.strip().isdigit() or int(run.stdout) > _SMALL.processes + 8:
+        won["processes"] = f"{run.stdout.decode(errors='replace').strip() or run.why} processes"
+    return won
+
+
+def _script(execute: Callable[..., Run], source: str, limits: Limits, **options: Any) -> Run:
+    header = {"kind": "script", "main": "main.py", "args": []}
+    return execute(header, {"main.py": (source.encode(), 0o644)}, b"", limits, **options)
+
+
+def _outlived(execute: Callable[..., Run]) -> str:
+    """A daemon holds one end of a pipe: when the run is over, the other end must find it closed."""
+    ours, theirs = os.pipe()
+    try:
+        _script(execute, _DAEMON, _SMALL, fds={"channel": theirs})
+        os.close(theirs)
+        theirs = -1
+        ended, _, _ = select.select([ours], [], [], 2.0)
+        return "" if ended and not os.read(ours, 1) else "a daemon went on after its run"
+    finally:
+        for fd in (ours, theirs):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+@contextlib.contextmanager
+def _canary() -> Iterator[_Canary]:
+    """A secret file, a writable place, a variable, two listening sockets and a process: ourselves."""
+    name, secret = f"RLVR_CANARY_{secrets.token_hex(4)}", secrets.token_hex(16)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rlvr-canary-")))
+        folder.chmod(0o777)  # open to all, so that only the sandbox is in the way
+        (folder / "secret").write_text(secret)
+        (folder / "secret").chmod(0o644)
+        inet = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        unix = stack.enter_context(socket.socket(socket.AF_UNIX))
+        unix.bind("\0" + name)
+        unix.listen()
+        os.environ[name] = secret
+        stack.callback(os.environ.pop, name)
+        facts = {
+            "file": str(folder / "secret"),
+            "secret": secret,
+            "target": str(folder / "written"),
+            "variable": name,
+            "port": inet.getsockname()[1],
+            "abstract": name,
+            "pid": os.getpid(),
+            "cmdline": sys.executable,
+        }
+        yield _Canary(facts, folder / "written")

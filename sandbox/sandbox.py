@@ -305,9 +305,10 @@ class Sandbox:
             def build() -> list[Request]:
                 streams.rewind()
                 for name, fd in extra.items():
-                    os.lseek(fd, 0, os.SEEK_SET)
-                    if name != "channel":
+                    if name in ("results", "artifact"):
                         os.ftruncate(fd, 0)
+                    with contextlib.suppress(OSError):  # a pipe has no start to go to
+                        os.lseek(fd, 0, os.SEEK_SET)
                 message = {**self._message(limits), "case_cpu_s": case_cpu_s}
                 return [Request(message, {**streams.fds, "bundle": bundle, **extra})]
 

@@ -23,7 +23,6 @@ import platform
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Final, TypeAlias
 
 from rlvr.errors import UsageError, brief
@@ -159,7 +158,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     "setsockopt": _only(2, "2 6 7 8 9 13 15 16 20 21", errno.ENOPROTOOPT),
     # TCGETS TIOCGPGRP TIOCOUTQ TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX TCGETS2: questions, and flags of their own
     "ioctl": _only(1, "0x5401 0x540F 0x5411 0x5413 0x541B 0x5421 0x5450 0x5451 0x802C542A", errno.ENOTTY),
-    # DUPFD GETFD SETFD GETFL SETFL, GETLK SETLK SETLKW, the same for OFD_, DUPFD_CLOEXEC SETPIPE_SZ GETPIPE_SZ GET_SEALS.
+    # DUPFD GETFD SETFD GETFL SETFL, GETLK SETLK SETLKW and their OFD_, DUPFD_CLOEXEC SETPIPE_SZ GETPIPE_SZ GET_SEALS.
     # Not SETLEASE: the host's open() of such a file would wait for 45 s.  Not ADD_SEALS: output may be a memfd of ours.
     "fcntl": _only(1, "0 1 2 3 4 5 6 7 36 37 38 1030 1031 1032 1034", errno.EINVAL),
     # SET_ and GET_PDEATHSIG, GET_DUMPABLE, SET_ and GET_NAME, GET_SECCOMP, CAPBSET_READ, GET_SECUREBITS, SET_ and
@@ -216,7 +215,6 @@ _NR, _ARCH, _ARGS = 0, 4, 16  # offsets in struct seccomp_data
 _Code: TypeAlias = list[bytes]
 
 
-@cache
 def program(arch: str | None = None, *, memfd: bool = False) -> bytes:
     """The filter, as the kernel takes it: an array of struct sock_filter, eight bytes each.
 

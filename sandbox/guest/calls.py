@@ -1,0 +1,163 @@
+"""Function-call mode: the program's functions are called with the cases' arguments, and what they return is stated.
+
+Requests and replies are on descriptors of their own.  The program shares this process and may write replies itself:
+that only lets it state values, as any program may.  What was expected never comes here.
+
+    calls:    [{"name": "f" | "Class.method" | "method", "args": [tree], "kwargs": {"k": tree}}]
+    replies:  {"i": 0, "value": tree} or {"i": 0, "error": {"type": "ValueError", "message": "…"}}, a line each
+"""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import json
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rlvr.sandbox.guest.encoding import encode, mro, name_of
+from rlvr.sandbox.guest.trees import BYTES, BadValue, NotAValue, dumps, loads
+from rlvr.sandbox.guest.values import decode
+
+__all__ = ["Reply", "main", "read_replies", "requests", "resolve"]
+
+__builtins__ = dict(vars(builtins))  # our own: the program may do to `builtins` what it likes
+
+_ITEMS = 1_000_000  # of an iterator that is returned
+_TEXT = 500  # characters of an error's message
+
+_VIEWS = tuple(type(view) for d in ({}, OrderedDict()) for view in (d.keys(), d.values(), d.items()))
+_write = os.write
+
+
+class Reply(NamedTuple):
+    """What one call came to: a value, or the type and message of an error."""
+
+    value: Any = None
+    error: tuple[str, str] | None = None
+
+
+# --------------------------------------------------------------------------------------- beside the program
+
+
+def main(namespace: dict[str, Any], calls_fd: int, results_fd: int) -> None:
+    """Answer every call, each as soon as it has returned."""
+    with os.fdopen(calls_fd, "rb") as file:
+        calls = json.loads(file.read())  # from the host
+    for i, call in enumerate(calls):
+        _send(results_fd, {"i": i, **_answer(namespace, call)})
+
+
+def _answer(namespace: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
+    try:
+        function = resolve(namespace, call["name"])
+        args = [decode(tree) for tree in call["args"]]
+        kwargs = {name: decode(tree) for name, tree in call["kwargs"].items()}
+        return {"value": encode(_listed(function(*args, **kwargs)))}
+    except NotAValue as error:
+        return {"error": {"type": "NotAValue", "message": str(error)}}
+    except BaseException as error:  # noqa: BLE001  SystemExit too is that call's error
+        return {"error": {"type": name_of(type(error)), "message": _message(error)}}
+
+
+def _send(fd: int, reply: dict[str, Any]) -> None:
+    line = dumps(reply)
+    if len(line) >= BYTES:
+        line = dumps({"i": reply["i"], "error": {"type": "NotAValue", "message": "not a value: too large"}})
+    rest = memoryview(line + b"\n")
+    while rest:
+        rest = rest[_write(fd, rest) :]
+
+
+def resolve(namespace: dict[str, Any], name: str) -> Any:
+    """What the program calls `name`.
+
+    That is a global; or a method of a fresh `Solution`, as on LeetCode; or for "Class.method" and "Class().method" one
+    of a fresh `Class`.
+
+    Raises:
+        NameError: there is none.
+    """
+    owner, _, method = name.replace("()", "").rpartition(".")
+    if not owner and method in namespace:
+        return namespace[method]
+    owner = owner or "Solution"
+    if owner not in namespace or not hasattr(namespace[owner], method):
+        raise NameError(f"the program defines no {name!r}")
+    return getattr(namespace[owner](), method)
+
+
+def _listed(value: Any) -> Any:
+    """Iterators of the language itself, and dict views, as the list of what they give."""
+    kind = type(value)
+    own = kind.__module__ in ("builtins", "itertools") and any("__next__" in vars(base) for base in mro(kind))
+    if not own and kind not in _VIEWS:
+        return value
+    items = list(itertools.islice(value, _ITEMS + 1))
+    if len(items) > _ITEMS:
+        raise NotAValue(f"not a value: an iterator of more than {_ITEMS} items")
+    return items
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str.__str__(str(error))[:_TEXT]
+    except BaseException:  # noqa: BLE001  its __str__ is the program's
+        return ""
+
+
+# --------------------------------------------------------------------------------------------- on the host
+
+
+def requests(calls: Sequence[tuple[str, Sequence[Any], dict[str, Any]]]) -> bytes:
+    """What `main` reads: a (name, args, kwargs) for each call.
+
+    Raises:
+        NotAValue: an argument is no value.
+    """
+    return json.dumps(
+        [
+            {"name": name, "args": [_given(a) for a in args], "kwargs": {k: _given(v) for k, v in kwargs.items()}}
+            for name, args, kwargs in calls
+        ]
+    ).encode("ascii")
+
+
+def _given(value: Any) -> Any:
+    return encode(value, _refuse)
+
+
+def _refuse(value: Any, plain: Any) -> None:
+    if plain is None:
+        raise NotAValue(f"not a value: a {name_of(type(value))}")
+
+
+def read_replies(data: bytes, n: int) -> list[Reply | None]:
+    """The replies to `n` calls, None for those without.
+
+    Line k must answer call k and be well-formed.  The first that is not, or a partial one, ends the reading: what a
+    program writes here can cost it cases, and nothing else.
+    """
+    replies: list[Reply | None] = []
+    for line in data.split(b"\n", n)[:n]:
+        try:
+            replies.append(_read(line, len(replies)))
+        except BadValue:
+            break
+    if len(replies) == data.count(b"\n") + 1:  # the last line has no end yet
+        replies.pop()
+    return replies + [None] * (n - len(replies))
+
+
+def _read(line: bytes, i: int) -> Reply:
+    tree = loads(line)
+    if type(tree) is not dict or len(tree) != 2 or type(tree.get("i")) is not int or tree["i"] != i:
+        raise BadValue("malformed: no reply")
+    if "value" in tree:
+        return Reply(decode(tree["value"], arrays=False))
+    error = tree.get("error")
+    if type(error) is not dict or error.keys() != {"type", "message"} or not all(type(t) is str for t in error.values()):
+        raise BadValue("malformed: no error")
+    return Reply(error=(error["type"][:100], error["message"][:_TEXT]))
