@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from collections.abc import Iterator
@@ -50,6 +51,7 @@ def examine() -> Iterator[Finding]:
             remedy = "" if found else f"pip install 'rlvr[{extra}]'"
             yield Finding(f"{package} ({extra})", True if found else None, found or "not installed", remedy)
     yield from _workers()
+    yield from _sandbox()
     for name in environment_ids():
         try:
             load(name)
@@ -81,6 +83,33 @@ def _workers() -> Iterator[Finding]:
         else:
             yield Finding(
                 "memory is limited", None, "not on this system", "use Linux; elsewhere an item may fill memory"
+            )
+
+
+def _sandbox() -> Iterator[Finding]:
+    """What the sandbox promises here, found by trying to break out; and which languages run in it, by running them."""
+    from rlvr.sandbox import Ending, Limits, Sandbox
+    from rlvr.sandbox.toolchains import GREETINGS, missing, tool
+
+    with contextlib.closing(Sandbox(workers=1, limits=Limits(memory_mib=1024))) as sandbox:
+        guarantees = sandbox.check()
+        for g in guarantees:
+            found = g.mechanism or f"MISSING: {g.found}"
+            yield Finding(f"sandbox: {g.name}", g.mechanism is not None, found, "" if g.mechanism else g.remedy)
+        if not all(g.mechanism for g in guarantees):
+            return
+        for program in GREETINGS:
+            language = program.language
+            if language != "python" and tool(language) is None:
+                yield Finding(f"sandbox runs {language}", None, "no", missing(language))
+                continue
+            run = sandbox.run(program)
+            ok = run.ending is Ending.OK
+            yield Finding(
+                f"sandbox runs {language}",
+                ok,
+                run.text.strip() if ok else f"{run.ending} {run.why} {run.stderr[-200:].decode(errors='replace')}",
+                "" if ok else "see docs/sandbox.md, 'What the host needs'",
             )
 
 

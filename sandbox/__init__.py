@@ -1,6 +1,6 @@
 """Runs untrusted programs: in milliseconds, inside hard limits, with a verdict on how they ended.
 
-    Sandbox ─▶ pool ─▶ slots ═══▶ guest/keeper ─▶ guest/zygote ─▶ guest/box ─▶ guest/user: the program
+Sandbox ─▶ pool ─▶ slots ═══▶ guest/keeper ─▶ guest/zygote ─▶ guest/box ─▶ guest/user: the program
 """
 
 from rlvr.sandbox.records import (

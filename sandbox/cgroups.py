@@ -69,17 +69,18 @@ class Cgroup:
         self.usage = cpu and str(cpu / ("cpu.stat" if version == 2 else "cpuacct.usage"))
         self.base = 0
         self._limit = (0, 0)
+        self._kills_before = self._used_before = 0
         if version == 2:
             _write(memory / "memory.swap.max", 0)
         self._limit_file = memory / ("memory.max" if version == 2 else "memory.limit_in_bytes")
         self._swap_file = memory / "memory.memsw.limit_in_bytes"
+        self._used_file = memory / ("memory.current" if version == 2 else "memory.usage_in_bytes")
         self._peak_file = memory / ("memory.peak" if version == 2 else "memory.max_usage_in_bytes")
         self._events_file = memory / ("memory.events" if version == 2 else "memory.oom_control")
 
     def settle(self) -> None:
         """The zygote is ready: what is used now is ours, not the program's."""
-        current = self.memory / ("memory.current" if self.version == 2 else "memory.usage_in_bytes")
-        self.base = int(current.read_text()) + (_SPARE_MIB << 20)
+        self.base = self._used() + (_SPARE_MIB << 20)
 
     def limit(self, memory: int, processes: int) -> None:
         """Set the limits of the next run: bytes, and processes with threads.
@@ -101,28 +102,36 @@ class Cgroup:
             _write(self.pids / "pids.max", processes)
         self._limit = memory, processes
 
-    def mark(self) -> int:
-        """Begin to measure; the count of kills so far."""
-        _write(self._peak_file, 0)  # version 2 before Linux 6.12 cannot, and `peak` is then of the slot's whole life
-        return self.kills()
+    def mark(self) -> None:
+        """Begin to measure a run."""
+        _write(self._peak_file, 0)
+        self._kills_before = self._killed()
+        self._used_before = self._used()
 
     def kills(self) -> int:
-        """How often the kernel has killed a process here for want of memory."""
+        """How often the kernel killed a process here for want of memory, since `mark`."""
+        return self._killed() - self._kills_before
+
+    def peak(self) -> int | None:
+        """Bytes that were used at most since `mark`, beyond what was used then; None where that is not counted.
+
+        Version 2 can begin anew only since Linux 6.12 and only for one descriptor: there, we do not know.
+        """
+        return None if self.version == 2 else max(0, int(_read(self._peak_file) or 0) - self._used_before)
+
+    def _killed(self) -> int:
         found = re.search(r"^oom_kill (\d+)", _read(self._events_file), re.MULTILINE)
         return int(found[1]) if found else 0
 
-    def peak(self) -> int | None:
-        """Bytes that the run used at most; None where only the slot's whole life is counted."""
-        if self.version == 2:
-            return None  # its reset belongs to a descriptor, and only since Linux 6.12
-        return max(0, int(_read(self._peak_file) or 0) - self.base)
+    def _used(self) -> int:
+        return int(_read(self._used_file) or 0)
 
     def remove(self) -> None:
         """Once the zygote is gone, which takes the kernel some milliseconds."""
         for folder in self.folders:
             for _ in range(100):
                 try:
-                    os.rmdir(folder)
+                    Path(folder).rmdir()
                 except FileNotFoundError:
                     break
                 except OSError:

@@ -96,9 +96,9 @@ class SlotPool:
             group.limit(limits.memory_mib * MIB, limits.processes + _OWN_PROCESSES)
         except OSError as error:
             raise SandboxFailed(f"the memory limit could not be set: {error}") from None
-        before = group.mark()
+        group.mark()
         replies = slot.run(requests, wall_s, sent)
-        return replies, {"kills": group.kills() - before, "peak": group.peak()}
+        return replies, {"kills": group.kills(), "peak": group.peak()}
 
     @contextlib.contextmanager
     def _checkout(self, alone: bool) -> Iterator[Slot]:
@@ -121,7 +121,9 @@ class SlotPool:
     def _permits(self, count: int) -> Iterator[None]:
         held = 0
         try:
-            with self._alone if count > 1 else contextlib.nullcontext():  # two who collect would each wait for the other
+            with (
+                self._alone if count > 1 else contextlib.nullcontext()
+            ):  # two who collect would each wait for the other
                 for _ in range(count):
                     self._free.acquire()
                     held += 1

@@ -193,7 +193,8 @@ class Run:
         signal: the signal that ended it, None if none did.
         cpu_s: CPU seconds of all its processes.
         wall_s: wall seconds from its first instruction to its end.
-        memory_mib: peak MiB: of the run where a cgroup counts it, else of its largest process.
+        memory_mib: peak MiB of the run where a cgroup counts it, else of its largest process; with what the
+            interpreter takes.
         stdout, stderr: bytes, cut at the limit.  For CE, stderr has what the compiler said.
         isolation: what the run was isolated by.
     """

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
-import json
 import os
 import signal as signals
 import socket
@@ -20,6 +19,7 @@ from typing import Any, Final, TypeVar
 from rlvr.errors import IsolationUnavailable, SandboxFailed, UsageError, brief
 from rlvr.sandbox import probe
 from rlvr.sandbox.compiling import Compiler, Files, files_of
+
 try:  # TEMP
     from rlvr.sandbox.guest import calls as guest_calls
     from rlvr.sandbox.guest import suite as guest_suite
@@ -34,14 +34,13 @@ from rlvr.sandbox.records import (
     Isolation,
     Limits,
     Program,
-    Reply,
     Run,
     TestCase,
     TestRun,
     TestSuite,
 )
 from rlvr.sandbox.slots import Request, memfd, packed
-from rlvr.sandbox.toolchains import find_packages, find_python, missing, tool
+from rlvr.sandbox.toolchains import find_packages, find_python
 from rlvr.workers import usable_cores
 
 __all__ = ["Sandbox"]
@@ -216,9 +215,7 @@ class Sandbox:
         replies = guest_calls.read_replies(answers, len(calls))
         return CallRun(dataclasses.replace(run, isolation=isolation), tuple(replies))
 
-    def test(
-        self, program: Program, suite: TestSuite, *, limits: Limits | None = None, alone: bool = False
-    ) -> TestRun:
+    def test(self, program: Program, suite: TestSuite, *, limits: Limits | None = None, alone: bool = False) -> TestRun:
         """Run tests against a Python program, each in a process that the other cannot see.
 
         The tests' process asks for calls and gets values; what it expects never leaves it.
@@ -332,9 +329,7 @@ class Sandbox:
             },
         }
 
-    def run_many(
-        self, jobs: Iterable[tuple[Program, bytes | str]], *, limits: Limits | None = None
-    ) -> Iterator[Run]:
+    def run_many(self, jobs: Iterable[tuple[Program, bytes | str]], *, limits: Limits | None = None) -> Iterator[Run]:
         """Run (program, stdin) pairs, `workers` at once; the runs come in the order of the jobs.
 
         Jobs are taken as they are needed, so they may be a generator without end.
@@ -429,7 +424,7 @@ def _run_of(reply: Mapping[str, Any], counts: Mapping[str, Any], streams: _Strea
     texts = {name: os.pread(streams.fds[name], cap, 0) for name in ("stdout", "stderr")}
     flooded = any(os.fstat(streams.fds[name]).st_size > cap for name in texts)
     code = os.waitstatus_to_exitcode(reply["status"])
-    peak = reply["rss_kib"] * 1024 if counts["peak"] is None else counts["peak"]
+    peak = max(reply["rss_kib"] * 1024, counts["peak"] or 0)
     ending, why = _ending(reply, counts["kills"], flooded, code, limits)
     return Run(
         ending,
@@ -443,9 +438,7 @@ def _run_of(reply: Mapping[str, Any], counts: Mapping[str, Any], streams: _Strea
     )
 
 
-def _ending(
-    reply: Mapping[str, Any], kills: int, flooded: bool, code: int, limits: Limits
-) -> tuple[Ending, str]:
+def _ending(reply: Mapping[str, Any], kills: int, flooded: bool, code: int, limits: Limits) -> tuple[Ending, str]:
     told, killed = reply["told"], reply["killed"]
     if told.startswith("setup"):
         return Ending.IE, f"the program's process could not be set up: {told.removeprefix('setup: ')}"

@@ -4,16 +4,16 @@
 
 The namespaces decide what a call can reach; this list keeps guests away from the rest of the kernel, where the next
 hole will be.  What is not on it gets ENOSYS, the answer of an older kernel: libraries know it and fall back.  On it
-is what Python, C++, JavaScript and shell programs were seen to need, and plain relatives of that.  Left out on
-purpose, besides what no program needs: inotify (tells what other runs do to shared files), splice and vmsplice,
-pidfd_getfd, System V IPC, memory policies.
+is what Python, C++, JavaScript and shell programs were seen to need, and plain relatives of that.  Left out although
+some programs ask for them: inotify (it tells what other runs do with shared files), splice (many holes; those who use
+it copy instead), memory policies, protection keys, System V IPC.
 
 No filter can follow a pointer, so paths and the fields of structures are the mount namespace's work, not ours.
 Every argument we do look at is 32 bits wide to the kernel (clone takes the low word of its flags): the high word is
 ignored here because it is ignored there.
 
 A rule that reads no argument costs next to nothing on Linux >= 5.11, which keeps those verdicts in a bitmap.
-Elsewhere, and for the other rules, a call runs 10 to 20 instructions: the numbers form a search tree, not a list.
+Elsewhere, and for the other rules, a call runs 10 to 17 instructions: the numbers form a search tree, not a list.
 """
 
 from __future__ import annotations

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlvr.errors import UsageError
+from rlvr.sandbox.records import Program
 
 __all__ = [
+    "GREETINGS",
     "Packages",
     "Python",
     "environment",
@@ -43,7 +45,15 @@ _MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")  # links into /us
 _PACKAGES: Final = "/packages"
 _OLDEST: Final = (3, 10)
 _TOOLS: Final = {"cpp": "g++", "javascript": "node", "bash": "bash"}
-_ASK_S = 60.0
+_ASK_S: Final = 60.0
+
+GREETINGS: Final = (
+    Program("python", "import platform\nprint(platform.python_version())"),
+    Program("cpp", '#include <bits/stdc++.h>\nint main() { std::cout << "g++ " << __VERSION__ << std::endl; }'),
+    Program("javascript", "console.log(`node ${process.version}`)"),
+    Program("bash", 'echo "bash $BASH_VERSION"'),
+)
+"""A program for each language that says its version."""
 
 _PYTHON_FACTS: Final = """
 import json, os, sys
@@ -162,30 +172,28 @@ def missing(language: str) -> str:
 
 def root_plan(python: Python, packages: Packages, caches: Mapping[str, str]) -> dict[str, Any]:
     """What a slot sees: `binds` of (host path, path inside), `links`, and folders to be shown `empty`."""
-    binds = {path: path for path in _SYSTEM if os.path.exists(path)}
+    binds = {path: path for path in _SYSTEM if Path(path).exists()}
     links = {}
     for path in _MERGED:
-        if os.path.islink(path):
-            links[path] = os.readlink(path)
-        elif os.path.isdir(path):
+        if Path(path).is_symlink():
+            links[path] = str(Path(path).readlink())
+        elif Path(path).is_dir():
             binds[path] = path
     wanted = [f"{python.prefix}/lib", python.executable, *(tool(language) or "" for language in _TOOLS)]
     for path in wanted:
-        if path and os.path.exists(path) and not any(Path(path).is_relative_to(bound) for bound in binds):
+        if path and Path(path).exists() and not any(Path(path).is_relative_to(bound) for bound in binds):
             binds[path] = path
     if not any(Path("/usr/local/bin").is_relative_to(bound) for bound in binds):
         links |= {f"/usr/local/bin/{name}": python.executable for name in ("python", "python3")}
-    for name, folder in packages.folders.items():
-        binds[folder] = f"{_PACKAGES}/{name}"
-    for name, folder in caches.items():
-        binds[folder] = name
+    binds |= {folder: f"{_PACKAGES}/{name}" for name, folder in packages.folders.items()}
+    binds |= {folder: name for name, folder in caches.items()}
     empty = [f"{folder}/{name}" for folder in _libraries(python) for name in ("site-packages", "dist-packages")]
     return {"binds": list(binds.items()), "links": list(links.items()), "empty": empty}
 
 
 def _libraries(python: Python) -> set[str]:
     """Folders in which other people's packages lie, or may."""
-    inside = {"/usr/lib/python3", *(p for p in python.path if os.path.isdir(p))}
+    inside = {"/usr/lib/python3", *(p for p in python.path if Path(p).is_dir())}
     return inside | {str(p) for lib in ("/usr/lib", f"{python.prefix}/lib") for p in Path(lib).glob("python3*")}
 
 
@@ -193,7 +201,7 @@ def environment() -> dict[str, str]:
     """All that a program finds in os.environ: nothing of the host's."""
     return {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "HOME": "/tmp",  # noqa: S108  the box's own
+        "HOME": "/tmp",
         "LANG": "C.UTF-8",
         "TZ": "UTC",
         "PYTHONHASHSEED": "0",  # the same program prints its sets in the same order each time

@@ -16,7 +16,8 @@ import socket
 import stat
 import struct
 import time
-from typing import Any, Dict, Iterator, List, Mapping, NoReturn
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
 
 from rlvr.sandbox.guest import user
 from rlvr.sandbox.guest.linux import CLONE_NEWNS, CLONE_NEWPID
@@ -67,14 +68,14 @@ def main(slot: socket.socket, note: int, serial: int, usage: int, config: Mappin
 
 
 class _Box:
-    def __init__(self, request: Dict[str, Any], fds: List[int], usage: int, config: Mapping[str, Any]) -> None:
+    def __init__(self, request: dict[str, Any], fds: list[int], usage: int, config: Mapping[str, Any]) -> None:
         self.request, self.config, self.limits = request, config, request["limits"]
         self.fds = dict(zip(request["fds"], fds))
         self.usage = usage
         self.killed = ""
         self.answered, self.answered_cpu_s = 0, 0.0  # size of the results, and the clock when they last grew
 
-    def run(self) -> Dict[str, Any]:
+    def run(self) -> dict[str, Any]:
         if [self.limits["disk"], self.limits["files"]] != [self.config["disk"], self.config["files"]]:
             limit_scratch(self.limits["disk"], self.limits["files"])
         header = _unpacked(self.fds["bundle"])
@@ -209,10 +210,10 @@ class _Box:
                 left -= sent
 
 
-def _unpacked(bundle: int) -> Dict[str, Any]:
+def _unpacked(bundle: int) -> dict[str, Any]:
     """The header of what the host packed; its files are written to the scratch folder."""
     (length,) = NOTE.unpack(os.pread(bundle, NOTE.size, 0))
-    header: Dict[str, Any] = json.loads(os.pread(bundle, length, NOTE.size))
+    header: dict[str, Any] = json.loads(os.pread(bundle, length, NOTE.size))
     at = NOTE.size + length
     os.chdir(WORK)
     for name, size, mode in header["files"]:
@@ -239,9 +240,9 @@ def _living() -> Iterator[int]:
     return iter(_descendants())
 
 
-def _descendants() -> List[int]:
+def _descendants() -> list[int]:
     """Without a pid namespace: those that descend from us, orphans too, since we adopt them."""
-    parents: Dict[int, int] = {}
+    parents: dict[int, int] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError, ValueError):
@@ -267,7 +268,7 @@ def _kill_tree() -> None:
             seen |= fresh
 
 
-def _stat(pid: int) -> List[bytes]:
+def _stat(pid: int) -> list[bytes]:
     """/proc/PID/stat from the state on: the name before it may hold anything."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].split()
@@ -279,16 +280,14 @@ def _cpu_by_ticks(pid: int, own: bool = True) -> float:
 
 
 def _resident(pid: int) -> int:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            return int(file.read().split()[1]) * _PAGE
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as file:
+        return int(file.read().split()[1]) * _PAGE
     return 0
 
 
 def _proportional(pid: int) -> int:
-    with contextlib.suppress(OSError, ValueError):
-        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            for line in file:
-                if line.startswith(b"Pss:"):
-                    return int(line.split()[1]) << 10
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+        for line in file:
+            if line.startswith(b"Pss:"):
+                return int(line.split()[1]) << 10
     return 0

@@ -15,7 +15,8 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Dict, List, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from rlvr.sandbox.guest import zygote
 from rlvr.sandbox.guest.linux import clone
@@ -64,7 +65,7 @@ def _make_room(host_pid: int) -> None:
 class _Keeper:
     def __init__(self, control: socket.socket, config: Mapping[str, Any]) -> None:
         self.control, self.config = control, config
-        self.zygotes: Dict[int, List[str]] = {}  # pid → its cgroups
+        self.zygotes: dict[int, list[str]] = {}  # pid → its cgroups
         self.poll = select.poll()
         self.poll.register(control, select.POLLIN)
 
@@ -146,7 +147,7 @@ def _map_users(pid: int, uid: int, gid: int) -> None:
             file.write(f"1000 {outer} 1")
 
 
-def _remove(cgroups: List[str]) -> None:
+def _remove(cgroups: list[str]) -> None:
     """A cgroup can be removed once its last process is gone, which the kernel may take some milliseconds over."""
     for path in cgroups:
         for _ in range(50):

@@ -6,7 +6,7 @@ import ctypes
 import os
 import platform
 import signal
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 __all__ = [
     "CLONE_NEWCGROUP",
@@ -80,11 +80,11 @@ def _checked(result: int, what: str) -> int:
     return result
 
 
-def _bytes(text: Optional[str]) -> Optional[bytes]:
+def _bytes(text: str | None) -> bytes | None:
     return None if text is None else os.fsencode(text)
 
 
-def mount(source: str, target: str, kind: Optional[str] = None, flags: int = 0, data: Optional[str] = None) -> None:
+def mount(source: str, target: str, kind: str | None = None, flags: int = 0, data: str | None = None) -> None:
     """mount(2)."""
     result = _libc.mount(_bytes(source), _bytes(target), _bytes(kind), ctypes.c_ulong(flags), _bytes(data))
     _checked(result, f"mount {kind or source} on {target}")

@@ -1,15 +1,16 @@
 """The file system that a slot sees: read-only pieces of the host on an empty tmpfs.
 
-    /usr/lib, /usr/bin, the interpreter …   bound read-only, as the host's plan says
-    /box/{work,tmp,shm}                     mounted afresh by each box; /tmp and /dev/shm lead there
-    /dev                                    null zero full random urandom
-    /proc                                   of the run's own processes
+/usr/lib, /usr/bin, the interpreter …   bound read-only, as the host's plan says
+/box/{work,tmp,shm}                     mounted afresh by each box; /tmp and /dev/shm lead there
+/dev                                    null zero full random urandom
+/proc                                   of the run's own processes
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from rlvr.sandbox.guest.linux import (
     MS_BIND,

@@ -12,7 +12,8 @@ import resource
 import signal
 import sys
 import types
-from typing import Any, Callable, Dict, List, Mapping, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 from rlvr.sandbox.guest.linux import drop_capabilities, dumpable, install_filter, no_new_privileges
 from rlvr.sandbox.guest.root import WORK
@@ -23,7 +24,7 @@ _SPARE_FD = 64  # above every descriptor that a run is given
 _THREAD_STACK = 8 << 20
 _OPEN_FILES = 256
 _CHANNEL, _RESULTS = 3, 4
-_AFTER: Dict[str, Callable[..., Any]] = {}  # what follows the program's own code, by kind of run
+_AFTER: dict[str, Callable[..., Any]] = {}  # what follows the program's own code, by kind of run
 
 
 def prepare() -> None:

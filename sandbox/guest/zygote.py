@@ -14,7 +14,8 @@ import select
 import signal
 import socket
 import traceback
-from typing import Any, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from rlvr.sandbox.guest import box
 from rlvr.sandbox.guest.linux import (

@@ -1,0 +1,170 @@
+"""Two processes that ask each other things over one stream socket, and may ask back before they answer.
+
+A frame is a length (4 bytes, little endian) and a message (`trees`): {"ask": n, …} or {"to": n, …}, its answer.
+Whoever waits for an answer also serves what the other side asks meanwhile, in the thread that happens to read it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import itertools
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from rlvr.sandbox.guest.trees import BYTES, BadValue, NotAValue, dumps, loads
+
+__all__ = ["Channel", "Closed"]
+
+__builtins__ = dict(vars(builtins))  # our own: the program may do to `builtins` what it likes
+
+_HEADER = struct.Struct("<I")
+_NESTED = 100  # questions within questions
+_read, _write = os.read, os.write
+
+
+class Closed(Exception):
+    """The other side is gone, or what it sent is no message."""
+
+
+class Channel:
+    """One end.  Any thread may ask.
+
+    Args:
+        fd: the socket, which is ours from now on.
+        serve: answers one message of the other side with a message; it may raise `BadValue` for one that makes no
+            sense, which ends the conversation.
+    """
+
+    def __init__(self, fd: int, serve: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        self._fd = fd
+        self._socket = socket.socket(fileno=fd)
+        self._serve = serve
+        self._numbers = itertools.count()
+        self._writing = threading.Lock()
+        self._changed = threading.Condition(threading.Lock())
+        self._reading = False
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._waiting: set[int] = set()
+        self._nested = threading.local()
+        self.closed: str | None = None  # why
+
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a message.
+
+        Raises:
+            Closed: there will be none.
+            NotAValue: the message is too long to be sent.
+        """
+        number = next(self._numbers)
+        with self._changed:
+            self._waiting.add(number)
+        try:
+            self._send({"ask": number, **message})
+            return self._wait(number)
+        finally:
+            with self._changed:
+                self._waiting.discard(number)
+                self._answers.pop(number, None)
+
+    def run(self) -> None:
+        """Serve the other side until it closes."""
+        with contextlib.suppress(Closed):
+            self._wait(-1)
+
+    def close(self, why: str = "closed") -> None:
+        """End the conversation; whoever waits gets `Closed`."""
+        with self._changed:
+            if self.closed is None:
+                self.closed = why
+                with contextlib.suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
+            self._changed.notify_all()
+
+    def _wait(self, number: int) -> dict[str, Any]:
+        """Until the answer is there, read whatever comes unless another thread already does."""
+        while True:
+            with self._changed:
+                while number not in self._answers and self._reading and self.closed is None:
+                    self._changed.wait()
+                if number in self._answers:
+                    return self._answers.pop(number)
+                if self.closed is not None:
+                    raise Closed(self.closed)
+                self._reading = True
+            try:
+                message = self._receive()
+            except (OSError, BadValue) as error:
+                self.close(str(error) if isinstance(error, BadValue) else "it ended")
+                raise Closed(self.closed) from None
+            finally:
+                with self._changed:
+                    self._reading = False
+                    self._changed.notify_all()
+            self._take(message)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        number = message.get("to")
+        if number is None:
+            self._answer(message)
+            return
+        with self._changed:
+            if number in self._waiting:
+                self._answers[number] = message
+                self._changed.notify_all()
+
+    def _answer(self, message: dict[str, Any]) -> None:
+        depth = getattr(self._nested, "depth", 0)
+        self._nested.depth = depth + 1
+        try:
+            deep = depth >= _NESTED
+            reply = {"failed": f"calls back and forth, {_NESTED} deep"} if deep else self._serve(message)
+            try:
+                self._send({"to": message["ask"], **reply})
+            except NotAValue as error:
+                self._send({"to": message["ask"], "failed": str(error)})
+        except BadValue as error:
+            self.close(str(error))
+            raise Closed(self.closed) from None
+        finally:
+            self._nested.depth = depth
+
+    def _receive(self) -> dict[str, Any]:
+        (length,) = _HEADER.unpack(self._exactly(_HEADER.size))
+        if length > BYTES:
+            raise BadValue("a message too long")
+        message = loads(self._exactly(length))
+        if type(message) is not dict or len({"ask", "to"} & message.keys()) != 1:
+            raise BadValue("malformed: no message")
+        if type(message.get("ask", message.get("to"))) is not int:
+            raise BadValue("malformed: a message without a number")
+        return message
+
+    def _exactly(self, n: int) -> bytes:
+        parts = []
+        while n:
+            part = _read(self._fd, min(n, 1 << 20))
+            if not part:
+                raise OSError("end of file")
+            parts.append(part)
+            n -= len(part)
+        return b"".join(parts)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        data = dumps(message)
+        if len(data) > BYTES:
+            raise NotAValue("not a value: too large")
+        rest = memoryview(_HEADER.pack(len(data)) + data)
+        with self._writing:
+            try:
+                while rest:
+                    if self.closed is not None:
+                        raise Closed(self.closed)
+                    rest = rest[_write(self._fd, rest) :]
+            except OSError:
+                self.close("it ended")
+                raise Closed(self.closed) from None

@@ -1,0 +1,378 @@
+"""The program's side of a remote test: it answers what the tests ask of its objects.
+
+Nothing here is trusted by the tests' side (`remote`).  Values cross as values; any other object gets a number, a
+*handle*, and stays.  The tests' own objects come the same way, as stand-ins made by `_borrowed`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import io
+import operator
+import sys
+import types
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from rlvr.sandbox.guest.calls import resolve
+from rlvr.sandbox.guest.channel import Channel, Closed
+from rlvr.sandbox.guest.encoding import encode, mro, name_of
+from rlvr.sandbox.guest.trees import BadValue, NotAValue, dumps
+from rlvr.sandbox.guest.values import decode
+
+__all__ = ["CHANGED", "EXPORTED", "OPERATIONS", "serve"]
+
+__builtins__ = dict(vars(builtins))  # our own: the program may do to `builtins` what it likes
+
+_OUTPUT = 1 << 20  # characters of output carried by one message
+_TEXT = 10_000  # characters of a repr or of an exception's text
+_EAGER = frozenset(map(type, ([].__iter__(), ().__iter__(), "".__iter__(), {}.__iter__(), set().__iter__(), range(1).__iter__())))
+_BATCH = 256
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "__call__": lambda f, *args, **kwargs: f(*args, **kwargs),
+    "__len__": len,
+    "__bool__": bool,
+    "__iter__": iter,
+    "__next__": next,
+    "__reversed__": reversed,
+    "__contains__": operator.contains,
+    "__getitem__": operator.getitem,
+    "__setitem__": operator.setitem,
+    "__delitem__": operator.delitem,
+    "__enter__": lambda manager: type(manager).__enter__(manager),
+    "__exit__": lambda manager, *error: type(manager).__exit__(manager, *error),
+    "__str__": lambda value: str(value)[:_TEXT],
+    "__repr__": lambda value: repr(value)[:_TEXT],
+    "__format__": lambda value, spec: format(value, spec)[:_TEXT],
+    "__bytes__": bytes,
+    "__hash__": hash,
+    "__int__": int,
+    "__float__": float,
+    "__complex__": complex,
+    "__index__": operator.index,
+    "__round__": round,
+    **{
+        f"__{name}__": getattr(operator, f"__{name}__")
+        for name in """abs neg pos invert add sub mul matmul truediv floordiv mod pow lshift rshift and or xor
+        iadd isub imul imatmul itruediv ifloordiv imod ipow ilshift irshift iand ior ixor
+        eq lt le gt ge""".split()
+    },
+    "__divmod__": divmod,
+    "__ne__": operator.ne,
+}
+"""What one side may do to an object of the other, by the name of the special method."""
+
+CHANGED = (list, dict, set, bytearray, *(t for t in encode.__globals__["_ENCODERS"] if t.__module__ == "collections"))
+"""Types whose instances, given as arguments, may come back changed."""
+
+_VALUES = (int, float, complex, str, bytes, tuple, frozenset)
+EXPORTED = frozenset(
+    name
+    for name, kind in vars(builtins).items()
+    if isinstance(kind, type) and not name.startswith("_") and kind.__name__ == name
+)
+"""Builtin classes: the same on both sides."""
+
+
+def serve(namespace: dict[str, Any], fd: int) -> None:
+    """Answer the tests until they close `fd`.  `namespace` is the program's globals, after it ran."""
+    server = _Server(namespace, fd)
+    sys.stdout = server.output(sys.stdout)
+    server.channel.run()
+
+
+class _Told(io.TextIOWrapper):
+    """Standard output that also keeps its text for the tests, to which printing is part of what a call does."""
+
+    told: list[str]
+    room = _OUTPUT
+
+    def write(self, text: str) -> int:
+        n = super().write(text)
+        if self.room > 0:
+            self.told.append(text[: self.room])
+            self.room -= len(text)
+        return n
+
+
+class _Server:
+    def __init__(self, namespace: dict[str, Any], fd: int) -> None:
+        self.namespace = namespace
+        self.channel = Channel(fd, self.answer)
+        self.objects: list[Any] = []
+        self.handles: dict[int, int] = {}
+        self.borrowed: dict[int, Any] = {}
+        self.told: Any = None
+
+    def output(self, stdout: Any) -> Any:
+        try:
+            self.told = _Told(stdout.buffer, encoding=stdout.encoding, errors=stdout.errors, line_buffering=True)
+        except (AttributeError, ValueError):  # the program has put something else there
+            return stdout
+        self.told.told = []
+        return self.told
+
+    def spoken(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The message, with what was printed since the last one."""
+        if self.told is not None and self.told.told:
+            message["out"] = "".join(self.told.told)
+            self.told.told.clear()
+            self.told.room = _OUTPUT
+            try:
+                message["out"].encode()
+            except UnicodeEncodeError:
+                message["out"] = message["out"].encode("utf-8", "replace").decode()
+        return message
+
+    # ------------------------------------------------------------------------------- what the tests ask
+
+    def answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self.spoken(getattr(self, "do_" + message["do"])(message))
+        except (Closed, BadValue):
+            raise
+        except BaseException as error:  # noqa: BLE001  SystemExit too is what the call came to
+            return self.spoken({"error": self.tree(error)})
+
+    def do_global(self, message: dict[str, Any]) -> dict[str, Any]:
+        if message["name"] not in self.namespace:
+            raise NameError(f"name {message['name']!r} is not defined")
+        return self.value(self.namespace[message["name"]])
+
+    def do_entry(self, message: dict[str, Any]) -> dict[str, Any]:
+        return self.value(resolve(self.namespace, message["name"]))
+
+    def do_setglobal(self, message: dict[str, Any]) -> dict[str, Any]:
+        self.namespace[message["name"]] = self.own(message["value"])
+        return {"value": None}
+
+    def do_delglobal(self, message: dict[str, Any]) -> dict[str, Any]:
+        del self.namespace[message["name"]]
+        return {"value": None}
+
+    def do_getattr(self, message: dict[str, Any]) -> dict[str, Any]:
+        owner = self.objects[message["on"]]
+        value = getattr(owner, message["name"])
+        if type(value) in (types.MethodType, types.BuiltinMethodType) and value.__self__ is owner:
+            if getattr(value, "__name__", None) == message["name"]:
+                return {"method": message["name"]}
+        return self.value(value)
+
+    def do_setattr(self, message: dict[str, Any]) -> dict[str, Any]:
+        setattr(self.objects[message["on"]], message["name"], self.own(message["value"]))
+        return {"value": None}
+
+    def do_delattr(self, message: dict[str, Any]) -> dict[str, Any]:
+        delattr(self.objects[message["on"]], message["name"])
+        return {"value": None}
+
+    def do_call(self, message: dict[str, Any]) -> dict[str, Any]:
+        """An operation or a method, with arguments.  Those of them that it changes are sent back."""
+        owner = self.objects[message["on"]]
+        args = [self.own(tree) for tree in message["args"]]
+        kwargs = {name: self.own(tree) for name, tree in message["kwargs"].items()}
+        given = [arg for arg in (*args, *kwargs.values()) if type(arg) in CHANGED]
+        before = [dumps(self.tree(arg)) for arg in given]
+        try:
+            if message.get("method") is not None:
+                reply = self.value(getattr(owner, message["method"])(*args, **kwargs))
+            else:
+                reply = self.value(OPERATIONS[message["op"]](owner, *args, **kwargs))
+        except (Closed, BadValue):
+            raise
+        except BaseException as error:  # noqa: BLE001  see `answer`
+            reply = {"error": self.tree(error)}
+        after = [self.tree(arg) for arg in given]
+        changed = [[i, tree] for i, tree in enumerate(after) if dumps(tree) != before[i]]
+        return {**reply, "changed": changed} if changed else reply
+
+    def do_next(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The next item: or several where taking them early has no effect that could be seen."""
+        iterator = self.objects[message["on"]]
+        items: list[Any] = []
+        for _ in range(_BATCH if type(iterator) in _EAGER else 1):
+            try:
+                items.append(self.tree(next(iterator)))
+            except StopIteration:
+                return {"items": items, "end": True}
+        return {"items": items, "end": False}
+
+    def do_class(self, message: dict[str, Any]) -> dict[str, Any]:
+        """What the tests need to know to have a class of their own in its place."""
+        kind = self.objects[message["on"]]
+        names = [name for name in OPERATIONS if getattr(kind, name, None) is not None]
+        bases = [self.tree(base) for base in kind.__bases__ if base is not object]
+        value = next((base.__name__ for base in mro(kind) if base in _VALUES), None)
+        own = [name for name in ("__eq__", "__hash__") if getattr(kind, name, None) is not getattr(object, name)]
+        return {
+            "name": name_of(kind),
+            "module": str(getattr(kind, "__module__", "")),
+            "bases": bases,
+            "operations": names,
+            "own": own,
+            "value": value,
+            "doc": kind.__doc__ if isinstance(kind.__doc__, str) and len(kind.__doc__) < _TEXT else None,
+        }
+
+    # ------------------------------------------------------------------------------- objects and values
+
+    def value(self, value: Any) -> dict[str, Any]:
+        return {"value": self.tree(value)}
+
+    def tree(self, value: Any) -> Any:
+        try:
+            return encode(value, self.export)
+        except NotAValue:
+            return self.reference(value)
+
+    def export(self, value: Any, plain: Callable[[], Any] | None) -> Any:
+        """The tree of an object that is no value, or not only one."""
+        if isinstance(value, _Borrowed) or type(value) is types.FunctionType and "_handle_of_the_tests" in vars(value):
+            return {"yours": vars(value)["_handle_of_the_tests"]}
+        if isinstance(value, type) and value.__name__ in EXPORTED and getattr(builtins, value.__name__) is value:
+            return {"builtin": value.__name__}
+        if isinstance(value, BaseException):
+            return self.error(value)
+        if plain is None:
+            return self.reference(value)
+        kind = type(value)
+        if issubclass(kind, _VALUES):
+            return {"also": [self.handle(value), self.handle(kind), plain()]}
+        return self.reference(value) if issubclass(kind, CHANGED) else None
+
+    def error(self, error: BaseException) -> Any:
+        token = vars(error).get("_handle_of_the_tests")
+        if token is not None:
+            return {"yours": token}
+        try:
+            text = str.__str__(str(error))[:_TEXT]
+        except BaseException:  # noqa: BLE001  its __str__ is the program's
+            text = ""
+        try:
+            args = encode(list(error.args), self.export)
+        except NotAValue:
+            args = [text]
+        state = {name: value for name, value in vars(error).items() if name.isidentifier() and name[0] != "_"}
+        try:
+            attributes = encode(state, self.export)
+        except NotAValue:
+            attributes = {"dict": []}
+        return {"exception": [self.tree(type(error)), args, text, attributes, self.handle(error)]}
+
+    def reference(self, value: Any) -> Any:
+        if isinstance(value, type):
+            return {"class": self.handle(value)}
+        return {"ref": [self.handle(value), self.handle(type(value))]}
+
+    def handle(self, value: Any) -> int:
+        handle = self.handles.get(id(value))
+        if handle is None:
+            handle = self.handles[id(value)] = len(self.objects)
+            self.objects.append(value)  # kept for good, so its id stays its own
+        return handle
+
+    def own(self, tree: Any) -> Any:
+        """The value or object that the tests speak of."""
+        return decode(tree, self.special)
+
+    def special(self, tag: str, payload: Any) -> Any:
+        if tag == "yours":
+            return self.objects[payload]
+        if tag == "method":
+            return getattr(self.objects[payload[0]], payload[1])
+        if tag == "builtin":
+            return getattr(builtins, payload)
+        if tag == "make":
+            return self.own(payload[0])(*[self.own(arg) for arg in payload[1]])
+        if tag == "mine":
+            handle = payload["handle"]
+            if handle not in self.borrowed:
+                self.borrowed[handle] = _borrowed(self, payload)
+            return self.borrowed[handle]
+        raise BadValue("malformed: an unknown tag")
+
+    def ask(self, message: dict[str, Any]) -> Any:
+        """What the tests' object answers, or raises."""
+        reply = self.channel.ask(self.spoken(message))
+        if "failed" in reply:
+            raise RecursionError(reply["failed"])
+        if "error" in reply:
+            raise self.own(reply["error"])
+        if reply.get("end"):
+            raise StopIteration
+        return self.own(reply["value"])
+
+    def call(self, handle: int, name: str, args: Any, kwargs: Any) -> Any:
+        trees = [self.tree(arg) for arg in args]
+        named = {key: self.tree(arg) for key, arg in kwargs.items()}
+        return self.ask({"do": "call", "on": handle, "op": name, "args": trees, "kwargs": named})
+
+
+# ------------------------------------------------------------------------------------ the tests' objects
+
+
+class _Borrowed:
+    """Stands in for an object of the tests."""
+
+    _handle_of_the_tests: int
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _server(self).ask({"do": "setattr", "on": _handle(self), "name": name, "value": _server(self).tree(value)})
+
+
+_kinds: dict[tuple[str, ...], type] = OrderedDict()
+
+
+def _server(borrowed: Any) -> _Server:
+    return vars(borrowed)["_server"]  # type: ignore[no-any-return]
+
+
+def _handle(borrowed: Any) -> int:
+    return vars(borrowed)["_handle_of_the_tests"]  # type: ignore[no-any-return]
+
+
+def _borrowed(server: _Server, payload: dict[str, Any]) -> Any:
+    """A function for a function, so that it looks like one; for anything else an instance that passes questions on."""
+    handle = payload["handle"]
+    if payload["kind"] == "function":
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            return server.call(handle, "__call__", args, kwargs)
+
+        function.__name__ = function.__qualname__ = payload["name"]
+        function.__doc__ = payload["doc"]
+        vars(function)["_handle_of_the_tests"] = handle
+        return function
+    if payload["kind"] == "exception":
+        base = getattr(builtins, payload["base"], Exception)
+        kind = type(payload["name"], (base,), {"__str__": lambda self: payload["text"]})
+        error = BaseException.__new__(kind, *[server.own(arg) for arg in payload["args"]])
+        vars(error)["_handle_of_the_tests"] = handle
+        return error
+    names = tuple(payload["operations"])
+    if names not in _kinds:
+        members = {name: _operation(name) for name in names}
+        if "__eq__" in names:
+            members["__hash__"] = lambda self: hash(_handle(self))
+        if payload["kind"] == "object":
+            members["__getattr__"] = _attribute
+        _kinds[names] = type("TestObject", (_Borrowed,), members)
+    borrowed = object.__new__(_kinds[names])
+    vars(borrowed).update(_server=server, _handle_of_the_tests=handle)
+    return borrowed
+
+
+def _operation(name: str) -> Any:
+    return lambda self, *args, **kwargs: _server(self).call(_handle(self), name, args, kwargs)
+
+
+def _attribute(self: Any, name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _server(self).ask({"do": "getattr", "on": _handle(self), "name": name})
+
+
+_ = enum
