@@ -139,6 +139,7 @@ _REFUSED: Final = """
     sched_setscheduler 144 119, sched_setparam 142 118, sched_setattr 314 274,
 """
 
+# Each with a rule of its own, below.
 _FILTERED: Final = """
     clone 56 220, socket 41 198, socketpair 53 199, setsockopt 54 208, ioctl 16 29, fcntl 72 25,
     prctl 157 167, arch_prctl 158 -, madvise 28 233, personality 135 92, prlimit64 302 261,
