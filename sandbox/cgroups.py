@@ -88,6 +88,7 @@ class Cgroup:
         Raises:
             OSError: the kernel did not take it; nothing may run then.
         """
+        memory += self._lent()
         if (memory, processes) == self._limit:
             return
         value = memory + self.base
@@ -122,6 +123,11 @@ class Cgroup:
     def _killed(self) -> int:
         found = re.search(r"^oom_kill (\d+)", _read(self._events_file), re.MULTILINE)
         return int(found[1]) if found else 0
+
+    def _lent(self) -> int:
+        """Whole MiB of shared memory at this moment: output of the run before that the host is still reading."""
+        found = re.search(r"^shmem (\d+)", _read(self.memory / "memory.stat"), re.MULTILINE)
+        return (int(found[1]) if found else 0) >> 20 << 20
 
     def _used(self) -> int:
         return int(_read(self._used_file) or 0)

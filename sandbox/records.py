@@ -301,6 +301,7 @@ class TestRun:
         done: the suite came to its end.
         died: the program ended, or was killed, before the suite did.
         fault: what is wrong with the suite itself; None if nothing is.  Says nothing about the program.
+        missing: what is not installed here that the suite needs; None if nothing is.
     """
 
     __test__ = False
@@ -311,3 +312,4 @@ class TestRun:
     done: bool
     died: bool
     fault: str | None = None
+    missing: str | None = None

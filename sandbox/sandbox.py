@@ -20,11 +20,8 @@ from rlvr.errors import IsolationUnavailable, SandboxFailed, UsageError, brief
 from rlvr.sandbox import probe
 from rlvr.sandbox.compiling import Compiler, Files, files_of
 
-try:  # TEMP
-    from rlvr.sandbox.guest import calls as guest_calls
-    from rlvr.sandbox.guest import suite as guest_suite
-except ImportError:
-    guest_calls = guest_suite = None
+from rlvr.sandbox.guest import calls as guest_calls
+from rlvr.sandbox.guest import suite as guest_suite
 from rlvr.sandbox.pool import MIB, SlotPool
 from rlvr.sandbox.records import (
     Call,
@@ -34,6 +31,7 @@ from rlvr.sandbox.records import (
     Isolation,
     Limits,
     Program,
+    Reply,
     Run,
     TestCase,
     TestRun,
@@ -62,7 +60,7 @@ class Sandbox:
     Args:
         level: "strict" is the only one: every guarantee of docs/sandbox.md, or an exception.
         limits: of a run that does not bring its own.
-        workers: how many runs at once; "auto" is one per usable core.
+        workers: how many runs at once; "auto" is one more than there are usable cores, so that none waits for us.
         python: an interpreter for Python programs; None is the one that runs us.
         packages: distributions that programs may import beside the standard library: ("numpy",).
         allow_missing: guarantees that may be missing, by name; every run then says so.
@@ -88,7 +86,7 @@ class Sandbox:
         if isinstance(packages, str) or isinstance(allow_missing, str):
             raise UsageError("packages and allow_missing take several names: ('numpy',), not 'numpy'")
         self.level, self.limits = level, limits or Limits()
-        self.workers = usable_cores() if workers == "auto" else int(workers)
+        self.workers = usable_cores() + 1 if workers == "auto" else int(workers)
         self.python, self.packages = python, tuple(packages)
         self.allow_missing = frozenset(allow_missing)
         unknown = self.allow_missing - set(probe.PROMISES)
@@ -202,7 +200,7 @@ class Sandbox:
         """
         isolation = self.isolation()
         limits = limits or self.limits
-        orders = memfd(guest_calls.packed_calls([(call.name, call.args, call.kwargs) for call in calls]))
+        orders = memfd(guest_calls.requests([(call.name, call.args, dict(call.kwargs)) for call in calls]))
         results = memfd(b"")
         try:
             header, files = _module(program, "calls")
@@ -212,7 +210,7 @@ class Sandbox:
         finally:
             os.close(orders)
             os.close(results)
-        replies = guest_calls.read_replies(answers, len(calls))
+        replies = [reply and _reply_of(reply) for reply in guest_calls.read_replies(answers, len(calls))]
         return CallRun(dataclasses.replace(run, isolation=isolation), tuple(replies))
 
     def test(self, program: Program, suite: TestSuite, *, limits: Limits | None = None, alone: bool = False) -> TestRun:
@@ -239,7 +237,8 @@ class Sandbox:
             tuple(TestCase(case.name, case.outcome, case.message) for case in found.cases),
             found.done,
             found.died,
-            found.fault,
+            found.ours,
+            found.error,
         )
 
     def _pair(
@@ -255,7 +254,7 @@ class Sandbox:
         """The program's run and the tests', in two boxes of one slot, joined by a socket."""
         header, files = _module(program, "serve")
         spec = {"style": suite.style, "test": suite.test, "setup": suite.setup, "entry_point": suite.entry_point}
-        spec |= {"modules": list(suite.modules), "stop": suite.stop}
+        spec |= {"module": list(suite.modules), "stop": suite.stop}
         tests = {"kind": "suite", "suite": spec}
         partner = {"partner_cpu_s": limits.cpu_s}
         made: list[int] = []
@@ -398,6 +397,10 @@ class _Streams:
     def __exit__(self, *exc: object) -> None:
         for fd in (*self.fds.values(), *([self._bundle] if self._bundle is not None else [])):
             os.close(fd)
+
+
+def _reply_of(reply: guest_calls.Reply) -> Reply:
+    return Reply(reply.value, None if reply.error is None else ": ".join(filter(None, reply.error)))
 
 
 def _close(fds: list[int]) -> None:

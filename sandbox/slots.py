@@ -189,12 +189,12 @@ class Slot:
         sent()
         replies: dict[int, dict[str, Any]] = {}
         deadline = time.monotonic() + wall_s + _GRACE_S
+        wanted = [request.message["id"] for request in requests]
         while len(replies) < len(requests):
             reply = self._receive(deadline)
-            if "died" in reply:  # the box itself was killed; which one of two does not matter
-                return [{"died": reply["died"]} for _ in requests]
-            replies[reply["id"]] = reply
-        return [replies[request.message["id"]] for request in requests]
+            if reply["id"] in wanted:  # else it is of an earlier run: a box that was killed as it was about to end
+                replies.setdefault(reply["id"], reply)
+        return [replies[number] for number in wanted]
 
     def _receive(self, deadline: float) -> dict[str, Any]:
         poll = select.poll()

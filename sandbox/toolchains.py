@@ -42,7 +42,6 @@ _SYSTEM: Final = (
     "/etc/ld.so.cache",
 )
 _MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")  # links into /usr, or folders on older systems
-_PACKAGES: Final = "/packages"
 _OLDEST: Final = (3, 10)
 _TOOLS: Final = {"cpp": "g++", "javascript": "node", "bash": "bash"}
 _ASK_S: Final = 60.0
@@ -171,7 +170,11 @@ def missing(language: str) -> str:
 
 
 def root_plan(python: Python, packages: Packages, caches: Mapping[str, str]) -> dict[str, Any]:
-    """What a slot sees: `binds` of (host path, path inside), `links`, and folders to be shown `empty`."""
+    """What a slot sees.
+
+    `binds` and `packages` of (host path, path inside); the latter come after the folders that are shown `empty`, for
+    they may lie in one; and `links`.  A package keeps its path: the zygote has loaded it from there.
+    """
     binds = {path: path for path in _SYSTEM if Path(path).exists()}
     links = {}
     for path in _MERGED:
@@ -185,10 +188,10 @@ def root_plan(python: Python, packages: Packages, caches: Mapping[str, str]) -> 
             binds[path] = path
     if not any(Path("/usr/local/bin").is_relative_to(bound) for bound in binds):
         links |= {f"/usr/local/bin/{name}": python.executable for name in ("python", "python3")}
-    binds |= {folder: f"{_PACKAGES}/{name}" for name, folder in packages.folders.items()}
     binds |= {folder: name for name, folder in caches.items()}
     empty = [f"{folder}/{name}" for folder in _libraries(python) for name in ("site-packages", "dist-packages")]
-    return {"binds": list(binds.items()), "links": list(links.items()), "empty": empty}
+    allowed = [(folder, folder) for folder in packages.folders.values()]
+    return {"binds": list(binds.items()), "links": list(links.items()), "empty": empty, "packages": allowed}
 
 
 def _libraries(python: Python) -> set[str]:
@@ -215,4 +218,4 @@ def environment() -> dict[str, str]:
 
 def search_path(python: Python, packages: Packages) -> list[str]:
     """`sys.path` inside: the standard library, and the packages that are allowed."""
-    return [*python.path, *([_PACKAGES] if packages.names else [])]
+    return [*python.path, *sorted({str(Path(folder).parent) for folder in packages.folders.values()})]

@@ -7,6 +7,7 @@ kernel keeps pid 1 from any that it does not handle, SIGKILL and SIGSTOP among t
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -20,13 +21,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from rlvr.sandbox.guest import user
-from rlvr.sandbox.guest.linux import CLONE_NEWNS, CLONE_NEWPID
+from rlvr.sandbox.guest.linux import CLONE_NEWNS, CLONE_NEWPID, MS_RDONLY, clone, dumpable, shared_memory
 from rlvr.sandbox.guest.root import WORK, fresh_scratch, limit_scratch, mount_proc
 
-__all__ = ["HUNG_UP", "NAMESPACES", "NOTE", "main", "prepare"]
+__all__ = ["HUNG_UP", "NAMESPACES", "TAKEN", "main", "prepare"]
 
 NAMESPACES = CLONE_NEWPID | CLONE_NEWNS
-NOTE = struct.Struct("<i")
+TAKEN = struct.Struct("<ii")  # what the zygote is told: serial number of the box, id of the request
 HUNG_UP = 3  # exit code: the host closed its end
 
 _FDS = 8
@@ -35,7 +36,9 @@ _POLL_S = 0.01  # how often memory and output are looked at where no kernel limi
 _POLL_MAX_S = 0.25
 _EVADED_S = 0.25  # the cgroup's clock also counts the zygote's work on the next box
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_LENGTH = struct.Struct("<i")
+_SOCKET_BYTES = 416 << 10  # of kernel memory that a Unix socket may hold, both ways, once its buffer is set to the most
+_OOM_BOX, _OOM_PROGRAM = b"500", b"1000"  # whom the kernel kills first; the zygote, at 0, goes last
 
 
 def prepare() -> None:
@@ -49,15 +52,16 @@ def main(slot: socket.socket, note: int, serial: int, usage: int, config: Mappin
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # unhandled, and so out of the program's reach
+        score = _oom_score()
         if config["namespaces"]:
-            mount_proc()
+            mount_proc(MS_RDONLY)  # or a program would take back its place among those to be killed first
             fresh_scratch(config["disk"], config["files"])
         message, fds, _, _ = socket.recv_fds(slot, _REQUEST_BYTES, _FDS)
         if not message:
             os._exit(HUNG_UP)
-        os.write(note, NOTE.pack(serial))
         request = json.loads(message)
-        slot.send(json.dumps(_Box(request, fds, usage, config).run()).encode())
+        os.write(note, TAKEN.pack(serial, request["id"]))
+        slot.send(json.dumps(_Box(request, fds, usage, score, config).run()).encode())
         code = 0
     except BaseException:
         import traceback
@@ -67,24 +71,46 @@ def main(slot: socket.socket, note: int, serial: int, usage: int, config: Mappin
         os._exit(code)
 
 
+def _oom_score() -> int:
+    """Our place among those whom the kernel kills for memory, opened to be changed for the program's sake; -1 if not."""
+    dumpable(True)  # or the file would be root's
+    try:
+        return os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    finally:
+        dumpable(False)
+
+
 class _Box:
-    def __init__(self, request: dict[str, Any], fds: list[int], usage: int, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, request: dict[str, Any], fds: list[int], usage: int, score: int, config: Mapping[str, Any]
+    ) -> None:
         self.request, self.config, self.limits = request, config, request["limits"]
         self.fds = dict(zip(request["fds"], fds))
-        self.usage = usage
+        self.usage, self.score = usage, score
         self.killed = ""
+        self.given = self._held()
+        self.shared = shared_memory() if config["sampled"] else 0
         self.answered, self.answered_cpu_s = 0, 0.0  # size of the results, and the clock when they last grew
 
     def run(self) -> dict[str, Any]:
         if [self.limits["disk"], self.limits["files"]] != [self.config["disk"], self.config["files"]]:
             limit_scratch(self.limits["disk"], self.limits["files"])
-        header = _unpacked(self.fds["bundle"])
+        try:
+            header = _unpacked(self.fds["bundle"])
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return self._reply(killed="memory")  # a program may be larger than its scratch: a binary, say
         told, tell = os.pipe()
         self.usage_before = self._usage()
+        self._oom(_OOM_PROGRAM)
         self.started = time.monotonic()
-        self.pid = os.fork()
+        self.pid = clone(0)  # os.fork() would cost twice as much, for hooks that one thread does not need
         if self.pid == 0:
             user.main(self.request, header, self.fds, tell, self.config)
+        self._oom(_OOM_BOX)
         os.close(tell)
         status = self._wait()
         wall = time.monotonic() - self.started
@@ -97,15 +123,17 @@ class _Box:
             self.killed = "cpu"
         if "artifact" in self.fds and not self.killed and status == 0:
             self._collect(header["collect"])
-        return {
-            "id": self.request["id"],
-            "status": status,
-            "killed": self.killed,
-            "told": os.read(told, 4096).decode(errors="replace"),
-            "cpu_s": cpu,
-            "wall_s": wall,
-            "rss_kib": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss,
-        }
+        said = os.read(told, 4096).decode(errors="replace")
+        return self._reply(status=status, killed=self.killed, told=said, cpu_s=cpu, wall_s=wall)
+
+    def _reply(self, **found: Any) -> dict[str, Any]:
+        rss = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        nothing = {"status": 0, "killed": "", "told": "", "cpu_s": 0.0, "wall_s": 0.0}
+        return {"id": self.request["id"], "rss_kib": rss, **nothing, **found}
+
+    def _oom(self, score: bytes) -> None:
+        with contextlib.suppress(OSError):
+            os.pwrite(self.score, score, 0)
 
     def _wait(self) -> int:
         """Until the program ends or is over a limit; its wait status."""
@@ -125,8 +153,9 @@ class _Box:
 
     def _pause(self) -> float:
         """How long nothing can go over a limit; with every core at work, CPU time runs that much faster."""
-        wall = self.started + self.limits["wall_s"] - time.monotonic()
-        used = self._cpu()
+        past = time.monotonic() - self.started
+        wall = self.limits["wall_s"] - past
+        used = self._cpu() if past > _POLL_S else 0.0  # most programs are done before the first look, which is dear
         cpu = (min(self.limits["cpu_s"], self.answered_cpu_s + self._case_cpu_s()) - used) / self.config["cores"]
         return max(0.001, min(wall, max(cpu, _POLL_S), _POLL_S if self.config["sampled"] else _POLL_MAX_S))
 
@@ -174,13 +203,22 @@ class _Box:
         return int(text.split()[1]) / 1e6 if text.startswith(b"usage_usec") else int(text) / 1e9
 
     def _memory(self) -> int:
-        """Bytes of the run's processes, scratch and output.  Shared pages are counted once, which takes longer: only
-        where the quick sum is over the limit."""
+        """Bytes of the run's processes, scratch, output and sockets.  Shared pages are counted once, which takes
+        longer: only where the quick sum is over the limit."""
         held = os.statvfs(WORK)
-        extra = (held.f_blocks - held.f_bfree) * held.f_frsize
-        extra += sum(os.fstat(self.fds[name]).st_blocks * 512 for name in ("stdout", "stderr"))
+        extra = (held.f_blocks - held.f_bfree) * held.f_frsize + self._held() - self.given + _socket_bytes()
         quick = extra + sum(_resident(pid) for pid in _living())
-        return quick if quick <= self.limits["memory"] else extra + sum(_proportional(pid) for pid in _living())
+        if quick > self.limits["memory"]:
+            return extra + sum(_proportional(pid) for pid in _living())
+        # Pages of a shared mapping may be in nobody's sight and still held: then the whole host's count has grown
+        grown = shared_memory() - self.shared
+        if grown > self.limits["memory"] + extra and any(_shares(pid) for pid in _living()):
+            return grown
+        return quick
+
+    def _held(self) -> int:
+        """Bytes of the files that the host lent."""
+        return sum(os.fstat(fd).st_blocks * 512 for fd in self.fds.values())
 
     def _end_all(self) -> int:
         """Kill whatever is left and wait for it; the program's own wait status if it was among them."""
@@ -198,8 +236,11 @@ class _Box:
         return status
 
     def _collect(self, name: str) -> None:
-        """Copy one file of the scratch folder to the host, who gave a memfd for it."""
-        source = os.open(os.path.join(WORK, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        """Copy one file of the scratch folder to the host, who gave a memfd for it; nothing if it is none."""
+        try:
+            source = os.open(os.path.join(WORK, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return
         found = os.fstat(source)
         if stat.S_ISREG(found.st_mode) and found.st_size <= self.limits["disk"]:
             left = found.st_size
@@ -212,9 +253,9 @@ class _Box:
 
 def _unpacked(bundle: int) -> dict[str, Any]:
     """The header of what the host packed; its files are written to the scratch folder."""
-    (length,) = NOTE.unpack(os.pread(bundle, NOTE.size, 0))
-    header: dict[str, Any] = json.loads(os.pread(bundle, length, NOTE.size))
-    at = NOTE.size + length
+    (length,) = _LENGTH.unpack(os.pread(bundle, _LENGTH.size, 0))
+    header: dict[str, Any] = json.loads(os.pread(bundle, length, _LENGTH.size))
+    at = _LENGTH.size + length
     os.chdir(WORK)
     for name, size, mode in header["files"]:
         folder = os.path.dirname(name)
@@ -280,14 +321,34 @@ def _cpu_by_ticks(pid: int, own: bool = True) -> float:
 
 
 def _resident(pid: int) -> int:
-    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as file:
-        return int(file.read().split()[1]) * _PAGE
+    """Pages in RAM and in swap, and the tables that lead to them."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as file:
+        return sum(_kib(line) for line in file if line.startswith((b"VmRSS:", b"VmSwap:", b"VmPTE:"))) << 10
     return 0
 
 
 def _proportional(pid: int) -> int:
-    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-        for line in file:
-            if line.startswith(b"Pss:"):
-                return int(line.split()[1]) << 10
+    """The same, with a page that n processes share counted as 1/n in each."""
+    total = 0
+    for name, wanted in (("smaps_rollup", (b"Pss:", b"SwapPss:")), ("status", (b"VmPTE:",))):
+        with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/{name}", "rb") as file:
+            total += sum(_kib(line) for line in file if line.startswith(wanted)) << 10
+    return total
+
+
+def _kib(line: bytes) -> int:
+    return int(line.split()[1])
+
+
+def _shares(pid: int) -> bool:
+    """Whether it has a shared mapping without a file, which no fstat shows."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
+        return any(b"s " in line[:40] and b"/dev/zero" in line for line in file)
+    return False
+
+
+def _socket_bytes() -> int:
+    """What the Unix sockets of the slot may hold."""
+    with contextlib.suppress(OSError), open("/proc/self/net/unix", "rb") as file:
+        return (sum(1 for _ in file) - 1) * _SOCKET_BYTES
     return 0

@@ -24,6 +24,7 @@ __builtins__ = dict(vars(builtins))  # our own: the program may do to `builtins`
 
 _HEADER = struct.Struct("<I")
 _NESTED = 100  # questions within questions
+_HEARD = 256 << 20  # bytes that one side may send in all: the other may be keeping what they say
 _read, _write = os.read, os.write
 
 
@@ -51,6 +52,7 @@ class Channel:
         self._answers: dict[int, dict[str, Any]] = {}
         self._waiting: set[int] = set()
         self._nested = threading.local()
+        self._heard = 0
         self.closed: str | None = None  # why
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -135,8 +137,9 @@ class Channel:
 
     def _receive(self) -> dict[str, Any]:
         (length,) = _HEADER.unpack(self._exactly(_HEADER.size))
-        if length > BYTES:
-            raise BadValue("a message too long")
+        self._heard += length
+        if length > BYTES or self._heard > _HEARD:
+            raise BadValue("too much said")
         message = loads(self._exactly(length))
         if type(message) is not dict or len({"ask", "to"} & message.keys()) != 1:
             raise BadValue("malformed: no message")

@@ -34,6 +34,7 @@ __all__ = [
     "no_new_privileges",
     "pivot_root",
     "read_only",
+    "shared_memory",
     "unshare",
 ]
 
@@ -138,6 +139,13 @@ def dumpable(yes: bool) -> None:
 
 def no_new_privileges() -> None:
     _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
+
+
+def shared_memory() -> int:
+    """Bytes of shared memory on the whole machine: sysinfo(2)'s sharedram, which /proc/meminfo calls Shmem."""
+    info = (ctypes.c_ulong * 32)()  # uptime, 3 loads, totalram, freeram, sharedram …; the unit is a byte on 64 bits
+    _checked(_libc.sysinfo(ctypes.byref(info)), "sysinfo")
+    return int(info[6])
 
 
 class _Header(ctypes.Structure):

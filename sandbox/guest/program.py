@@ -7,12 +7,13 @@ Nothing here is trusted by the tests' side (`remote`).  Values cross as values; 
 from __future__ import annotations
 
 import builtins
-import enum
+import contextlib
+import copy
 import io
 import operator
 import sys
 import types
-from collections import OrderedDict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -60,14 +61,21 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         iadd isub imul imatmul itruediv ifloordiv imod ipow ilshift irshift iand ior ixor
         eq lt le gt ge""".split()
     },
+    **{
+        f"__r{name}__": lambda b, a, f=getattr(operator, f"__{name}__"): f(a, b)
+        for name in "add sub mul matmul truediv floordiv mod pow lshift rshift and or xor".split()
+    },
     "__divmod__": divmod,
+    "__copy__": copy.copy,
+    "__deepcopy__": copy.deepcopy,
     "__ne__": operator.ne,
 }
 """What one side may do to an object of the other, by the name of the special method."""
 
-CHANGED = (list, dict, set, bytearray, *(t for t in encode.__globals__["_ENCODERS"] if t.__module__ == "collections"))
+CHANGED = (list, dict, set, bytearray, deque, Counter, OrderedDict, defaultdict)
 """Types whose instances, given as arguments, may come back changed."""
 
+_VIEWS = (type({}.keys()), type({}.items()))  # they compare as sets
 _VALUES = (int, float, complex, str, bytes, tuple, frozenset)
 EXPORTED = frozenset(
     name
@@ -109,7 +117,9 @@ class _Server:
 
     def output(self, stdout: Any) -> Any:
         try:
-            self.told = _Told(stdout.buffer, encoding=stdout.encoding, errors=stdout.errors, line_buffering=True)
+            self.told = _Told(
+                stdout.buffer, encoding=stdout.encoding, errors=stdout.errors, line_buffering=stdout.line_buffering
+            )
         except (AttributeError, ValueError):  # the program has put something else there
             return stdout
         self.told.told = []
@@ -118,13 +128,11 @@ class _Server:
     def spoken(self, message: dict[str, Any]) -> dict[str, Any]:
         """The message, with what was printed since the last one."""
         if self.told is not None and self.told.told:
+            self.told.flush()
             message["out"] = "".join(self.told.told)
             self.told.told.clear()
             self.told.room = _OUTPUT
-            try:
-                message["out"].encode()
-            except UnicodeEncodeError:
-                message["out"] = message["out"].encode("utf-8", "replace").decode()
+            message["out"] = message["out"].encode("utf-8", "replace").decode()
         return message
 
     # ------------------------------------------------------------------------------- what the tests ask
@@ -206,16 +214,37 @@ class _Server:
         names = [name for name in OPERATIONS if getattr(kind, name, None) is not None]
         bases = [self.tree(base) for base in kind.__bases__ if base is not object]
         value = next((base.__name__ for base in mro(kind) if base in _VALUES), None)
-        own = [name for name in ("__eq__", "__hash__") if getattr(kind, name, None) is not getattr(object, name)]
-        return {
+        told = {
             "name": name_of(kind),
             "module": str(getattr(kind, "__module__", "")),
             "bases": bases,
             "operations": names,
-            "own": own,
+            "equality": getattr(kind, "__eq__", None) is not object.__eq__,
+            "hashable": getattr(kind, "__hash__", None) is not None,
             "value": value,
-            "doc": kind.__doc__ if isinstance(kind.__doc__, str) and len(kind.__doc__) < _TEXT else None,
+            "plain": issubclass(kind, (*CHANGED, *_VIEWS)),
         }
+        return {"value": None, "class": told}
+
+    def do_plain(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The real value of an instance of a subclass of a mutable builtin, or of a dict view."""
+        owner = self.objects[message["on"]]
+        if isinstance(owner, _VIEWS):
+            return self.value(set(owner))
+        return {"value": encode(owner, lambda value, plain: None if value is owner else self.export(value, plain))}
+
+    def do_state(self, message: dict[str, Any]) -> dict[str, Any]:
+        """What an object is made of: its attributes, as they are stored."""
+        owner = self.objects[message["on"]]
+        state: dict[str, Any] = {}
+        for base in reversed(mro(type(owner))):
+            for name, member in type.__dict__["__dict__"].__get__(base).items():
+                if type(member) is types.MemberDescriptorType:
+                    with contextlib.suppress(AttributeError):
+                        state[name] = member.__get__(owner)
+                elif name == "__dict__" and type(member) is types.GetSetDescriptorType:
+                    state.update(member.__get__(owner))
+        return self.value(state)
 
     # ------------------------------------------------------------------------------- objects and values
 
@@ -230,8 +259,10 @@ class _Server:
 
     def export(self, value: Any, plain: Callable[[], Any] | None) -> Any:
         """The tree of an object that is no value, or not only one."""
-        if isinstance(value, _Borrowed) or type(value) is types.FunctionType and "_handle_of_the_tests" in vars(value):
-            return {"yours": vars(value)["_handle_of_the_tests"]}
+        if isinstance(value, (_Borrowed, types.FunctionType, type, BaseException)):
+            handle = vars(value).get("_handle_of_the_tests")
+            if handle is not None:
+                return {"yours": handle}
         if isinstance(value, type) and value.__name__ in EXPORTED and getattr(builtins, value.__name__) is value:
             return {"builtin": value.__name__}
         if isinstance(value, BaseException):
@@ -244,9 +275,6 @@ class _Server:
         return self.reference(value) if issubclass(kind, CHANGED) else None
 
     def error(self, error: BaseException) -> Any:
-        token = vars(error).get("_handle_of_the_tests")
-        if token is not None:
-            return {"yours": token}
         try:
             text = str.__str__(str(error))[:_TEXT]
         except BaseException:  # noqa: BLE001  its __str__ is the program's
@@ -323,7 +351,7 @@ class _Borrowed:
         _server(self).ask({"do": "setattr", "on": _handle(self), "name": name, "value": _server(self).tree(value)})
 
 
-_kinds: dict[tuple[str, ...], type] = OrderedDict()
+_kinds: dict[tuple[str, ...], type] = {}
 
 
 def _server(borrowed: Any) -> _Server:
@@ -346,10 +374,11 @@ def _borrowed(server: _Server, payload: dict[str, Any]) -> Any:
         function.__doc__ = payload["doc"]
         vars(function)["_handle_of_the_tests"] = handle
         return function
+    if payload["kind"] == "exception class":
+        bases = tuple(server.own(base) for base in payload["bases"])
+        return type(payload["name"], bases, {"_handle_of_the_tests": handle})
     if payload["kind"] == "exception":
-        base = getattr(builtins, payload["base"], Exception)
-        kind = type(payload["name"], (base,), {"__str__": lambda self: payload["text"]})
-        error = BaseException.__new__(kind, *[server.own(arg) for arg in payload["args"]])
+        error = BaseException.__new__(server.own(payload["class"]), *[server.own(arg) for arg in payload["args"]])
         vars(error)["_handle_of_the_tests"] = handle
         return error
     names = tuple(payload["operations"])
@@ -374,5 +403,3 @@ def _attribute(self: Any, name: str) -> Any:
         raise AttributeError(name)
     return _server(self).ask({"do": "getattr", "on": _handle(self), "name": name})
 
-
-_ = enum

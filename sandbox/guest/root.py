@@ -51,20 +51,24 @@ _ETC = {
 
 def sources_of(plan: Mapping[str, Any]) -> dict[str, int]:
     """Open what is to be bound, while we are still who may look into the folders above it."""
-    return {target: os.open(source, os.O_PATH) for source, target in plan["binds"]}
+    return {target: os.open(source, os.O_PATH) for source, target in (*plan["binds"], *plan["packages"])}
 
 
 def build(plan: Mapping[str, Any], sources: Mapping[str, int]) -> None:
-    """Make the root and enter it.  `plan` has `binds`, `links` and `empty` (see sandbox/toolchains.py)."""
+    """Make the root and enter it.  For `plan` see sandbox/toolchains.py."""
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     devices = {name: os.open("/dev/" + name, os.O_PATH) for name in _DEVICES}
     root = next(d for d in ("/tmp", "/mnt", "/var", "/usr") if os.path.isdir(d))
     mount("rlvr", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
-    for target in sorted(sources):
+    for _, target in sorted(plan["binds"]):
         _bind(sources[target], root + target)
-    for target in plan["empty"]:  # other people's packages, hidden behind nothing
-        if os.path.isdir(root + target):
-            mount("rlvr", root + target, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k,mode=755")
+    hidden = [root + target for target in plan["empty"] if os.path.isdir(root + target)]
+    for target in hidden:  # packages of the host lie there
+        mount("rlvr", target, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
+    for _, target in sorted(plan["packages"]):  # those that are allowed
+        _bind(sources[target], root + target)
+    for target in hidden:
+        read_only(target)
     for folder in ("/dev", "/etc", "/proc", "/var", "/old", BOX):
         os.makedirs(root + folder, exist_ok=True)
     for name, fd in devices.items():
@@ -102,12 +106,13 @@ def _touch(path: str) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
 
 
-def mount_proc() -> None:
+def mount_proc(flags: int = 0) -> None:
     """The processes of our pid namespace and nothing of the machine; before Linux 5.8, with the machine's figures."""
+    flags |= MS_NOSUID | MS_NODEV | MS_NOEXEC
     try:
-        mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, "subset=pid")
+        mount("proc", "/proc", "proc", flags, "subset=pid")
     except OSError:
-        mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+        mount("proc", "/proc", "proc", flags)
 
 
 def fresh_scratch(size: int, files: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import random
 import resource
 import signal
 import sys
@@ -34,12 +35,9 @@ def prepare() -> None:
     import fcntl  # noqa: F401  loaded here so that each run need not
     import threading
 
-    try:  # TEMP
-        from rlvr.sandbox.guest import calls, remote, suite
+    from rlvr.sandbox.guest import calls, remote, runners, suite  # noqa: F401  the runners, for suites
 
-        _AFTER.update(calls=calls.main, serve=remote.serve, suite=suite.main)
-    except ImportError:
-        pass
+    _AFTER.update(calls=calls.main, serve=remote.serve, suite=suite.main)
 
     for name in ("exit", "quit"):
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
@@ -52,11 +50,11 @@ def main(
 ) -> NoReturn:
     """Never returns.  `tell` is a pipe to the box that is closed before the program's first instruction."""
     try:
+        random.seed()  # else every run would draw the zygote's numbers
         python = header["kind"] != "exec"
-        source = _source(header) if python else b""
+        source = _source(header) if "main" in header else b""
         tell = _arrange(fds, tell)
         _limit(request["limits"], config, python)
-        _oom_first()
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN if python else signal.SIG_DFL)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN if python else signal.SIG_DFL)
@@ -69,13 +67,23 @@ def main(
         install_filter(bytes.fromhex(config["filter"]))
         if not python:
             os.set_inheritable(tell, False)
-            os.execve(header["argv"][0], header["argv"], {**os.environ, **header["env"]})
+            _execute(header["argv"], {**os.environ, **header["env"]})
         run = _compiled(source, header, tell)
     except BaseException as error:
         os.write(tell, f"setup: {type(error).__name__}: {error}".encode()[:4000])
         os._exit(1)
     os.close(tell)
     _exit(_ending(run))
+
+
+def _execute(argv: list[str], env: Mapping[str, str]) -> NoReturn:
+    try:
+        os.execve(argv[0], argv, env)
+    except OSError as error:
+        if os.path.isabs(argv[0]):  # the host's program, which we promised; its own may be anything, as for a shell
+            raise
+        os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
+        os._exit(126)
 
 
 def _source(header: Mapping[str, Any]) -> bytes:
@@ -99,7 +107,7 @@ def _limit(limits: Mapping[str, Any], config: Mapping[str, Any], python: bool) -
     for name, value in (
         ("FSIZE", max(limits["output"] + 1, limits["disk"])),
         ("CPU", int(limits["cpu_s"]) + 2),  # of one process; the box counts them all together
-        ("CORE", 0),
+        ("CORE", 1),  # 0 stops a file, 1 stops a pipe to the host's crash handler too
         ("NOFILE", _OPEN_FILES),
         ("MEMLOCK", 0),
         ("MSGQUEUE", 0),
@@ -121,15 +129,6 @@ def _set_limit(which: int, value: int) -> None:
     resource.setrlimit(which, (value, value))
 
 
-def _oom_first() -> None:
-    """Where the kernel has to choose, let it choose the program."""
-    try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
-    except OSError:
-        pass
-
-
 def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[], Any]:
     """The run as a function.  A program that does not compile ends here, and the box is told so."""
     kind = header["kind"]
@@ -144,7 +143,7 @@ def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[
     _open_streams()
     try:
         code = compile(source, module.__file__, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError) as error:
+    except Exception as error:  # SyntaxError, ValueError, MemoryError, RecursionError, SystemError …
         import traceback
 
         sys.stderr.write("".join(traceback.format_exception_only(type(error), error)))
@@ -214,7 +213,7 @@ def _ending(run: Callable[[], Any]) -> int:
 
 
 def _exit(code: int) -> NoReturn:
-    """What the interpreter does at its end: wait for threads, run atexit, flush."""
+    """What the interpreter does at its end: wait for threads, run atexit, flush, let go of what `__main__` holds."""
     try:
         import atexit
         import threading
@@ -225,7 +224,25 @@ def _exit(code: int) -> NoReturn:
         code = code or 1
     for stream in (sys.stdout, sys.stderr):
         try:
-            stream.flush()
+            if stream is not None and not getattr(stream, "closed", False):
+                stream.flush()
         except BaseException:
             code = code or 120
+    try:
+        _let_go(vars(sys.modules["__main__"]))
+    except BaseException:
+        pass
     os._exit(code)
+
+
+def _let_go(namespace: dict[str, Any]) -> None:
+    """Files that it left open are written, objects finalized: only the globals themselves, as a search would cost."""
+    for name in list(namespace):
+        try:
+            if isinstance(namespace[name], io.IOBase):
+                namespace[name].flush()
+            elif hasattr(type(namespace[name]), "__del__"):
+                namespace[name] = None
+        except BaseException:  # a closed file, or the program's own objects
+            pass
+    sys.__stdout__.flush()

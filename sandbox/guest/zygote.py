@@ -106,6 +106,7 @@ def _serve(slot: socket.socket, usage: int, config: Mapping[str, Any]) -> None:
     poll.register(taken, select.POLLIN)
     poll.register(ended, select.POLLIN)
     stock: set[int] = set()  # serial numbers of the boxes that wait
+    work: dict[int, int] = {}  # serial number of a box that was taken → id of its request
     boxes: dict[int, int] = {}  # pid → serial number
     serial = failures = 0
     while True:
@@ -120,9 +121,11 @@ def _serve(slot: socket.socket, usage: int, config: Mapping[str, Any]) -> None:
             boxes[pid] = serial
             stock.add(serial)
         poll.poll()
-        stock.difference_update(number for (number,) in box.NOTE.iter_unpack(_all_of(taken)))
         _all_of(ended)
-        for pid, code in _reaped():
+        dead = list(_reaped())  # before we read what they wrote while they lived
+        work.update(box.TAKEN.iter_unpack(_all_of(taken)))
+        stock.difference_update(work)
+        for pid, code in dead:
             serial_of_it = boxes.pop(pid)
             if code == box.HUNG_UP:
                 os._exit(0)
@@ -132,8 +135,9 @@ def _serve(slot: socket.socket, usage: int, config: Mapping[str, Any]) -> None:
                 if failures == _FAILURES:
                     raise OSError(f"{failures} boxes in a row ended with {code} before they took a request")
             elif code != 0:  # killed, by the memory limit or from outside: it cannot answer for itself
-                slot.send(json.dumps({"died": code}).encode())
+                slot.send(json.dumps({"died": code, "id": work.pop(serial_of_it)}).encode())
             else:
+                del work[serial_of_it]
                 failures = 0
 
 

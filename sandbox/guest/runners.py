@@ -1,0 +1,141 @@
+"""unittest and pytest files, run in the tests' process; see `suite`."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+import symtable
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from rlvr.sandbox.guest.suite import TEST_FILE, Session, Stop
+from rlvr.sandbox.guest.texts import described
+
+__all__ = ["run_pytest", "run_unittest"]
+
+
+def run_unittest(session: Session) -> None:
+    """Each test method is a case."""
+    unittest.main = lambda *args, **kwargs: None  # type: ignore[misc, assignment]  a file that ends in unittest.main()
+    session.setup()
+    session.run(session.compiled(session.spec["test"], "<test>"))
+    try:
+        tests = unittest.defaultTestLoader.loadTestsFromModule(session.module)
+    except Exception as error:  # noqa: BLE001  a load_tests of their own
+        return session.broken(described(error)[1])
+    tests.run(_Result(session))
+
+
+class _Result(unittest.TestResult):
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+        self._told: set[int] = set()
+
+    def _case(self, test: Any, outcome: str, message: str = "") -> None:
+        self._told.add(id(test))
+        self._session.case(_name(test), outcome, message)
+
+    def addSuccess(self, test: Any) -> None:  # noqa: N802  unittest's names, here and below
+        self._case(test, "pass")
+
+    def addFailure(self, test: Any, err: Any) -> None:  # noqa: N802
+        self._case(test, *described(err[1]))
+
+    def addError(self, test: Any, err: Any) -> None:  # noqa: N802
+        if isinstance(err[1], Stop):
+            raise err[1]
+        self._case(test, "error", described(err[1])[1])
+
+    def addSkip(self, test: Any, reason: str) -> None:  # noqa: N802
+        self._case(test, "skip", reason)
+
+    def addExpectedFailure(self, test: Any, err: Any) -> None:  # noqa: N802
+        self._case(test, "pass")
+
+    def addUnexpectedSuccess(self, test: Any) -> None:  # noqa: N802
+        self._case(test, "fail", "an expected failure did not come")
+
+    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:  # noqa: N802
+        if err is not None:
+            self._case(subtest, *described(err[1]))
+
+
+def _name(test: Any) -> str:
+    name = str(test.id())
+    return name[len("tests.") :] if name.startswith("tests.") else name
+
+
+def run_pytest(session: Session) -> None:
+    """Each test function is a case."""
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    os.environ.pop("PYTEST_ADDOPTS", None)
+    try:
+        import pytest
+    except ImportError:
+        return session.missing("pytest is not installed")
+    text = session.spec["setup"] + "\n" + session.spec["test"]
+    session.compiled(text, "<test>")
+    _lend_names(session, text)
+    sys.dont_write_bytecode = True
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, TEST_FILE + ".py")
+        path.write_text(text, encoding="utf-8")
+        options = ["-q", "--capture=sys", "--import-mode=importlib", f"--rootdir={folder}", "-c", os.devnull]
+        plugins = [arg for name in ("cacheprovider", "faulthandler") for arg in ("-p", f"no:{name}")]
+        pytest.main([str(path), *options, *plugins], plugins=[_Plugin(session)])
+    return None
+
+
+def _lend_names(session: Session, text: str) -> None:
+    """Names that the file uses and nothing defines are the program's.  pytest imports it as an ordinary module."""
+    entry = session.spec["entry_point"]
+    table = symtable.symtable(text, "<test>", "exec")
+    own = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    for name in sorted(_globals(table) - own - set(dir(builtins))):
+        try:
+            value = session.remote.entry(entry) if name == entry else session.remote.name(name)
+        except Exception:  # noqa: BLE001  then the test that uses it fails
+            continue
+        setattr(builtins, name, value)
+    session.remote.asked = False  # by the tests themselves
+
+
+def _globals(table: symtable.SymbolTable) -> set[str]:
+    names = {s.get_name() for s in table.get_symbols() if s.is_global() or table.get_type() == "module"}
+    return names.union(*map(_globals, table.get_children()))
+
+
+class _Plugin:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._outcomes: dict[str, tuple[str, str]] = {}
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self._tell(self._session.broken, str(report.longrepr).strip().rpartition("\n")[2])
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        name = report.nodeid.partition("::")[2] or report.nodeid
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            message = str(getattr(crash, "message", report.longrepr))
+            failed = report.when == "call" and message.startswith(("assert", "AssertionError", "Failed"))
+            self._outcomes[name] = "fail" if failed else "error", message
+        elif report.skipped:
+            self._outcomes.setdefault(name, ("skip", str(getattr(report, "wasxfail", report.longrepr))))
+        elif report.when == "call":
+            self._outcomes.setdefault(name, ("pass", ""))
+        if report.when == "teardown":
+            self._tell(self._session.case, name, *self._outcomes.pop(name, ("error", "it was not run")))
+
+    def _tell(self, what: Any, *args: Any) -> None:
+        try:
+            what(*args)
+        except Stop:
+            import pytest
+
+            pytest.exit("enough")

@@ -1,0 +1,70 @@
+"""What a failed test says for itself, short enough to show."""
+
+from __future__ import annotations
+
+import ast
+import reprlib
+from typing import Any
+
+__all__ = ["brief", "described", "shown_asserts"]
+
+_TEXT = 500
+_SIGNS = {
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+    ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
+}  # fmt: skip
+
+
+class _Brief(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 5
+        self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = self.maxdeque = 20
+        self.maxstring = self.maxother = 200
+
+    def repr_int(self, x: int, level: int) -> str:
+        return super().repr_int(x, level) if x.bit_length() < 4000 else f"<int of {x.bit_length()} bits>"
+
+
+def brief(value: Any) -> str:
+    """A short repr."""
+    try:
+        return _Brief().repr(value)[:_TEXT]
+    except Exception:  # noqa: BLE001  an object of the program, whose repr is the program's
+        return f"<{type(value).__name__}>"
+
+
+def described(error: BaseException) -> tuple[str, str]:
+    """"fail" for a failed assertion, else "error"; and what it says."""
+    try:
+        text = str(error)[:_TEXT]
+    except Exception:  # noqa: BLE001  an exception of the program
+        text = ""
+    if isinstance(error, AssertionError):
+        return "fail", text or "assertion failed"
+    return "error", f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+class _Asserts(ast.NodeTransformer):
+    def visit_Assert(self, node: ast.Assert) -> Any:  # noqa: N802  ast's name
+        test = node.test
+        if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+            return node
+        left, right = (ast.Name(id=name, ctx=ast.Load()) for name in ("_rlvr_left", "_rlvr_right"))
+        test.left = ast.NamedExpr(target=ast.Name(id=left.id, ctx=ast.Store()), value=test.left)
+        test.comparators = [ast.NamedExpr(target=ast.Name(id=right.id, ctx=ast.Store()), value=test.comparators[0])]
+        sign = ast.Constant(_SIGNS[type(test.ops[0])])
+        said = [node.msg] if node.msg is not None else []
+        node.msg = ast.Call(func=ast.Name(id="_rlvr_said", ctx=ast.Load()), args=[left, sign, right, *said], keywords=[])
+        return node
+
+
+def shown_asserts(tree: ast.Module, names: dict[str, Any]) -> ast.Module:
+    """The same code, with `assert a == b` saying what a and b were; `names` are the globals it will run in."""
+    names["_rlvr_said"] = _said
+    return ast.fix_missing_locations(_Asserts().visit(tree))  # type: ignore[no-any-return]
+
+
+def _said(left: Any, sign: str, right: Any, message: Any = None) -> str:
+    text = f"{brief(left)} {sign} {brief(right)} is false"
+    return text if message is None else f"{brief(message) if not isinstance(message, str) else message[:_TEXT]}: {text}"
