@@ -24,7 +24,18 @@ from rlvr.sandbox.guest.proxies import Entry, Method, Proxy, RemoteType, members
 from rlvr.sandbox.guest.trees import BadValue
 from rlvr.sandbox.guest.values import decode
 
-__all__ = ["ProgramDied", "Remote", "serve"]
+__all__ = ["ProgramDied", "Remote", "STANDARD", "serve"]
+
+STANDARD: frozenset[str] = getattr(
+    sys,
+    "stdlib_module_names",  # from Python 3.10 on
+    frozenset(
+        """argparse binascii collections configparser contextlib copy csv dataclasses datetime decimal enum fractions
+        functools heapq io itertools json math operator os queue random re shutil socket statistics string struct
+        subprocess sys tempfile time typing zlib""".split()
+    ),
+)
+"""Top-level modules of the standard library."""
 
 _OBJECTS = 300_000  # of the program that the tests may hold
 _CLASSES = 5_000
@@ -416,7 +427,7 @@ def _derive(name: str, bases: tuple[type, ...], plainer: tuple[type, ...], names
         return type.__new__(RemoteType, name, plainer, names)
 
 
-_READING = frozenset({"__eq__", "__hash__", "__str__", "__repr__", "__len__", "__bool__", "__lt__", "__le__", "__gt__", "__ge__"})
+_READING = frozenset("__eq__ __hash__ __str__ __repr__ __len__ __bool__ __lt__ __le__ __gt__ __ge__".split())
 
 
 def _standard(module: str, name: str) -> Any:
@@ -425,7 +436,7 @@ def _standard(module: str, name: str) -> Any:
     Not those that steer a test run: a program that raises SkipTest has failed.
     """
     top = module.partition(".")[0]
-    if top in _NOT_STANDARD or top not in getattr(sys, "stdlib_module_names", sys.builtin_module_names):
+    if top in _NOT_STANDARD or top not in STANDARD:
         return None
     kind = vars(sys.modules[module]).get(name) if module in sys.modules else None
     return kind if isinstance(kind, type) and issubclass(kind, Exception) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import os
 import sys
 import symtable
@@ -92,16 +93,22 @@ def run_pytest(session: Session) -> None:
 
 def _lend_names(session: Session, text: str) -> None:
     """Names that the file uses and nothing defines are the program's.  pytest imports it as an ordinary module."""
-    entry = session.spec["entry_point"]
     table = symtable.symtable(text, "<test>", "exec")
     own = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
     for name in sorted(_globals(table) - own - set(dir(builtins))):
-        try:
-            value = session.remote.entry(entry) if name == entry else session.remote.name(name)
-        except Exception:  # noqa: BLE001  then the test that uses it fails
-            continue
-        setattr(builtins, name, value)
+        with contextlib.suppress(Exception):  # then the test that uses it fails
+            setattr(builtins, name, _found(session, name))
     session.remote.asked = False  # by the tests themselves
+
+
+def _found(session: Session, name: str) -> Any:
+    entry = session.spec["entry_point"]
+    if entry and name in ("candidate", entry):
+        return session.remote.entry(entry)
+    try:
+        return session.own(name)
+    except LookupError:
+        return session.remote.name(name)
 
 
 def _globals(table: symtable.SymbolTable) -> set[str]:

@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import ast
 import builtins
+import importlib
 import json
 import os
+import re
 import sys
 import types
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from rlvr.sandbox.guest.remote import ProgramDied, Remote
+from rlvr.sandbox.guest.remote import STANDARD, ProgramDied, Remote
 from rlvr.sandbox.guest.texts import described, shown_asserts
 from rlvr.sandbox.guest.trees import BadValue, loads
 
@@ -35,6 +37,20 @@ TEST_FILE: Final = "test_solution"
 """The same, in pytest."""
 
 _CASES = 100_000
+_SHORT = {"np": "numpy", "pd": "pandas"}
+_STANDARD_NAMES = {
+    name: module
+    for module, names in {
+        "collections": "Counter OrderedDict defaultdict deque namedtuple",
+        "copy": "deepcopy",
+        "datetime": "date datetime timedelta timezone",
+        "decimal": "Decimal",
+        "fractions": "Fraction",
+        "functools": "partial reduce",
+        "math": "ceil floor inf isclose isnan nan pi sqrt",
+    }.items()
+    for name in names.split()
+}
 _NAME, _MESSAGE = 300, 2000
 
 
@@ -170,6 +186,23 @@ class Session:
         if entry:
             self.names.pop(entry, None)  # often a stub: a signature with a docstring
 
+    def own(self, name: str) -> Any:
+        """What tests mean by a name that they use without importing it: `math.isclose` must not be the program's.
+
+        Raises:
+            LookupError: it is no such name.
+        """
+        module = _SHORT.get(name, name)
+        used = re.search(rf"(?<![\w.]){name}\s*\.", self.spec["setup"] + "\n" + self.spec["test"])
+        if used and (name in _SHORT or name in STANDARD):
+            try:
+                return importlib.import_module(module)
+            except ImportError:
+                raise KeyError(name) from None
+        if self.spec["entry_point"] and name in _STANDARD_NAMES:
+            return getattr(importlib.import_module(_STANDARD_NAMES[name]), name)
+        raise KeyError(name)
+
     def _end(self, line: dict[str, Any]) -> None:
         if not self.ended:
             self._write(line)
@@ -195,6 +228,10 @@ class Fallback(dict):  # type: ignore[type-arg]
             raise KeyError(name)
         if spec["entry_point"] and name in ("candidate", spec["entry_point"]):
             return remote.entry(spec["entry_point"])
+        try:
+            return self._session.own(name)
+        except LookupError:
+            pass
         try:
             return remote.name(name)
         except NameError:

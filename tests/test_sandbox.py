@@ -1,0 +1,363 @@
+"""`rlvr.sandbox` from outside: what goes in, what comes out, what is promised."""
+
+import asyncio
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from rlvr.errors import IsolationUnavailable, UsageError
+from rlvr.sandbox import Call, Ending, Guarantee, Limits, Program, Sandbox, TestSuite, probe, toolchains
+from rlvr.sandbox.compiling import Compiler
+from rlvr.sandbox.records import MAIN
+
+SMALL = Limits(cpu_s=2.0, memory_mib=256)
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    with Sandbox(limits=SMALL, workers=2) as sandbox:
+        yield sandbox
+
+
+def python(source: str, **options: object) -> Program:
+    return Program("python", source, **options)
+
+
+# ------------------------------------------------------------------------------------------ what goes in
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("cpu_s", 0), ("cpu_s", float("nan")), ("wall_s", -1.0), ("memory_mib", 1.5), ("processes", True), ("files", "9")],
+)
+def test_a_limit_that_cannot_work_is_refused_by_name(field, value):
+    """A NaN would never be exceeded, a bool is a slip."""
+    with pytest.raises(UsageError, match=rf"Limits: {field} is .*{str(value)[:3]}"):
+        Limits(**{field: value})
+
+
+def test_the_wall_limit_follows_the_cpu_limit():
+    """3 × cpu + 2: room for a loaded machine, and an end for programs that sleep."""
+    assert Limits(cpu_s=2.0).wall_s == 8.0
+    assert Limits(cpu_s=2.0, wall_s=5.0).wall_s == 5.0
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../b", "", "a//b", "./a", "a\0b", "x" * 256])
+def test_a_file_name_that_leaves_the_folder_is_refused(name):
+    """The host writes these files, so their names must not lead anywhere else."""
+    with pytest.raises(UsageError, match="the file name is"):
+        Program("python", "", files={name: ""})
+
+
+def test_a_program_is_refused_where_it_says_nothing_or_too_much():
+    with pytest.raises(UsageError, match="the language is str 'cobol'; it must be one of python, cpp"):
+        Program("cobol", "")
+    with pytest.raises(UsageError, match=r"needs a source, or a file 'main.cpp'"):
+        Program("cpp", files={"other.cpp": ""})
+    with pytest.raises(UsageError, match=r"both a source and a file 'main.py'"):
+        Program("python", "1", files={"main.py": "2"})
+    with pytest.raises(UsageError, match="list of strings"):
+        Program("python", "", args="-v")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"level": "loose"}, "level is str 'loose'; it must be 'strict'"),
+        ({"workers": 0}, "workers is int 0"),
+        ({"packages": "numpy"}, r"not 'numpy'"),
+        ({"allow_missing": {"gravity"}}, "the guarantees are files, writes"),
+        ({"packages": ("no-such-package-anywhere",)}, "no-such-package-anywhere is not installed"),
+        ({"python": "/nonexistent/python"}, "python='/nonexistent/python'"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_at_once(settings, said):
+    """Not at the first run, hours later in a worker."""
+    with pytest.raises(UsageError, match=said):
+        Sandbox(**settings)
+
+
+# -------------------------------------------------------------------------------------------- what comes out
+
+
+@pytest.mark.parametrize(
+    ("source", "ending", "why"),
+    [
+        ("print('x')", Ending.OK, ""),
+        ("import sys; sys.exit(3)", Ending.RE, "exit code 3"),
+        ("import os; os.kill(os.getpid(), 9)", Ending.RE, "ended by signal SIGKILL"),
+        ("1/0", Ending.RE, "exit code 1"),
+        ("def (:", Ending.CE, "it does not compile"),
+        ("while True: pass", Ending.TLE, "over 0.3 CPU seconds"),
+        ("import time; time.sleep(9)", Ending.TLE, "over 0.6 wall seconds"),
+        ("x = b'x' * (1 << 29)", Ending.MLE, "over 96 MiB"),
+        ("while True: print('x' * 4096)", Ending.OLE, "over 0.5 MiB of output"),
+    ],
+)
+def test_how_a_program_stopped(sandbox, source, ending, why):
+    limits = Limits(cpu_s=0.3, wall_s=0.6, memory_mib=96, output_mib=0.5)
+    run = sandbox.run(python(source), limits=limits)
+    assert run.ending is ending
+    assert run.why.startswith(why)
+    assert len(run.stdout) <= 1 << 19
+
+
+def test_a_run_carries_what_it_used(sandbox):
+    """0.2 s of work and 60 MiB, in the units of the fields."""
+    run = sandbox.run(
+        python(
+            "import time\nx = bytearray(b'1' * (60 << 20))\nend = time.process_time() + .2\nwhile time.process_time() < end: pass"
+        )
+    )
+    assert run.ending is Ending.OK
+    assert 0.2 <= run.cpu_s < 1
+    assert run.wall_s >= 0.2
+    assert 60 <= run.memory_mib < 256
+
+
+def test_a_traceback_shows_the_program_and_none_of_our_frames(sandbox):
+    run = sandbox.run(python("def f():\n    raise ValueError('seen')\nf()"))
+    assert run.stderr.decode().splitlines() == [
+        "Traceback (most recent call last):",
+        '  File "/box/work/main.py", line 3, in <module>',
+        "    f()",
+        '  File "/box/work/main.py", line 2, in f',
+        "    raise ValueError('seen')",
+        "ValueError: seen",
+    ]
+
+
+def test_files_arguments_and_input_arrive(sandbox):
+    program = Program(
+        "python",
+        "import sys, pkg.helper\nprint(pkg.helper.NAME, sys.argv, sys.stdin.read(), open('data/raw.bin', 'rb').read())",
+        files={"pkg/helper.py": "NAME = 'helped'", "data/raw.bin": b"\0\xff"},
+        args=("-v", "ö"),
+    )
+    assert sandbox.run(program, "grüße").text == "helped ['main.py', '-v', 'ö'] grüße b'\\x00\\xff'\n"
+
+
+def test_runs_of_many_come_in_order_and_as_they_are_taken(sandbox):
+    """Jobs may come from a generator without end: only a window of them is taken."""
+    taken = []
+
+    def jobs():
+        for n in range(10**9):
+            taken.append(n)
+            yield python(f"print({n})"), ""
+
+    runs = sandbox.run_many(jobs())
+    assert [next(runs).text for _ in range(12)] == [f"{n}\n" for n in range(12)]
+    runs.close()
+    assert len(taken) < 40
+
+
+def test_asyncio_and_threads_share_a_sandbox(sandbox):
+    async def gathered():
+        return await asyncio.gather(*(sandbox.arun(python(f"print({n})")) for n in range(20)))
+
+    assert [run.text for run in asyncio.run(gathered())] == [f"{n}\n" for n in range(20)]
+    with ThreadPoolExecutor(16) as threads:
+        runs = list(threads.map(lambda n: sandbox.run(python("print(input())"), str(n)), range(40)))
+    assert [run.text for run in runs] == [f"{n}\n" for n in range(40)]
+
+
+def test_alone_waits_for_the_others_and_lets_none_in(sandbox):
+    """What rests on the wall clock is run again without neighbours: the lone one's second is its own."""
+    clock = python("import time\nprint(time.time())\ntime.sleep(0.3)\nprint(time.time())")
+    with ThreadPoolExecutor(6) as threads:
+        others = [threads.submit(sandbox.run, clock) for _ in range(4)]
+        lone = threads.submit(sandbox.run, clock, alone=True)
+        later = threads.submit(sandbox.run, clock)
+        spans = [tuple(map(float, f.result().text.split())) for f in (*others, later)]
+        start, end = map(float, lone.result().text.split())
+    assert all(b <= start or end <= a for a, b in spans)
+
+
+# ------------------------------------------------------------------------------------------ calls and suites
+
+
+def test_calls_come_back_as_values(sandbox):
+    program = python("def add(a, b=1): return a + b\nclass Solution:\n    def pair(self, x): return (x, {x})")
+    calls = [Call("add", (1, 2)), Call("add", (1,), {"b": 0.5}), Call("pair", ("é",)), Call("add", ("x",)), Call("no")]
+    found = sandbox.call(program, calls)
+    assert found.run.ending is Ending.OK
+    assert [reply.value for reply in found.replies[:3]] == [3, 1.5, ("é", {"é"})]
+    assert found.replies[3].error.startswith("TypeError: ")
+    assert found.replies[4].error.startswith("NameError: ")
+
+
+def test_a_call_that_ends_the_program_leaves_the_others_unanswered(sandbox):
+    found = sandbox.call(
+        python("import os\ndef f(n):\n    if n == 2: os._exit(0)\n    return n"), [Call("f", (n,)) for n in range(4)]
+    )
+    assert [reply and reply.value for reply in found.replies] == [0, 1, None, None]
+
+
+def test_each_call_has_its_own_cpu_limit(sandbox):
+    """Four calls of 0.15 s pass a limit of 0.4 s each; one that hangs is killed long before the run's 2 s."""
+    busy = "import time\ndef f(s):\n    end = time.process_time() + s\n    while time.process_time() < end: pass\n    return 1"
+    good = sandbox.call(python(busy), [Call("f", (0.15,))] * 4, case_cpu_s=0.4)
+    assert [reply.value for reply in good.replies] == [1] * 4
+    hung = sandbox.call(python(busy), [Call("f", (0.0,)), Call("f", (99.0,))], case_cpu_s=0.4)
+    assert hung.run.ending is Ending.TLE
+    assert hung.run.cpu_s < 1
+    assert hung.replies[1] is None
+
+
+def test_only_python_can_be_called(sandbox):
+    with pytest.raises(UsageError, match="functions of a bash program cannot be called"):
+        sandbox.call(Program("bash", ""), [Call("f")])
+
+
+def test_a_suite_sees_values_and_the_program_sees_no_tests(sandbox):
+    """The expected value is nowhere in the program's process: not in its memory, files or descriptors."""
+    spy = (
+        "import gc, os, sys\n"
+        "def f(x):\n"
+        "    seen = repr([o for o in gc.get_objects() if isinstance(o, (str, list, dict))])\n"
+        "    files = ''.join(open(os.path.join(d, n), errors='replace').read() for d, _, ns in os.walk('/box') for n in ns)\n"
+        "    return 'needle' + chr(45) + str(4711) in seen + files + str(sys._getframe().f_back.f_locals)\n"
+    )
+    suite = TestSuite(
+        "asserts", "expected = 'needle-' + '4711'\nassert f(1) is False\nassert f(2) != expected", stop=False
+    )
+    found = sandbox.test(python(spy), suite)
+    assert [(case.outcome) for case in found.cases] == ["pass", "pass"]
+    assert found.done
+
+
+# ------------------------------------------------------------------------------------------------ languages
+
+
+@pytest.mark.parametrize("program", toolchains.GREETINGS, ids=lambda program: program.language)
+def test_every_language_runs(sandbox, program):
+    """A machine without one of them fails here with the doctor's words, and is no quiet skip."""
+    run = sandbox.run(program, limits=Limits(memory_mib=1024))
+    assert run.ending is Ending.OK, run.why
+    assert run.text.strip()
+
+
+def test_a_missing_toolchain_is_ours_to_mend(sandbox, monkeypatch):
+    """IE with the remedy: it says nothing about the program."""
+    monkeypatch.setattr("rlvr.sandbox.compiling.tool", lambda language: None)
+    run = sandbox.run(Program("javascript", "console.log(1)"))
+    assert run.ending is Ending.IE
+    assert "no node on this host" in run.why
+    assert "install" in run.why
+
+
+def test_cpp_is_compiled_once(sandbox):
+    """The cases of a problem share one binary."""
+    made = []
+    compiler = Compiler(lambda *args, **options: made.append(1) or sandbox._execute(*args, **options))
+    source = "#include <iostream>\nint main() { int a; std::cin >> a; std::cout << 2 * a; }"
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: compiler.compiled(Program("cpp", source)), range(4)))
+    assert len(made) == 1
+    assert len({files["program"] for _, files in found}) == 1
+    assert sandbox.run(Program("cpp", source), "21").text == "42"
+
+
+def test_what_the_compiler_says_comes_back(sandbox):
+    run = sandbox.run(Program("cpp", "int main() { return undeclared; }"))
+    assert run.ending is Ending.CE
+    assert b"undeclared" in run.stderr
+
+
+def test_allowed_packages_are_there_and_others_are_not(tmp_path):
+    """hypothesis is installed beside this interpreter, and so is pytest: only the one that was named gets in."""
+    with Sandbox(workers=1, packages=("hypothesis",), limits=SMALL) as sandbox:
+        run = sandbox.run(python("import hypothesis\nprint(hypothesis.__name__)\nimport pytest"))
+    assert run.text == "hypothesis\n"
+    assert b"No module named 'pytest'" in run.stderr
+
+
+@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs a second interpreter, at /usr/bin/python3")
+def test_another_interpreter_runs_the_programs():
+    version = subprocess.run(["/usr/bin/python3", "-V"], capture_output=True, text=True, check=True).stdout.split()[1]
+    with Sandbox(workers=1, python="/usr/bin/python3", limits=SMALL) as sandbox:
+        run = sandbox.run(python("import platform, sys\nprint(platform.python_version(), sys.executable)"))
+    assert run.text.split() == [version, os.path.realpath("/usr/bin/python3")]
+
+
+# ------------------------------------------------------------------------------------------------- promises
+
+
+def test_every_guarantee_is_kept_here(sandbox):
+    """The doctor's table; where this fails, it says what this machine lacks."""
+    assert [f"{g.name}: {g.found}. {g.remedy}" for g in sandbox.check() if g.mechanism is None] == []
+
+
+def test_a_missing_guarantee_stops_everything_unless_it_is_waived(monkeypatch):
+    """Fail closed: named, with the remedy; a waiver is recorded in every run."""
+    real = probe.examine
+
+    def without_memory(*args):
+        found = real(*args)
+        return [
+            Guarantee("memory", g.promise, None, "48 MiB went unseen", "get a cgroup") if g.name == "memory" else g
+            for g in found
+        ]
+
+    monkeypatch.setattr(probe, "examine", without_memory)
+    with pytest.raises(
+        IsolationUnavailable, match=r"cannot promise 'memory' here: 48 MiB went unseen\. get a cgroup; or waive"
+    ) as caught:
+        Sandbox(workers=1).warm()
+    assert caught.value.guarantee == "memory"
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    with Sandbox(workers=1, allow_missing={"memory"}) as sandbox:
+        run = sandbox.run(python("print(1)"))
+    assert run.isolation.waived == {"memory"}
+    assert "memory" not in run.isolation.mechanisms
+
+
+def test_an_attack_that_succeeds_is_found(monkeypatch):
+    """A canary that nobody could catch would prove nothing: here the program is handed what it should not reach."""
+
+    def leaky(header, files, stdin, limits, **options):
+        """No sandbox at all: the attacks run beside us."""
+        done = subprocess.run(
+            [sys.executable, "-c", files["main.py"][0].decode(), *header["args"]], capture_output=True, timeout=20
+        )
+        return probe.Run(Ending.OK if not done.returncode else Ending.RE, stdout=done.stdout, stderr=done.stderr)
+
+    with probe._canary() as canary:
+        won = probe._tried(leaky, canary)
+        assert canary.target.exists()
+    assert {"files", "network", "environment", "processes-unseen", "privileges", "system-calls", "disk"} <= won.keys()
+    shutil.rmtree(canary.target.parent, ignore_errors=True)
+
+
+def test_elsewhere_than_on_linux_it_refuses_cleanly(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    found = probe.examine(lambda *args: pytest.fail("nothing may run"), "")
+    assert {g.mechanism for g in found} == {None}
+    assert {g.found for g in found} == {"this is darwin"}
+
+
+def test_a_sandbox_pickles_as_its_settings():
+    """A verifier carries one to the workers of a Scorer."""
+    one = Sandbox(limits=SMALL, workers=3, packages=("hypothesis",), allow_missing={"cpu"})
+    again = pickle.loads(pickle.dumps(one))
+    assert (again.limits, again.workers, again.packages, again.allow_missing) == (SMALL, 3, ("hypothesis",), {"cpu"})
+
+
+def test_it_starts_afresh_after_close():
+    sandbox = Sandbox(workers=1, limits=SMALL)
+    assert sandbox.run(python("print(1)")).text == "1\n"
+    sandbox.close()
+    sandbox.close()
+    assert sandbox.run(python("print(2)")).text == "2\n"
+    sandbox.close()
+
+
+def test_the_main_files_are_those_of_the_documentation():
+    assert MAIN == {"python": "main.py", "cpp": "main.cpp", "javascript": "main.js", "bash": "main.sh"}
