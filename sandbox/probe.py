@@ -78,7 +78,7 @@ def _():
     with open(canary["target"], "w") as file:
         file.write("written")
     return False  # the host looks whether it is there
-for folder in ("/usr/bin", "/usr/lib", "/etc", "/", os.path.dirname(os.__file__)):
+for folder in canary["system"]:
     @attack("writes")
     def _():
         os.close(os.open(folder + "/rlvr-canary", os.O_CREAT | os.O_WRONLY))
@@ -145,7 +145,7 @@ for name, numbers in calls.items():
         # with senseless arguments a call that exists fails in other ways
         refused = libc.syscall(number, -1, 0, 0, 0, 0) < 0 and ctypes.get_errno() in (errno.ENOSYS, errno.EPERM)
         return not refused and name + " is let through"
-for folder in (".", "/tmp", "/dev/shm"):
+for folder in canary["scratch"]:
     @attack("fresh")
     def _():
         name = os.path.join(folder, "rlvr-canary")
@@ -155,7 +155,7 @@ for folder in (".", "/tmp", "/dev/shm"):
 @attack("disk")
 def _():
     written = 0
-    for folder in (".", "/tmp", "/dev/shm"):
+    for folder in canary["scratch"]:
         try:
             with open(folder + "/big", "wb") as file:
                 while written < canary["disk"] + (1 << 20):
@@ -163,7 +163,7 @@ def _():
                     file.flush()
         except OSError:
             pass
-    for folder in (".", "/tmp", "/dev/shm"):
+    for folder in canary["scratch"]:
         if os.path.exists(folder + "/big"):
             os.unlink(folder + "/big")  # room for the next attack
     return written > canary["disk"] and f"wrote {written} bytes"
@@ -347,5 +347,7 @@ def _canary() -> Iterator[_Canary]:
             "abstract": name,
             "pid": os.getpid(),
             "cmdline": sys.executable,
+            "system": ["/", "/etc", "/usr/bin", "/usr/lib"],
+            "scratch": [".", "/tmp", "/dev/shm"],
         }
         yield _Canary(facts, folder / "written")

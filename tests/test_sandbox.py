@@ -1,9 +1,9 @@
 """`rlvr.sandbox` from outside: what goes in, what comes out, what is promised."""
 
 import asyncio
+import json
 import os
 import pickle
-import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.errors import IsolationUnavailable, UsageError
-from rlvr.sandbox import Call, Ending, Guarantee, Limits, Program, Sandbox, TestSuite, probe, toolchains
+from rlvr.sandbox import Call, Ending, Guarantee, Limits, Program, Run, Sandbox, TestSuite, probe, toolchains
 from rlvr.sandbox.compiling import Compiler
 from rlvr.sandbox.records import MAIN
 
@@ -319,21 +319,20 @@ def test_a_missing_guarantee_stops_everything_unless_it_is_waived(monkeypatch):
     assert "memory" not in run.isolation.mechanisms
 
 
-def test_an_attack_that_succeeds_is_found(monkeypatch):
+def test_an_attack_that_succeeds_is_found(tmp_path):
     """A canary that nobody could catch would prove nothing: here the program is handed what it should not reach."""
 
     def leaky(header, files, stdin, limits, **options):
-        """No sandbox at all: the attacks run beside us."""
-        done = subprocess.run(
-            [sys.executable, "-c", files["main.py"][0].decode(), *header["args"]], capture_output=True, timeout=20
-        )
-        return probe.Run(Ending.OK if not done.returncode else Ending.RE, stdout=done.stdout, stderr=done.stderr)
+        """No sandbox at all: the attacks run beside us, though not on our system folders."""
+        facts = json.loads(header["args"][0]) | {"system": [str(tmp_path)], "scratch": [str(tmp_path)]}
+        command = [sys.executable, "-c", files["main.py"][0].decode(), json.dumps(facts)]
+        done = subprocess.run(command, capture_output=True, timeout=20, cwd=tmp_path)
+        return Run(Ending.OK if not done.returncode else Ending.RE, stdout=done.stdout, stderr=done.stderr)
 
     with probe._canary() as canary:
         won = probe._tried(leaky, canary)
         assert canary.target.exists()
-    assert {"files", "network", "environment", "processes-unseen", "privileges", "system-calls", "disk"} <= won.keys()
-    shutil.rmtree(canary.target.parent, ignore_errors=True)
+    assert {"files", "writes", "network", "environment", "processes-unseen", "privileges", "system-calls", "disk"} <= won.keys()
 
 
 def test_elsewhere_than_on_linux_it_refuses_cleanly(monkeypatch):

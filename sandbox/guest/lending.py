@@ -14,7 +14,7 @@ import types
 from typing import Any
 
 from rlvr.sandbox.guest.encoding import mro, name_of
-from rlvr.sandbox.guest.program import OPERATIONS
+from rlvr.sandbox.guest.program import OPERATIONS, operations
 from rlvr.sandbox.guest.trees import BadValue
 
 __all__ = ["Lender"]
@@ -74,7 +74,7 @@ class Lender:
         if isinstance(value, BaseException):
             return "exception", frozenset()
         if self._is_public(kind):
-            return "object", frozenset(name for name in OPERATIONS if getattr(kind, name, None) is not None)
+            return "object", frozenset(operations(kind))
         if isinstance(value, _FUNCTIONS) or callable(value):
             return "function", _FUNCTION
         if hasattr(kind, "__next__"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import copy
+import enum
 import io
 import operator
 import sys
@@ -23,7 +24,7 @@ from rlvr.sandbox.guest.encoding import encode, mro, name_of
 from rlvr.sandbox.guest.trees import BadValue, NotAValue, dumps
 from rlvr.sandbox.guest.values import decode
 
-__all__ = ["CHANGED", "EXPORTED", "OPERATIONS", "serve"]
+__all__ = ["CHANGED", "EXPORTED", "OPERATIONS", "operations", "serve"]
 
 __builtins__ = dict(vars(builtins))  # our own: the program may do to `builtins` what it likes
 
@@ -85,6 +86,14 @@ EXPORTED = frozenset(
 """Builtin classes: the same on both sides."""
 
 
+def operations(kind: type) -> list[str]:
+    """Which of them instances of a class take."""
+    members: dict[str, Any] = {}
+    for base in reversed(mro(kind)):
+        members.update(type.__dict__["__dict__"].__get__(base))
+    return [name for name in OPERATIONS if members.get(name) is not None]
+
+
 def serve(namespace: dict[str, Any], fd: int) -> None:
     """Answer the tests until they close `fd`.  `namespace` is the program's globals, after it ran."""
     server = _Server(namespace, fd)
@@ -113,9 +122,11 @@ class _Server:
         self.objects: list[Any] = []
         self.handles: dict[int, int] = {}
         self.borrowed: dict[int, Any] = {}
+        self.theirs: dict[int, int] = {}  # of what is borrowed, by id
         self.told: Any = None
 
     def output(self, stdout: Any) -> Any:
+        self.stdout = stdout  # kept, for with it the file would be closed
         try:
             self.told = _Told(
                 stdout.buffer, encoding=stdout.encoding, errors=stdout.errors, line_buffering=stdout.line_buffering
@@ -211,14 +222,14 @@ class _Server:
     def do_class(self, message: dict[str, Any]) -> dict[str, Any]:
         """What the tests need to know to have a class of their own in its place."""
         kind = self.objects[message["on"]]
-        names = [name for name in OPERATIONS if getattr(kind, name, None) is not None]
         bases = [self.tree(base) for base in kind.__bases__ if base is not object]
         value = next((base.__name__ for base in mro(kind) if base in _VALUES), None)
         told = {
             "name": name_of(kind),
             "module": str(getattr(kind, "__module__", "")),
             "bases": bases,
-            "operations": names,
+            "operations": operations(kind),
+            "constants": issubclass(kind, enum.Enum),
             "equality": getattr(kind, "__eq__", None) is not object.__eq__,
             "hashable": getattr(kind, "__hash__", None) is not None,
             "value": value,
@@ -259,10 +270,8 @@ class _Server:
 
     def export(self, value: Any, plain: Callable[[], Any] | None) -> Any:
         """The tree of an object that is no value, or not only one."""
-        if isinstance(value, (_Borrowed, types.FunctionType, type, BaseException)):
-            handle = vars(value).get("_handle_of_the_tests")
-            if handle is not None:
-                return {"yours": handle}
+        if id(value) in self.theirs:
+            return {"yours": self.theirs[id(value)]}
         if isinstance(value, type) and value.__name__ in EXPORTED and getattr(builtins, value.__name__) is value:
             return {"builtin": value.__name__}
         if isinstance(value, BaseException):
@@ -319,6 +328,7 @@ class _Server:
             handle = payload["handle"]
             if handle not in self.borrowed:
                 self.borrowed[handle] = _borrowed(self, payload)
+                self.theirs[id(self.borrowed[handle])] = handle
             return self.borrowed[handle]
         raise BadValue("malformed: an unknown tag")
 
@@ -345,8 +355,6 @@ class _Server:
 class _Borrowed:
     """Stands in for an object of the tests."""
 
-    _handle_of_the_tests: int
-
     def __setattr__(self, name: str, value: Any) -> None:
         _server(self).ask({"do": "setattr", "on": _handle(self), "name": name, "value": _server(self).tree(value)})
 
@@ -355,11 +363,11 @@ _kinds: dict[tuple[str, ...], type] = {}
 
 
 def _server(borrowed: Any) -> _Server:
-    return vars(borrowed)["_server"]  # type: ignore[no-any-return]
+    return vars(borrowed)["_of"][0]  # type: ignore[no-any-return]
 
 
 def _handle(borrowed: Any) -> int:
-    return vars(borrowed)["_handle_of_the_tests"]  # type: ignore[no-any-return]
+    return vars(borrowed)["_of"][1]  # type: ignore[no-any-return]
 
 
 def _borrowed(server: _Server, payload: dict[str, Any]) -> Any:
@@ -372,15 +380,12 @@ def _borrowed(server: _Server, payload: dict[str, Any]) -> Any:
 
         function.__name__ = function.__qualname__ = payload["name"]
         function.__doc__ = payload["doc"]
-        vars(function)["_handle_of_the_tests"] = handle
         return function
     if payload["kind"] == "exception class":
         bases = tuple(server.own(base) for base in payload["bases"])
-        return type(payload["name"], bases, {"_handle_of_the_tests": handle})
+        return type(payload["name"], bases, {})
     if payload["kind"] == "exception":
-        error = BaseException.__new__(server.own(payload["class"]), *[server.own(arg) for arg in payload["args"]])
-        vars(error)["_handle_of_the_tests"] = handle
-        return error
+        return BaseException.__new__(server.own(payload["class"]), *[server.own(arg) for arg in payload["args"]])
     names = tuple(payload["operations"])
     if names not in _kinds:
         members = {name: _operation(name) for name in names}
@@ -390,7 +395,7 @@ def _borrowed(server: _Server, payload: dict[str, Any]) -> Any:
             members["__getattr__"] = _attribute
         _kinds[names] = type("TestObject", (_Borrowed,), members)
     borrowed = object.__new__(_kinds[names])
-    vars(borrowed).update(_server=server, _handle_of_the_tests=handle)
+    vars(borrowed)["_of"] = server, handle
     return borrowed
 
 

@@ -102,6 +102,7 @@ class Proxy:
 
     _rlvr_equality = False
     _rlvr_plain = False
+    _rlvr_constants = False  # instances are there before they are asked for, as those of an Enum
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in _FORWARDED:

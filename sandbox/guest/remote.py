@@ -64,6 +64,7 @@ class Remote:
         self._made: dict[int, Any] = {}
         self._classes: dict[int, type] = {}
         self._learning = 0
+        self._touching = True
         self._read_ahead: dict[int, tuple[deque[Any], bool]] = {}
         self._room = _OUTPUT
         self.asked = False
@@ -137,6 +138,8 @@ class Remote:
     ) -> Any:
         """What an operation on an object of the program gives.  Arguments that it changed are changed here."""
         kwargs = kwargs or {}
+        self._touching = operation not in _READING or method is not None
+        self._touch(handle)
         message = {
             "do": "call",
             "on": handle,
@@ -145,14 +148,13 @@ class Remote:
             "args": [self._tree(arg) for arg in args],
             "kwargs": {name: self._tree(arg) for name, arg in kwargs.items()},
         }
+        self._touching = True
         given = [arg for arg in (*args, *kwargs.values()) if type(arg) in CHANGED]
-        if operation not in _READING:
-            self._touch(handle)
         tree = self._ask(message, given).get("value")
         return self._own(tree, (*args, *kwargs.values()) if made else None)
 
     def _touch(self, handle: int) -> None:
-        if handle in self._made:
+        if self._touching and handle in self._made:
             stands_for(self._made[handle]).fresh = False
 
     def next(self, handle: int) -> Any:
@@ -283,6 +285,8 @@ class Remote:
         if not issubclass(cls, Proxy):
             raise BadValue("malformed: no instance")
         proxy = object.__new__(cls)
+        if cls._rlvr_constants:
+            made = None
         vars(proxy)["_rlvr"] = Entry(self, handle, made)
         return self._remember(self._known if made is None else self._made, handle, proxy)
 
@@ -324,6 +328,7 @@ class Remote:
         hashable: bool,
         value: Any,
         plain: bool,
+        constants: bool,
     ) -> Any:
         known = _standard(module, name)
         if known is not None:
@@ -335,6 +340,7 @@ class Remote:
             names.update(__str__=_error_text, __getattr__=Proxy.__getattr__)
             return _derive(name, errors, (Exception,), names)
         names.update(members(frozenset(OPERATIONS) & set(operations)), _rlvr_equality=equality, _rlvr_plain=plain)
+        names["_rlvr_constants"] = constants
         if not hashable:
             names["__hash__"] = None
         mirrored = tuple(base for base in local if issubclass(base, Proxy)) or (Proxy,)
@@ -409,7 +415,7 @@ def _listed(changed: Any) -> Any:
 
 def _told(told: Any) -> dict[str, Any]:
     """What the program says of a class, if it is what we ask for."""
-    kinds = {"name": str, "module": str, "bases": list, "operations": list, "equality": bool, "hashable": bool, "plain": bool}
+    kinds = {"name": str, "module": str, "bases": list, "operations": list, "equality": bool, "hashable": bool, "plain": bool, "constants": bool}
     if type(told) is not dict or told.keys() != {*kinds, "value"}:
         raise BadValue("malformed: no class")
     if not all(type(told[key]) is kind for key, kind in kinds.items()) or len(told["bases"]) > 50:

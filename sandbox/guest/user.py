@@ -6,6 +6,7 @@ memory it was forked from holds the standard library and this package.
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import random
@@ -25,6 +26,7 @@ _SPARE_FD = 64  # above every descriptor that a run is given
 _THREAD_STACK = 8 << 20
 _OPEN_FILES = 256
 _CHANNEL, _RESULTS = 3, 4
+_OURS: list[str] = []  # modules that no program finds
 _AFTER: dict[str, Callable[..., Any]] = {}  # what follows the program's own code, by kind of run
 
 
@@ -32,13 +34,12 @@ def prepare() -> None:
     """Done once, in the keeper: later, neither these files nor the host's are in sight."""
     import _sitebuiltins
     import builtins
-    import fcntl  # noqa: F401  loaded here so that each run need not
     import threading
 
     from rlvr.sandbox.guest import calls, remote, runners, suite  # noqa: F401  the runners, for suites
 
     _AFTER.update(calls=calls.main, serve=remote.serve, suite=suite.main)
-
+    _OURS[:] = [name for name in sys.modules if name.partition(".")[0] == "rlvr"]  # to look at each run would cost it
     for name in ("exit", "quit"):
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     builtins.help = _sitebuiltins._Helper()
@@ -93,8 +94,6 @@ def _source(header: Mapping[str, Any]) -> bytes:
 
 def _arrange(fds: Mapping[str, int], tell: int) -> int:
     """0, 1, 2, then channel and results at 3 and 4, `tell` above them; nothing else stays open."""
-    import fcntl
-
     wanted = [fds[name] for name in ("stdin", "stdout", "stderr", "channel", "results") if name in fds] + [tell]
     aside = [fcntl.fcntl(fd, fcntl.F_DUPFD, _SPARE_FD) for fd in wanted]
     for target, fd in enumerate(aside):
@@ -184,7 +183,7 @@ def _open_streams() -> None:
 def _clean() -> None:
     """Leave what a fresh interpreter has."""
     sys.path.insert(0, WORK)
-    for name in [name for name in sys.modules if name == "rlvr" or name.startswith("rlvr.")]:
+    for name in _OURS:
         del sys.modules[name]
 
 
