@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from rlvr.sandbox.guest import user
 from rlvr.sandbox.guest.linux import CLONE_NEWNS, CLONE_NEWPID, MS_RDONLY, clone, dumpable, shared_memory
-from rlvr.sandbox.guest.root import WORK, fresh_scratch, limit_scratch, mount_proc
+from rlvr.sandbox.guest.root import BOX, WORK, fresh_scratch, limit_scratch, mount_proc
 
 __all__ = ["HUNG_UP", "NAMESPACES", "TAKEN", "main", "prepare"]
 
@@ -41,8 +41,9 @@ _SOCKET_BYTES = 416 << 10  # of kernel memory that a Unix socket may hold, both 
 _OOM_BOX, _OOM_PROGRAM = b"500", b"1000"  # whom the kernel kills first; the zygote, at 0, goes last
 
 
-def prepare() -> None:
-    user.prepare()
+def prepare(config: Mapping[str, Any]) -> None:
+    """See `user.prepare`."""
+    user.prepare(config)
 
 
 def main(slot: socket.socket, note: int, serial: int, usage: int, config: Mapping[str, Any]) -> NoReturn:
@@ -51,7 +52,6 @@ def main(slot: socket.socket, note: int, serial: int, usage: int, config: Mappin
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # unhandled, and so out of the program's reach
         score = _oom_score()
         if config["namespaces"]:
             mount_proc(MS_RDONLY)  # or a program would take back its place among those to be killed first
@@ -205,7 +205,7 @@ class _Box:
     def _memory(self) -> int:
         """Bytes of the run's processes, scratch, output and sockets.  Shared pages are counted once, which takes
         longer: only where the quick sum is over the limit."""
-        held = os.statvfs(WORK)
+        held = os.statvfs(BOX)  # a mount point: the folders below it, the program may remove
         extra = (held.f_blocks - held.f_bfree) * held.f_frsize + self._held() - self.given + _socket_bytes()
         quick = extra + sum(_resident(pid) for pid in _living())
         if quick > self.limits["memory"]:
@@ -238,7 +238,7 @@ class _Box:
     def _collect(self, name: str) -> None:
         """Copy one file of the scratch folder to the host, who gave a memfd for it; nothing if it is none."""
         try:
-            source = os.open(os.path.join(WORK, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # we are in the folder, whatever its path
         except OSError:
             return
         found = os.fstat(source)

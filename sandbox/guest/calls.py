@@ -23,12 +23,13 @@ from rlvr.sandbox.guest.values import decode
 
 __all__ = ["Reply", "main", "read_replies", "requests", "resolve"]
 
-__builtins__ = dict(vars(builtins))  # our own: the program may do to `builtins` what it likes
+globals()["__builtins__"] = dict(vars(builtins))  # our own: the program may do to `builtins` what it likes
 
 _ITEMS = 1_000_000  # of an iterator that is returned
 _TEXT = 500  # characters of an error's message
 
-_VIEWS = tuple(type(view) for d in ({}, OrderedDict()) for view in (d.keys(), d.values(), d.items()))
+_DICTS: tuple[Any, ...] = ({}, OrderedDict())
+_VIEWS = tuple(type(view) for made in _DICTS for view in (made.keys(), made.values(), made.items()))
 _write = os.write
 
 
@@ -158,6 +159,9 @@ def _read(line: bytes, i: int) -> Reply:
     if "value" in tree:
         return Reply(decode(tree["value"], arrays=False))
     error = tree.get("error")
-    if type(error) is not dict or error.keys() != {"type", "message"} or not all(type(t) is str for t in error.values()):
+    if type(error) is not dict or error.keys() != {"type", "message"}:
         raise BadValue("malformed: no error")
-    return Reply(error=(error["type"][:100], error["message"][:_TEXT]))
+    kind, message = error["type"], error["message"]
+    if type(kind) is not str or type(message) is not str:
+        raise BadValue("malformed: no error")
+    return Reply(error=(kind[:100], message[:_TEXT]))

@@ -34,7 +34,7 @@ FACTORIES: Final = {k.__name__: k for k in (bool, bytes, complex, dict, float, f
 
 _SMALL = 1 << 63
 
-__builtins__ = dict(vars(builtins))  # our own: the program may do to `builtins` what it likes
+globals()["__builtins__"] = dict(vars(builtins))  # our own: the program may do to `builtins` what it likes
 
 
 _mro_of = type.__dict__["__mro__"].__get__
@@ -181,7 +181,7 @@ class _Encoder:
 
     def named(self, value: Any) -> Any:
         kind = type(value)
-        items = self.items(value, tuple.__getitem__(value, _ALL))
+        items = self.items(value, list(tuple.__getitem__(value, _ALL)))
         return {"named": [name_of(kind), list(_fields(value, kind) or ()), *items]}
 
     def scalar(self, value: Any) -> Any:

@@ -43,7 +43,7 @@ def main(control_fd: int, config_fd: int, host_pid: int) -> None:
             if module in config["packages"]:
                 _tell(control, {"failed": f"import {module}: {error}"})
                 return
-    zygote.prepare()
+    zygote.prepare(config)
     keeper = _Keeper(control, config)
     try:
         _tell(control, {"ready": os.getpid()})

@@ -50,9 +50,8 @@ class Lender:
     def lend(self, value: Any) -> Any:
         """The tree by which the program knows it."""
         name = getattr(value, "__name__", None)
-        if isinstance(name, str) and isinstance(value, (type, types.BuiltinFunctionType)):
-            if getattr(builtins, name, None) is value:
-                return {"builtin": name}
+        if isinstance(name, str) and getattr(builtins, name, None) is value:
+            return {"builtin": name}
         handle = self._handles.get(id(value))
         if handle is None:
             handle = self._handles[id(value)] = len(self.objects)
@@ -64,7 +63,8 @@ class Lender:
             doc = getattr(value, "__doc__", None)
             told.update(name=name if isinstance(name, str) else name_of(type(value)), doc=doc)
         elif kind == "exception class":
-            told.update(name=name, bases=[self.lend(base) for base in value.__bases__ if issubclass(base, BaseException)])
+            bases = [base for base in value.__bases__ if issubclass(base, BaseException)]
+            told.update(name=name, bases=[self.lend(base) for base in bases])
         return {"mine": told}
 
     def _kind(self, value: Any) -> tuple[str, frozenset[str]]:
@@ -125,4 +125,3 @@ class Lender:
         if type(handle) is not int or not 0 <= handle < len(self.objects):
             raise BadValue("malformed: no such object")
         return self.objects[handle]
-

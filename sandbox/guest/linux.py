@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import signal
+from collections.abc import Callable
 from typing import Any, Final
 
 __all__ = [
@@ -24,17 +25,18 @@ __all__ = [
     "MS_RDONLY",
     "MS_REC",
     "MS_REMOUNT",
+    "bound_capabilities",
     "clone",
     "detach",
     "die_with_parent",
     "drop_capabilities",
     "dumpable",
-    "install_filter",
     "mount",
     "no_new_privileges",
     "pivot_root",
     "read_only",
     "shared_memory",
+    "system_call_filter",
     "unshare",
 ]
 
@@ -152,13 +154,20 @@ class _Header(ctypes.Structure):
     _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
 
 
-def drop_capabilities() -> None:
-    """All of them, for good: bounding, ambient, permitted, effective and inheritable set."""
+_NO_CAPABILITIES = _Header(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+
+
+def bound_capabilities() -> None:
+    """Nothing that is executed gains any, whatever its file says.  Those that we hold stay."""
     for capability in range(64):
         if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
             break  # the kernel knows no more of them, or we never had the right to drop any
     _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-    header, none = _Header(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+
+
+def drop_capabilities() -> None:
+    """Permitted, effective and inheritable ones, for good."""
+    header, none = _NO_CAPABILITIES
     _checked(_libc.capset(ctypes.byref(header), none), "capset")
 
 
@@ -166,8 +175,16 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
 
 
-def install_filter(code: bytes) -> None:
-    """Load a seccomp program, an array of struct sock_filter; needs `no_new_privileges`."""
+def system_call_filter(code: bytes) -> Callable[[], None]:
+    """What loads a seccomp program, an array of struct sock_filter; needs `no_new_privileges`.
+
+    Everything is laid out beforehand, for each run does this.
+    """
     buffer: Any = ctypes.create_string_buffer(code, len(code))
     program = _Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))
-    _checked(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0), "PR_SET_SECCOMP")
+    address = ctypes.byref(program)
+
+    def load() -> None:
+        _checked(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, address, 0, 0), "PR_SET_SECCOMP")
+
+    return load

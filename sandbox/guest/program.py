@@ -26,12 +26,18 @@ from rlvr.sandbox.guest.values import decode
 
 __all__ = ["CHANGED", "EXPORTED", "OPERATIONS", "operations", "serve"]
 
-__builtins__ = dict(vars(builtins))  # our own: the program may do to `builtins` what it likes
+globals()["__builtins__"] = dict(vars(builtins))  # our own: the program may do to `builtins` what it likes
 
 _OUTPUT = 1 << 20  # characters of output carried by one message
 _TEXT = 10_000  # characters of a repr or of an exception's text
-_EAGER = frozenset(map(type, ([].__iter__(), ().__iter__(), "".__iter__(), {}.__iter__(), set().__iter__(), range(1).__iter__())))
+_EAGERLY: tuple[Any, ...] = ([], (), "", {}, vars(builtins).values(), vars(builtins).items(), set(), range(1), b"")
+_EAGER = frozenset(type(iter(made)) for made in _EAGERLY)
 _BATCH = 256
+
+
+def _swapped(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda b, a: operation(a, b)
+
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "__call__": lambda f, *args, **kwargs: f(*args, **kwargs),
@@ -63,7 +69,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         eq lt le gt ge""".split()
     },
     **{
-        f"__r{name}__": lambda b, a, f=getattr(operator, f"__{name}__"): f(a, b)
+        f"__r{name}__": _swapped(getattr(operator, f"__{name}__"))
         for name in "add sub mul matmul truediv floordiv mod pow lshift rshift and or xor".split()
     },
     "__divmod__": divmod,
@@ -76,7 +82,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 CHANGED = (list, dict, set, bytearray, deque, Counter, OrderedDict, defaultdict)
 """Types whose instances, given as arguments, may come back changed."""
 
-_VIEWS = (type({}.keys()), type({}.items()))  # they compare as sets
+_VIEWS: Any = (type(vars(builtins).keys()), type(vars(builtins).items()))  # they compare as sets
 _VALUES = (int, float, complex, str, bytes, tuple, frozenset)
 EXPORTED = frozenset(
     name
@@ -175,9 +181,9 @@ class _Server:
     def do_getattr(self, message: dict[str, Any]) -> dict[str, Any]:
         owner = self.objects[message["on"]]
         value = getattr(owner, message["name"])
-        if type(value) in (types.MethodType, types.BuiltinMethodType) and value.__self__ is owner:
-            if getattr(value, "__name__", None) == message["name"]:
-                return {"method": message["name"]}
+        bound = type(value) in (types.MethodType, types.BuiltinMethodType) and value.__self__ is owner
+        if bound and getattr(value, "__name__", None) == message["name"]:
+            return {"method": message["name"]}
         return self.value(value)
 
     def do_setattr(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -239,7 +245,7 @@ class _Server:
 
     def do_plain(self, message: dict[str, Any]) -> dict[str, Any]:
         """The real value of an instance of a subclass of a mutable builtin, or of a dict view."""
-        owner = self.objects[message["on"]]
+        owner: Any = self.objects[message["on"]]
         if isinstance(owner, _VIEWS):
             return self.value(set(owner))
         return {"value": encode(owner, lambda value, plain: None if value is owner else self.export(value, plain))}
@@ -385,7 +391,8 @@ def _borrowed(server: _Server, payload: dict[str, Any]) -> Any:
         bases = tuple(server.own(base) for base in payload["bases"])
         return type(payload["name"], bases, {})
     if payload["kind"] == "exception":
-        return BaseException.__new__(server.own(payload["class"]), *[server.own(arg) for arg in payload["args"]])
+        kind = server.own(payload["class"])
+        return kind.__new__(kind, *[server.own(arg) for arg in payload["args"]])
     names = tuple(payload["operations"])
     if names not in _kinds:
         members = {name: _operation(name) for name in names}
@@ -394,7 +401,7 @@ def _borrowed(server: _Server, payload: dict[str, Any]) -> Any:
         if payload["kind"] == "object":
             members["__getattr__"] = _attribute
         _kinds[names] = type("TestObject", (_Borrowed,), members)
-    borrowed = object.__new__(_kinds[names])
+    borrowed: Any = object.__new__(_kinds[names])
     vars(borrowed)["_of"] = server, handle
     return borrowed
 
@@ -407,4 +414,3 @@ def _attribute(self: Any, name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
     return _server(self).ask({"do": "getattr", "on": _handle(self), "name": name})
-

@@ -37,7 +37,9 @@ _ARITHMETIC = frozenset(
     for name in "add sub mul matmul truediv floordiv mod pow lshift rshift and or xor divmod".split()
 )
 _ORDER = frozenset({"__lt__", "__le__", "__gt__", "__ge__"})
-_OWN = frozenset("__eq__ __ne__ __hash__ __str__ __repr__ __bool__ __next__ __contains__ __exit__ __copy__ __deepcopy__".split())
+_OWN = frozenset(
+    f"__{name}__" for name in "eq ne hash str repr bool next contains exit copy deepcopy".split()
+)  # written out below
 
 
 _RAISE = opmap["RAISE_VARARGS"]
@@ -287,5 +289,3 @@ def _raised(trace: types.TracebackType | None) -> bool:
         return False
     code = trace.tb_frame.f_code
     return code.co_code[trace.tb_lasti] == _RAISE
-
-

@@ -42,6 +42,7 @@ _CLASSES = 5_000
 _OUTPUT = 8 << 20  # characters that the program may print through the tests
 _TEXT = 10_000
 _VALUES: dict[str, Any] = {k.__name__: k for k in (int, float, complex, str, bytes, tuple, frozenset)}
+_READING = frozenset(f"__{name}__" for name in "eq ne hash str repr len bool lt le gt ge".split())
 _NOT_STANDARD = frozenset({"unittest", "doctest", "bdb", "pdb", "test", "concurrent", "asyncio"})
 
 
@@ -166,7 +167,7 @@ class Remote:
             if type(items) is not list:
                 raise self._garbled("malformed: no items")
             ahead = deque(items)
-            self._read_ahead[handle] = ahead, False if not ended else ended
+            self._read_ahead[handle] = ahead, ended
         if not ahead:
             self._read_ahead.pop(handle, None)
             raise StopIteration
@@ -351,7 +352,7 @@ class Remote:
                 mirrored = (_VALUES[value], *mirrored)
         return _derive(name, mirrored, mirrored[:1] if value in _VALUES else (Proxy,), names)
 
-    def _exception(self, kind: Any, args: Any, text: Any, attributes: Any, handle: Any) -> BaseException:
+    def _exception(self, kind: Any, args: Any, text: Any, attributes: Any, handle: Any) -> Any:
         cls = decode(kind, self._special)
         if not (isinstance(cls, type) and issubclass(cls, BaseException)) or type(text) is not str:
             raise BadValue("malformed: no exception")
@@ -360,8 +361,9 @@ class Remote:
         state = decode(attributes, self._special)
         if type(args) is not list or type(state) is not dict or type(handle) is not int:
             raise BadValue("malformed: no exception")
+        new: Any = cls.__new__
         if isinstance(cls, RemoteType):
-            error: BaseException = cls.__new__(cls, *args)
+            error = new(cls, *args)
             error.args = tuple(args)
             vars(error)["_rlvr"] = Entry(self, handle)
             vars(error)["_rlvr_text"] = text[:_TEXT]
@@ -369,7 +371,7 @@ class Remote:
         try:
             error = cls(*args)
         except Exception:  # noqa: BLE001  one that wants other arguments than it keeps
-            error = cls.__new__(cls, *args)
+            error = new(cls, *args)
             error.args = tuple(args)
         for name, value in state.items():
             if type(name) is str and name.isidentifier() and not name.startswith("_"):
@@ -415,7 +417,8 @@ def _listed(changed: Any) -> Any:
 
 def _told(told: Any) -> dict[str, Any]:
     """What the program says of a class, if it is what we ask for."""
-    kinds = {"name": str, "module": str, "bases": list, "operations": list, "equality": bool, "hashable": bool, "plain": bool, "constants": bool}
+    kinds: dict[str, type] = {"name": str, "module": str, "bases": list, "operations": list}
+    kinds.update(dict.fromkeys(("equality", "hashable", "plain", "constants"), bool))
     if type(told) is not dict or told.keys() != {*kinds, "value"}:
         raise BadValue("malformed: no class")
     if not all(type(told[key]) is kind for key, kind in kinds.items()) or len(told["bases"]) > 50:
@@ -431,9 +434,6 @@ def _derive(name: str, bases: tuple[type, ...], plainer: tuple[type, ...], names
         return type.__new__(RemoteType, name, bases, names)
     except TypeError:  # bases that do not go together here
         return type.__new__(RemoteType, name, plainer, names)
-
-
-_READING = frozenset("__eq__ __hash__ __str__ __repr__ __len__ __bool__ __lt__ __le__ __gt__ __ge__".split())
 
 
 def _standard(module: str, name: str) -> Any:

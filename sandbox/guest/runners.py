@@ -5,8 +5,8 @@ from __future__ import annotations
 import builtins
 import contextlib
 import os
-import sys
 import symtable
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -20,13 +20,13 @@ __all__ = ["run_pytest", "run_unittest"]
 
 def run_unittest(session: Session) -> None:
     """Each test method is a case."""
-    unittest.main = lambda *args, **kwargs: None  # type: ignore[misc, assignment]  a file that ends in unittest.main()
+    vars(unittest)["main"] = lambda *args, **kwargs: None  # for a file that ends in unittest.main()
     session.setup()
     session.run(session.compiled(session.spec["test"], "<test>"))
     try:
         tests = unittest.defaultTestLoader.loadTestsFromModule(session.module)
     except Exception as error:  # noqa: BLE001  a load_tests of their own
-        return session.broken(described(error)[1])
+        session.broken(described(error)[1])
     tests.run(_Result(session))
 
 
@@ -77,7 +77,7 @@ def run_pytest(session: Session) -> None:
     try:
         import pytest
     except ImportError:
-        return session.missing("pytest is not installed")
+        session.missing("pytest is not installed")
     text = session.spec["setup"] + "\n" + session.spec["test"]
     session.compiled(text, "<test>")
     _lend_names(session, text)
@@ -87,8 +87,10 @@ def run_pytest(session: Session) -> None:
         path.write_text(text, encoding="utf-8")
         options = ["-q", "--capture=sys", "--import-mode=importlib", f"--rootdir={folder}", "-c", os.devnull]
         plugins = [arg for name in ("cacheprovider", "faulthandler") for arg in ("-p", f"no:{name}")]
-        pytest.main([str(path), *options, *plugins], plugins=[_Plugin(session)])
-    return None
+        code = pytest.main([str(path), *options, *plugins], plugins=[_Plugin(session)])
+        if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.broken(f"pytest ended with {code!r}")
+    session.finish()
 
 
 def _lend_names(session: Session, text: str) -> None:

@@ -22,7 +22,7 @@ import re
 import sys
 import types
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from rlvr.sandbox.guest.remote import STANDARD, ProgramDied, Remote
 from rlvr.sandbox.guest.texts import described, shown_asserts
@@ -89,7 +89,7 @@ def main(spec: dict[str, Any], channel_fd: int, results_fd: int) -> None:
         results_fd: where results are written.
     """
     sys.setrecursionlimit(max(10_000, sys.getrecursionlimit()))  # calls back and forth take a dozen frames each
-    sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115, PTH123  nobody reads it
+    sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115  nobody reads it
     session = Session(spec, Remote(channel_fd, (TESTS, TEST_FILE)), results_fd)
     try:
         session.install()
@@ -143,7 +143,7 @@ class Session:
         if self._cases == _CASES or (self.spec["stop"] and outcome in ("fail", "error")):
             self._end({"done": True, "cases": self._cases})
 
-    def finish(self) -> None:
+    def finish(self) -> NoReturn:
         """The suite has come to its end."""
         if not self._counted:
             self.broken("no tests" if not self._cases else "no tests: every one was skipped")
@@ -151,14 +151,15 @@ class Session:
             self._end({"died": True})
         self._end({"done": True, "cases": self._cases})
 
-    def broken(self, why: str) -> None:
+    def broken(self, why: str) -> NoReturn:
         """The tests do not work.  That is their own fault only if the program had no part in it."""
         if self.remote.asked:
             self.case("tests", "error", why)
+            self._counted += 1
             self.finish()
         self._end({"ours": why[:_MESSAGE]})
 
-    def missing(self, what: str) -> None:
+    def missing(self, what: str) -> NoReturn:
         """Something is not installed here."""
         self._end({"error": what})
 
@@ -185,6 +186,7 @@ class Session:
         entry = self.spec["entry_point"]
         if entry:
             self.names.pop(entry, None)  # often a stub: a signature with a docstring
+            self.names["__builtins__"].pop(entry, None)  # MBPP has tasks that are called sum
 
     def own(self, name: str) -> Any:
         """What tests mean by a name that they use without importing it: `math.isclose` must not be the program's.
@@ -203,7 +205,7 @@ class Session:
             return getattr(importlib.import_module(_STANDARD_NAMES[name]), name)
         raise KeyError(name)
 
-    def _end(self, line: dict[str, Any]) -> None:
+    def _end(self, line: dict[str, Any]) -> NoReturn:
         if not self.ended:
             self._write(line)
         self.ended = True
@@ -350,4 +352,3 @@ def read_results(data: bytes) -> Results:
         else:
             break
     return Results(tuple(cases))
-

@@ -35,7 +35,7 @@ def brief(value: Any) -> str:
 
 
 def described(error: BaseException) -> tuple[str, str]:
-    """"fail" for a failed assertion, else "error"; and what it says."""
+    """ "fail" for a failed assertion, else "error"; and what it says."""
     try:
         text = str(error)[:_TEXT]
     except Exception:  # noqa: BLE001  an exception of the program
@@ -46,7 +46,7 @@ def described(error: BaseException) -> tuple[str, str]:
 
 
 class _Asserts(ast.NodeTransformer):
-    def visit_Assert(self, node: ast.Assert) -> Any:  # noqa: N802  ast's name
+    def visit_Assert(self, node: ast.Assert) -> Any:
         test = node.test
         if not isinstance(test, ast.Compare) or len(test.ops) != 1:
             return node
@@ -55,7 +55,9 @@ class _Asserts(ast.NodeTransformer):
         test.comparators = [ast.NamedExpr(target=ast.Name(id=right.id, ctx=ast.Store()), value=test.comparators[0])]
         sign = ast.Constant(_SIGNS[type(test.ops[0])])
         said = [node.msg] if node.msg is not None else []
-        node.msg = ast.Call(func=ast.Name(id="_rlvr_said", ctx=ast.Load()), args=[left, sign, right, *said], keywords=[])
+        node.msg = ast.Call(
+            func=ast.Name(id="_rlvr_said", ctx=ast.Load()), args=[left, sign, right, *said], keywords=[]
+        )
         return node
 
 
@@ -67,4 +69,6 @@ def shown_asserts(tree: ast.Module, names: dict[str, Any]) -> ast.Module:
 
 def _said(left: Any, sign: str, right: Any, message: Any = None) -> str:
     text = f"{brief(left)} {sign} {brief(right)} is false"
-    return text if message is None else f"{brief(message) if not isinstance(message, str) else message[:_TEXT]}: {text}"
+    if message is None:
+        return text
+    return f"{message[:_TEXT] if isinstance(message, str) else brief(message)}: {text}"

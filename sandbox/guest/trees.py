@@ -60,7 +60,7 @@ _scan_json = (
         None, None, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, False
     )
     if getattr(json.encoder, "c_make_encoder", None)
-    else json.JSONEncoder(separators=(",", ":"), check_circular=False, allow_nan=False).iterencode
+    else lambda tree, _: json.JSONEncoder(separators=(",", ":"), allow_nan=False).iterencode(tree)
 )
 
 

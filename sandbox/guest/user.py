@@ -17,21 +17,40 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from rlvr.sandbox.guest.linux import drop_capabilities, dumpable, install_filter, no_new_privileges
+from rlvr.sandbox.guest.linux import (
+    bound_capabilities,
+    drop_capabilities,
+    dumpable,
+    no_new_privileges,
+    system_call_filter,
+)
 from rlvr.sandbox.guest.root import WORK
 
-__all__ = ["main", "prepare"]
+__all__ = ["give_up", "main", "prepare"]
 
 _SPARE_FD = 64  # above every descriptor that a run is given
 _THREAD_STACK = 8 << 20
-_OPEN_FILES = 256
+_ALWAYS = {
+    resource.RLIMIT_CORE: 1,  # 0 stops a file, 1 stops a pipe to the host's crash handler too
+    resource.RLIMIT_NOFILE: 256,
+    resource.RLIMIT_MEMLOCK: 0,
+    resource.RLIMIT_MSGQUEUE: 0,
+    resource.RLIMIT_NICE: 0,
+    resource.RLIMIT_RTPRIO: 0,
+    resource.RLIMIT_STACK: 1 << 30,
+}
 _CHANNEL, _RESULTS = 3, 4
 _OURS: list[str] = []  # modules that no program finds
 _AFTER: dict[str, Callable[..., Any]] = {}  # what follows the program's own code, by kind of run
+_FILTER: list[Callable[[], None]] = []
 
 
-def prepare() -> None:
-    """Done once, in the keeper: later, neither these files nor the host's are in sight."""
+def prepare(config: Mapping[str, Any]) -> None:
+    """Done once, in the keeper: later, neither these files nor the host's are in sight.
+
+    What need not be done in each run is done here or in `give_up`: a run has its memory from the zygote, and each page
+    of it that the run is the first to touch costs a microsecond.
+    """
     import _sitebuiltins
     import builtins
     import threading
@@ -44,6 +63,17 @@ def prepare() -> None:
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     builtins.help = _sitebuiltins._Helper()
     threading.stack_size(_THREAD_STACK)  # else each thread would reserve what the main one may grow to
+    _FILTER.append(system_call_filter(bytes.fromhex(config["filter"])))
+    _open_streams()
+
+
+def give_up() -> None:
+    """Done once, in the zygote: what its boxes do not need either, and programs inherit not to have."""
+    for which, value in _ALWAYS.items():
+        _set_limit(which, value)
+    no_new_privileges()
+    bound_capabilities()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # pid 1 of a run has to leave signals unhandled to be out of reach
 
 
 def main(
@@ -57,15 +87,15 @@ def main(
         tell = _arrange(fds, tell)
         _limit(request["limits"], config, python)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN if python else signal.SIG_DFL)
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN if python else signal.SIG_DFL)
         if python:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+        else:  # Python ignores them, and they would stay ignored
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.setsid()
         dumpable(True)  # or it could not open its own /dev/stdin
-        no_new_privileges()
         drop_capabilities()
-        install_filter(bytes.fromhex(config["filter"]))
+        _FILTER[0]()
         if not python:
             os.set_inheritable(tell, False)
             _execute(header["argv"], {**os.environ, **header["env"]})
@@ -103,22 +133,11 @@ def _arrange(fds: Mapping[str, int], tell: int) -> int:
 
 
 def _limit(limits: Mapping[str, Any], config: Mapping[str, Any], python: bool) -> None:
-    for name, value in (
-        ("FSIZE", max(limits["output"] + 1, limits["disk"])),
-        ("CPU", int(limits["cpu_s"]) + 2),  # of one process; the box counts them all together
-        ("CORE", 1),  # 0 stops a file, 1 stops a pipe to the host's crash handler too
-        ("NOFILE", _OPEN_FILES),
-        ("MEMLOCK", 0),
-        ("MSGQUEUE", 0),
-        ("NICE", 0),
-        ("RTPRIO", 0),
-        ("NPROC", limits["processes"] + config["own_processes"]),
-    ):
-        _set_limit(getattr(resource, f"RLIMIT_{name}"), value)
+    _set_limit(resource.RLIMIT_FSIZE, max(limits["output"] + 1, limits["disk"]))
+    _set_limit(resource.RLIMIT_CPU, int(limits["cpu_s"]) + 2)  # of one process; the box counts them all together
+    _set_limit(resource.RLIMIT_NPROC, limits["processes"] + config["own_processes"])
     if config["sampled"] and python:  # a wall behind the samples; others reserve far more than they use
         _set_limit(resource.RLIMIT_DATA, 2 * limits["memory"] + (1 << 30))
-    stack = resource.getrlimit(resource.RLIMIT_STACK)[1]
-    _set_limit(resource.RLIMIT_STACK, (1 << 30) if stack == resource.RLIM_INFINITY else min(1 << 30, stack))
 
 
 def _set_limit(which: int, value: int) -> None:
@@ -132,14 +151,12 @@ def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[
     """The run as a function.  A program that does not compile ends here, and the box is told so."""
     kind = header["kind"]
     if kind == "suite":
-        _open_streams()
         sys.path.insert(0, WORK)
         return lambda: _AFTER[kind](header["suite"], _CHANNEL, _RESULTS)
     module = types.ModuleType("__main__" if kind == "script" else header["module"])
     module.__file__ = os.path.join(WORK, header["main"])
     namespace = module.__dict__
     namespace["__builtins__"] = __builtins__
-    _open_streams()
     try:
         code = compile(source, module.__file__, "exec", dont_inherit=True)
     except Exception as error:  # SyntaxError, ValueError, MemoryError, RecursionError, SystemError …
@@ -165,7 +182,7 @@ def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[
 
 
 def _open_streams() -> None:
-    """As a fresh interpreter would on these descriptors: the zygote's own were opened on others."""
+    """As a fresh interpreter has them, on descriptors that are the program's once they are arranged."""
     for name, fd, mode, newline, errors in (
         ("stdin", 0, "r", None, "strict"),
         ("stdout", 1, "w", "\n", "strict"),
@@ -196,7 +213,7 @@ def _ending(run: Callable[[], Any]) -> int:
         if code is None:
             return 0
         if isinstance(code, int):
-            return code & 0xFF
+            return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF
         print(code, file=sys.stderr)
         return 1
     except BaseException as error:

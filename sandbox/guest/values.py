@@ -105,30 +105,30 @@ class _Decoder:
             raise BadValue("malformed: a key twice")
         return keys
 
-    def int(self, payload: Any, depth: int) -> Any:
+    def to_int(self, payload: Any, depth: int) -> Any:
         if type(payload) is not str or not _HEX.match(payload) or len(payload) > BITS // 4 + 3:
             raise BadValue("malformed: no int")
         return int(payload, 16)
 
-    def float(self, payload: Any, depth: int) -> Any:
+    def to_float(self, payload: Any, depth: int) -> Any:
         return _FLOATS[payload]
 
-    def str(self, payload: Any, depth: int) -> Any:
+    def to_str(self, payload: Any, depth: int) -> Any:
         return bytes.fromhex(payload).decode("utf-8", "surrogatepass")
 
-    def complex(self, payload: Any, depth: int) -> Any:
+    def to_complex(self, payload: Any, depth: int) -> Any:
         real, imag = self.items(payload, depth)
         return complex(_exact(float, real), _exact(float, imag))
 
-    def range(self, payload: Any, depth: int) -> Any:
+    def to_range(self, payload: Any, depth: int) -> Any:
         return range(*[_exact(int, n) for n in _sized(3, self.items(payload, depth))])
 
-    def decimal(self, payload: Any, depth: int) -> Any:
+    def to_decimal(self, payload: Any, depth: int) -> Any:
         if type(payload) is not str or len(payload) > DIGITS or not _DECIMAL.match(payload):
             raise BadValue("malformed: no Decimal")
         return Decimal(payload)
 
-    def fraction(self, payload: Any, depth: int) -> Any:
+    def to_fraction(self, payload: Any, depth: int) -> Any:
         parts = [_exact(int, n) for n in _sized(2, self.items(payload, depth))]
         bits = max(map(int.bit_length, parts))
         if bits > FRACTION_BITS:
@@ -136,50 +136,51 @@ class _Decoder:
         self.spend(bits * bits // 100_000)  # what reducing it takes
         return Fraction(*parts)
 
-    def timedelta(self, payload: Any, depth: int) -> Any:
+    def to_timedelta(self, payload: Any, depth: int) -> Any:
         return timedelta(*[_exact(int, n) for n in _sized(3, payload)])
 
-    def date(self, payload: Any, depth: int) -> Any:
+    def to_date(self, payload: Any, depth: int) -> Any:
         return date(*[_exact(int, n) for n in _sized(3, payload)])
 
-    def time(self, payload: Any, depth: int) -> Any:
-        *clock, fold, zone = _sized(6, payload)
-        return time(*clock, self.zone(zone), fold=_exact(int, fold))
+    def to_time(self, payload: Any, depth: int) -> Any:
+        hour, minute, second, microsecond, fold, zone = _sized(6, payload)
+        return time(hour, minute, second, microsecond, self.zone(zone), fold=_exact(int, fold))
 
-    def datetime(self, payload: Any, depth: int) -> Any:
-        *clock, fold, zone = _sized(9, payload)
-        return datetime(*clock, self.zone(zone), fold=_exact(int, fold))
+    def to_datetime(self, payload: Any, depth: int) -> Any:
+        *day, hour, minute, second, microsecond, fold, zone = _sized(9, payload)
+        clock = time(hour, minute, second, microsecond, self.zone(zone), fold=_exact(int, fold))
+        return datetime.combine(self.to_date(day, depth), clock)
 
     def zone(self, payload: Any) -> Any:
-        return None if payload is None else timezone(self.timedelta(payload, 0))
+        return None if payload is None else timezone(self.to_timedelta(payload, 0))
 
-    def counter(self, payload: Any, depth: int) -> Any:
+    def to_counter(self, payload: Any, depth: int) -> Any:
         return _filled(Counter(), self.pairs(payload, depth))
 
-    def ordered(self, payload: Any, depth: int) -> Any:
+    def to_ordered(self, payload: Any, depth: int) -> Any:
         return OrderedDict(self.pairs(payload, depth))
 
-    def defaultdict(self, payload: Any, depth: int) -> Any:
+    def to_defaultdict(self, payload: Any, depth: int) -> Any:
         factory = None if payload[0] is None else FACTORIES[payload[0]]
         return _filled(defaultdict(factory), self.pairs(payload[1:], depth))
 
-    def deque(self, payload: Any, depth: int) -> Any:
+    def to_deque(self, payload: Any, depth: int) -> Any:
         maxlen, items = payload[0], self.items(payload[1:], depth)
         if maxlen is not None and _exact(int, maxlen) < len(items):
             raise BadValue("malformed: a deque over its maxlen")
         return deque(items, maxlen)
 
-    def named(self, payload: Any, depth: int) -> Any:
+    def to_named(self, payload: Any, depth: int) -> Any:
         name, fields = payload[:2]
         key = (_exact(str, name), tuple(_sized(len(payload) - 2, fields)))
         if key not in self.named_types:
             if len(key[1]) > FIELDS or not all(type(n) is str and NAME.match(n) for n in (name, *fields)):
                 raise BadValue("malformed: no namedtuple")
             self.spend(10_000)  # making a class takes a while
-            self.named_types[key] = namedtuple(*key)  # type: ignore[misc]  # refuses keywords and names given twice
+            self.named_types[key] = namedtuple(*key)  # refuses keywords and names given twice
         return self.named_types[key](*self.items(payload[2:], depth))
 
-    def array(self, payload: Any, depth: int) -> Any:
+    def to_array(self, payload: Any, depth: int) -> Any:
         dtype, shape, flat = _sized(3, payload)
         flat = self.items(flat, depth)
         sizes = list(accumulate([_exact(int, n) for n in shape], int.__mul__, initial=1))
@@ -198,10 +199,10 @@ class _Decoder:
             array[i] = item
         return array.reshape(shape)
 
-    def opaque(self, payload: Any, depth: int) -> Any:
+    def to_opaque(self, payload: Any, depth: int) -> Any:
         return Opaque(_exact(str, payload)[:100])
 
-    def ellipsis(self, payload: Any, depth: int) -> Any:
+    def to_ellipsis(self, payload: Any, depth: int) -> Any:
         return ...
 
 
@@ -215,6 +216,18 @@ def _sized(n: int, items: Any) -> Any:
     if type(items) is not list or len(items) != n:
         raise BadValue(f"malformed: no list of {n}")
     return items
+
+
+def _in_order(kind: Any, items: list[Any]) -> Any:
+    """A set that gives its items in the order in which they came, if it can.
+
+    {12, 13, 14, 15, 16} gives 16 first if Python made it of a constant, and last if of one item after the other.
+    """
+    made = kind(items)
+    if list(made) == items:
+        return made
+    again = kind(set(items))
+    return again if list(again) == items else made
 
 
 def _filled(empty: Any, pairs: list[tuple[Any, Any]]) -> Any:
@@ -238,13 +251,13 @@ _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 _DECODERS: dict[str, Callable[[_Decoder, Any, int], Any]] = {
     **{
-        name: getattr(_Decoder, name)
+        name: getattr(_Decoder, "to_" + name)
         for name in """array complex counter date datetime decimal defaultdict deque ellipsis float fraction int named
         opaque ordered range str time timedelta""".split()
     },
     "tuple": lambda self, payload, depth: tuple(self.items(payload, depth)),
-    "set": lambda self, payload, depth: set(self.keys(payload, depth)),
-    "frozenset": lambda self, payload, depth: frozenset(self.keys(payload, depth)),
+    "set": lambda self, payload, depth: _in_order(set, self.keys(payload, depth)),
+    "frozenset": lambda self, payload, depth: _in_order(frozenset, self.keys(payload, depth)),
     "dict": lambda self, payload, depth: dict(self.pairs(payload, depth)),
     "bytes": lambda self, payload, depth: bytes.fromhex(payload),
     "bytearray": lambda self, payload, depth: bytearray.fromhex(payload),

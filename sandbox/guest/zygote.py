@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlvr.sandbox.guest import box
+from rlvr.sandbox.guest import box, user
 from rlvr.sandbox.guest.linux import (
     CLONE_NEWCGROUP,
     CLONE_NEWIPC,
@@ -39,9 +39,9 @@ NAMESPACES = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_N
 _FAILURES = 3  # boxes in a row that could not be prepared, until the slot gives up
 
 
-def prepare() -> None:
+def prepare(config: Mapping[str, Any]) -> None:
     """What every box inherits, done once in the keeper."""
-    box.prepare()
+    box.prepare(config)
     gc.collect()
     gc.freeze()  # a collection in a child would touch, and so copy, every page
 
@@ -90,6 +90,7 @@ def _enter(config: Mapping[str, Any]) -> None:
         os.setresuid(1000, 1000, 1000)
         build(config["root"], sources)
         socket.sethostname("box")
+    user.give_up()
     die_with_parent()
     dumpable(False)
 
