@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,6 +55,7 @@ class SlotPool:
         self._idle: deque[Slot] = deque()
         self._live: set[Slot] = set()
         self._keeper: Keeper | None = None
+        self._closings = 0
 
     def run(
         self,
@@ -76,13 +78,14 @@ class SlotPool:
         Raises:
             SandboxFailed: no slot could be had.
         """
+        closings = self._closings
         for attempt in range(_TRIES):
             with self._checkout(alone) as slot:
                 try:
                     return self._run_in(slot, build(), limits, wall_s, sent)
                 except SandboxFailed:
                     self._bury(slot)
-                    if attempt == _TRIES - 1:
+                    if attempt == _TRIES - 1 or self._closings != closings:
                         raise
         raise AssertionError("unreachable")
 
@@ -97,7 +100,13 @@ class SlotPool:
         except OSError as error:
             raise SandboxFailed(f"the memory limit could not be set: {error}") from None
         group.mark()
-        replies = slot.run(requests, wall_s, sent)
+        try:
+            replies = slot.run(requests, wall_s, sent)
+        except SandboxFailed:
+            if not (kills := group.kills()):
+                raise
+            self._bury(slot)  # the kernel took the zygote too: the memory was the program's all the same
+            return [{"died": -signal.SIGKILL} for _ in requests], {"kills": kills, "peak": None}
         return replies, {"kills": group.kills(), "peak": group.peak()}
 
     @contextlib.contextmanager
@@ -185,6 +194,7 @@ class SlotPool:
         if os.getpid() != self._owner:
             return
         with self._lock:
+            self._closings += 1
             keeper, self._keeper = self._keeper, None
             live, self._live = self._live, set()
             self._idle.clear()

@@ -172,7 +172,9 @@ _RULES: Final[Mapping[str, Rule]] = {
     "madvise": _only(2, "0 1 2 3 4 8 9 10 11 14 15 16 17 18 19 22 23 102 103", errno.EINVAL),
     "personality": _only(0, "0 0xFFFFFFFF", errno.EPERM),  # the plain one, and the question which it is
     # Of the caller alone: on pid 1 they work too, and a pid 1 that may open no file is our failure, not the guest's
-    "prlimit64": _only(0, "0", errno.EPERM),
+    # RLIMIT_CORE is 1, which keeps even a crash handler of the host's from seeing the program; 0 would not
+    "prlimit64": Switch(0, {0: Switch(1, {4: Switch(2, {0: ALLOW}, refuse(0))}, ALLOW)}, refuse(errno.EPERM)),
+    "setrlimit": Switch(0, {4: refuse(0)}, ALLOW),
     "setpriority": Switch(0, {0: _only(1, "0", errno.EPERM)}, refuse(errno.EPERM)),
     # Named pipes alone; the type is in the mode
     "mknod": Switch(1, {0o010000: ALLOW}, refuse(errno.EPERM), mask=0o170000),

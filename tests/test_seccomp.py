@@ -243,11 +243,21 @@ def test_priorities_are_changed_of_oneself_alone():
             assert said("setpriority", which, who, 19, machine=machine) == errno.EPERM
 
 
+def test_a_core_limit_is_read_and_never_set():
+    """Setting it succeeds without doing anything: from 0, which many programs set, a piped core pattern would dump."""
+    for machine in ARCHES:
+        for resource in range(16):
+            assert said("prlimit64", 0, resource, 0, machine=machine) == 0
+            set_for_nothing = -1 if resource == 4 else 0
+            assert said("prlimit64", 0, resource, HIGH + 8, machine=machine) == set_for_nothing
+            assert said("setrlimit", resource, 8, machine=machine) == set_for_nothing
+
+
 def test_every_rule_with_arguments_is_tested_here():
     """Who adds a rule adds its row."""
     tested = {name for name, rule in seccomp.POLICY.items() if isinstance(rule, seccomp.Switch)}
-    assert tested == {row[0] for row in ARGUMENTS} | {"setpriority"}
-    for name in tested - {"clone", "setpriority"}:
+    assert tested == {row[0] for row in ARGUMENTS} | {"setpriority", "setrlimit"}
+    for name in tested - {"clone", "setpriority", "setrlimit"}:
         rule = seccomp.POLICY[name]
         shown = {value & rule.mask for row in ARGUMENTS if row[0] == name and row[3] == 0 for value in row[2]}
         assert shown == set(rule.cases)

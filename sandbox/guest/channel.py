@@ -43,7 +43,6 @@ class Channel:
 
     def __init__(self, fd: int, serve: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         self._fd = fd
-        self._socket = socket.socket(fileno=fd)
         self._serve = serve
         self._numbers = itertools.count()
         self._writing = threading.Lock()
@@ -83,8 +82,8 @@ class Channel:
         with self._changed:
             if self.closed is None:
                 self.closed = why
-                with contextlib.suppress(OSError):
-                    self._socket.shutdown(socket.SHUT_RDWR)
+                with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._fd)) as end:
+                    end.shutdown(socket.SHUT_RDWR)  # whoever reads, here or there, is woken; the number stays ours
             self._changed.notify_all()
 
     def _wait(self, number: int) -> dict[str, Any]:

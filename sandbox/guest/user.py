@@ -156,7 +156,7 @@ def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[
     module = types.ModuleType("__main__" if kind == "script" else header["module"])
     module.__file__ = os.path.join(WORK, header["main"])
     namespace = module.__dict__
-    namespace["__builtins__"] = __builtins__
+    namespace["__builtins__"] = sys.modules["builtins"]
     try:
         code = compile(source, module.__file__, "exec", dont_inherit=True)
     except Exception as error:  # SyntaxError, ValueError, MemoryError, RecursionError, SystemError …
