@@ -156,6 +156,7 @@ class Keeper:
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):
+            self._control.close()
             os.close(self._errors)
 
 

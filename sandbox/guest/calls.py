@@ -23,7 +23,7 @@ from rlvr.sandbox.guest.values import decode
 
 __all__ = ["Reply", "main", "read_replies", "requests", "resolve"]
 
-globals()["__builtins__"] = dict(vars(builtins))  # our own: the program may do to `builtins` what it likes
+globals().update(__builtins__=dict(vars(builtins)))  # our own: the program may do to `builtins` what it likes
 
 _ITEMS = 1_000_000  # of an iterator that is returned
 _TEXT = 500  # characters of an error's message

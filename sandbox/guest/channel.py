@@ -20,7 +20,7 @@ from rlvr.sandbox.guest.trees import BYTES, BadValue, NotAValue, dumps, loads
 
 __all__ = ["Channel", "Closed"]
 
-globals()["__builtins__"] = dict(vars(builtins))  # our own: the program may do to `builtins` what it likes
+globals().update(__builtins__=dict(vars(builtins)))  # our own: the program may do to `builtins` what it likes
 
 _HEADER = struct.Struct("<I")
 _NESTED = 100  # questions within questions

@@ -34,7 +34,7 @@ FACTORIES: Final = {k.__name__: k for k in (bool, bytes, complex, dict, float, f
 
 _SMALL = 1 << 63
 
-globals()["__builtins__"] = dict(vars(builtins))  # our own: the program may do to `builtins` what it likes
+globals().update(__builtins__=dict(vars(builtins)))  # our own: the program may do to `builtins` what it likes
 
 
 _mro_of = type.__dict__["__mro__"].__get__

@@ -24,9 +24,9 @@ from rlvr.sandbox.guest.encoding import encode, mro, name_of
 from rlvr.sandbox.guest.trees import BadValue, NotAValue, dumps
 from rlvr.sandbox.guest.values import decode
 
-__all__ = ["CHANGED", "EXPORTED", "OPERATIONS", "operations", "serve"]
+__all__ = ["CHANGED", "EXPORTED", "OPERATIONS", "Server", "operations"]
 
-globals()["__builtins__"] = dict(vars(builtins))  # our own: the program may do to `builtins` what it likes
+globals().update(__builtins__=dict(vars(builtins)))  # our own: the program may do to `builtins` what it likes
 
 _OUTPUT = 1 << 20  # characters of output carried by one message
 _TEXT = 10_000  # characters of a repr or of an exception's text
@@ -100,13 +100,6 @@ def operations(kind: type) -> list[str]:
     return [name for name in OPERATIONS if members.get(name) is not None]
 
 
-def serve(namespace: dict[str, Any], fd: int) -> None:
-    """Answer the tests until they close `fd`.  `namespace` is the program's globals, after it ran."""
-    server = _Server(namespace, fd)
-    sys.stdout = server.output(sys.stdout)
-    server.channel.run()
-
-
 class _Told(io.TextIOWrapper):
     """Standard output that also keeps its text for the tests, to which printing is part of what a call does."""
 
@@ -121,7 +114,14 @@ class _Told(io.TextIOWrapper):
         return n
 
 
-class _Server:
+class Server:
+    """Answers the tests.
+
+    Args:
+        namespace: the program's globals, after it ran.
+        fd: the socket to the tests.
+    """
+
     def __init__(self, namespace: dict[str, Any], fd: int) -> None:
         self.namespace = namespace
         self.channel = Channel(fd, self.answer)
@@ -130,6 +130,11 @@ class _Server:
         self.borrowed: dict[int, Any] = {}
         self.theirs: dict[int, int] = {}  # of what is borrowed, by id
         self.told: Any = None
+
+    def run(self) -> None:
+        """Until the tests close the socket."""
+        sys.stdout = self.output(sys.stdout)
+        self.channel.run()
 
     def output(self, stdout: Any) -> Any:
         self.stdout = stdout  # kept, for with it the file would be closed
@@ -368,7 +373,7 @@ class _Borrowed:
 _kinds: dict[tuple[str, ...], type] = {}
 
 
-def _server(borrowed: Any) -> _Server:
+def _server(borrowed: Any) -> Server:
     return vars(borrowed)["_of"][0]  # type: ignore[no-any-return]
 
 
@@ -376,7 +381,7 @@ def _handle(borrowed: Any) -> int:
     return vars(borrowed)["_of"][1]  # type: ignore[no-any-return]
 
 
-def _borrowed(server: _Server, payload: dict[str, Any]) -> Any:
+def _borrowed(server: Server, payload: dict[str, Any]) -> Any:
     """A function for a function, so that it looks like one; for anything else an instance that passes questions on."""
     handle = payload["handle"]
     if payload["kind"] == "function":

@@ -4,9 +4,12 @@
     remote.name("f")(1, 2)
 
 Nothing that the program sends is executed, unpickled or trusted beyond being a value or a handle.  What it cannot see:
-variables of the tests, other than what they pass as arguments.  What tests cannot do here: derive from the program's
-classes, await its coroutines, share files or `input()` with it, or see changes that it makes to an argument after the
-call has returned.
+anything of the tests beyond the arguments that they pass.
+
+What tests cannot do here: derive from the program's classes, await its coroutines, share files, `input()` or patched
+modules of the standard library with it, see changes that it makes to an argument after the call has returned, or block
+in one thread inside the program until another thread of theirs calls it.  What it prints in a call is printed here
+too, so `capsys` and `redirect_stdout` see it.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Any
 from rlvr.sandbox.guest.channel import Channel, Closed
 from rlvr.sandbox.guest.encoding import encode
 from rlvr.sandbox.guest.lending import Lender
-from rlvr.sandbox.guest.program import CHANGED, EXPORTED, OPERATIONS, serve
+from rlvr.sandbox.guest.program import CHANGED, EXPORTED, OPERATIONS, Server
 from rlvr.sandbox.guest.proxies import Entry, Method, Proxy, RemoteType, members, stands_for
 from rlvr.sandbox.guest.trees import BadValue
 from rlvr.sandbox.guest.values import decode
@@ -44,6 +47,11 @@ _TEXT = 10_000
 _VALUES: dict[str, Any] = {k.__name__: k for k in (int, float, complex, str, bytes, tuple, frozenset)}
 _READING = frozenset(f"__{name}__" for name in "eq ne hash str repr len bool lt le gt ge".split())
 _NOT_STANDARD = frozenset({"unittest", "doctest", "bdb", "pdb", "test", "concurrent", "asyncio"})
+
+
+def serve(namespace: dict[str, Any], fd: int) -> None:
+    """The other end: answer the tests until they close `fd`.  `namespace` is the program's globals, after it ran."""
+    Server(namespace, fd).run()
 
 
 class ProgramDied(BaseException):

@@ -32,7 +32,7 @@ __all__ = ["Case", "OUTCOMES", "Results", "Session", "Stop", "TEST_FILE", "main"
 
 OUTCOMES = ("pass", "fail", "error", "skip")
 
-TESTS = "tests"  # the module that the tests believe to be
+_TESTS = "tests"  # the module that the tests believe to be
 TEST_FILE: Final = "test_solution"
 """The same, in pytest."""
 
@@ -90,7 +90,7 @@ def main(spec: dict[str, Any], channel_fd: int, results_fd: int) -> None:
     """
     sys.setrecursionlimit(max(10_000, sys.getrecursionlimit()))  # calls back and forth take a dozen frames each
     sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115  nobody reads it
-    session = Session(spec, Remote(channel_fd, (TESTS, TEST_FILE)), results_fd)
+    session = Session(spec, Remote(channel_fd, (_TESTS, TEST_FILE)), results_fd)
     try:
         session.install()
         _style(spec["style"])(session)
@@ -121,15 +121,15 @@ class Session:
         self.ended = False
         self._fd = results_fd
         self._cases = self._counted = 0
-        module = types.ModuleType(TESTS)
+        module = types.ModuleType(_TESTS)
         self.names = vars(module)
-        self.names["__builtins__"] = Fallback(self)
-        self.module = sys.modules[TESTS] = module
+        self.names["__builtins__"] = _Fallback(self)
+        self.module = sys.modules[_TESTS] = module
 
     def install(self) -> None:
         """Have the tests import the program by its names."""
         for name in self.spec["module"]:
-            sys.modules[name] = ProgramModule(name, self.remote)
+            sys.modules[name] = _ProgramModule(name, self.remote)
 
     def case(self, name: str, outcome: str, message: str = "") -> None:
         """Report a case.  None counts once the program is gone."""
@@ -217,7 +217,7 @@ class Session:
             rest = rest[os.write(self._fd, rest) :]
 
 
-class Fallback(dict):  # type: ignore[type-arg]
+class _Fallback(dict):  # type: ignore[type-arg]
     """The builtins of the tests.  A name that is none, and that the tests do not define, is the program's."""
 
     def __init__(self, session: Session) -> None:
@@ -240,10 +240,10 @@ class Fallback(dict):  # type: ignore[type-arg]
             raise KeyError(name) from None
 
 
-class ProgramModule(types.ModuleType):
+class _ProgramModule(types.ModuleType):
     """The program as the tests import it.
 
-    `from solution import *` takes nothing: names that the tests do not have are the program's anyway (`Fallback`), and
+    `from solution import *` takes nothing: names that the tests do not have are the program's anyway (`_Fallback`), and
     those that they have, the builtins too, must not become the program's.
     """
 

@@ -1,8 +1,8 @@
 """Values as data: what crosses between a program, its tests and us, in place of objects.
 
-`encode` states what a value is, beside untrusted code.  `decode` runs where results are judged and takes nothing on
-trust: every tree gives values of exact builtin types, within bounds on depth, size and hash collisions, or one
-`BadValue`.
+`encoding` states what a value is, beside untrusted code; here it becomes a value again, where results are judged.
+Nothing is taken on trust: every tree gives values of exact builtin types, within bounds on depth, size and hash
+collisions, or one `BadValue`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from itertools import accumulate, islice
 from math import prod
 from typing import Any
 
-from rlvr.sandbox.guest.encoding import BITS, DIGITS, FACTORIES, FIELDS, FRACTION_BITS, NAME, encode
-from rlvr.sandbox.guest.trees import DEPTH, NODES, BadValue, NotAValue, Opaque
+from rlvr.sandbox.guest.encoding import BITS, DIGITS, FACTORIES, FIELDS, FRACTION_BITS, NAME
+from rlvr.sandbox.guest.trees import DEPTH, NODES, BadValue, Opaque
 
-__all__ = ["BadValue", "NotAValue", "Opaque", "decode", "encode"]
+__all__ = ["decode"]
 
 _PLAIN = frozenset({int, str, bool, type(None)})
 _ALIKE = 64  # keys with one hash in one dict or set: more make it quadratic
