@@ -20,6 +20,7 @@ from pathlib import Path
 __all__ = ["Cgroup", "Hierarchy", "find"]
 
 _SPARE_MIB = 4  # what the zygote and a box in preparation may come to use beyond what they had at the start
+_LATE_MS = 100
 _numbers = itertools.count()
 
 
@@ -69,7 +70,7 @@ class Cgroup:
         self.usage = cpu and str(cpu / ("cpu.stat" if version == 2 else "cpuacct.usage"))
         self.base = 0
         self._limit = (0, 0)
-        self._kills_before = self._used_before = 0
+        self._kills_before = self._used_before = self._stays = 0
         if version == 2:
             _write(memory / "memory.swap.max", 0)
         self._limit_file = memory / ("memory.max" if version == 2 else "memory.limit_in_bytes")
@@ -88,7 +89,7 @@ class Cgroup:
         Raises:
             OSError: the kernel did not take it; nothing may run then.
         """
-        memory += self._lent()
+        memory += self._left()
         if (memory, processes) == self._limit:
             return
         value = memory + self.base
@@ -124,10 +125,26 @@ class Cgroup:
         found = re.search(r"^oom_kill (\d+)", _read(self._events_file), re.MULTILINE)
         return int(found[1]) if found else 0
 
-    def _lent(self) -> int:
-        """Whole MiB of shared memory at this moment: output of the run before that the host is still reading."""
-        found = re.search(r"^shmem (\d+)", _read(self.memory / "memory.stat"), re.MULTILINE)
-        return (int(found[1]) if found else 0) >> 20 << 20
+    def _left(self) -> int:
+        """Bytes of the run before, in whole MiB: its output, which the host is still reading.
+
+        Page tables and the like are freed some milliseconds late: we wait, or they would be the next run's.  What does
+        not go by then the kernel can take back when it must, such as the names of files that were looked up.
+        """
+        shared = 0
+        for _ in range(_LATE_MS):
+            if (left := self._used() - self.base) <= 0:
+                return 0
+            found = re.findall(r"^(shmem|(?:in)?active_file) (\d+)", _read(self.memory / "memory.stat"), re.MULTILINE)
+            stat = {name: int(value) for name, value in found}
+            shared = stat.get("shmem", 0)
+            left -= sum(stat.values())
+            if left <= self._stays:
+                break
+            time.sleep(0.001)
+        else:
+            self._stays = left
+        return shared >> 20 << 20
 
     def _used(self) -> int:
         return int(_read(self._used_file) or 0)

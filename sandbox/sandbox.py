@@ -45,7 +45,7 @@ __all__ = ["Sandbox"]
 
 _T = TypeVar("_T")
 
-LEVELS: Final = ("strict",)
+_LEVELS: Final = ("strict",)
 _ANSWERS_MIB: Final = 64
 _SOLUTION: Final = "solution.py"  # a program whose functions are called is a module; its __main__ part does not run
 
@@ -79,7 +79,7 @@ class Sandbox:
         packages: Sequence[str] = (),
         allow_missing: Iterable[str] = (),
     ) -> None:
-        if level not in LEVELS:
+        if level not in _LEVELS:
             raise UsageError(f"level is {brief(level)}; it must be 'strict': to do without a guarantee, name it")
         if workers != "auto" and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
             raise UsageError(f"workers is {brief(workers)}; it must be 'auto' or a whole number above 0")
