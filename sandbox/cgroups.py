@@ -20,6 +20,7 @@ from pathlib import Path
 __all__ = ["Cgroup", "Hierarchy", "find"]
 
 _SPARE_MIB = 4  # what the zygote and a box in preparation may come to use beyond what they had at the start
+_SPARE_PROCESSES = 8  # the program's own limit is RLIMIT_NPROC: whatever it takes, the zygote can still fork
 _LATE_MS = 100
 _numbers = itertools.count()
 
@@ -67,7 +68,6 @@ class Cgroup:
         self.version, self.memory, self.pids = version, memory, pids
         self.folders = sorted({str(folder) for folder in (memory, pids, cpu) if folder is not None})
         self.procs = [f"{folder}/cgroup.procs" for folder in self.folders]
-        self.usage = cpu and str(cpu / ("cpu.stat" if version == 2 else "cpuacct.usage"))
         self.base = 0
         self._limit = (0, 0)
         self._kills_before = self._used_before = self._stays = 0
@@ -78,6 +78,8 @@ class Cgroup:
         self._used_file = memory / ("memory.current" if version == 2 else "memory.usage_in_bytes")
         self._peak_file = memory / ("memory.peak" if version == 2 else "memory.max_usage_in_bytes")
         self._events_file = memory / ("memory.events" if version == 2 else "memory.oom_control")
+        usage = cpu and str(cpu / ("cpu.stat" if version == 2 else "cpuacct.usage"))
+        self.meters = [usage or "", str(self._events_file)]  # what a box reads: CPU time, and kills for want of memory
 
     def settle(self) -> None:
         """The zygote is ready: what is used now is ours, not the program's."""
@@ -101,7 +103,7 @@ class Cgroup:
         if not taken.isdigit() or int(taken) > value:
             raise OSError(f"{self._limit_file} says {taken!r} after {value} was written to it")
         if self.pids is not None:
-            _write(self.pids / "pids.max", processes)
+            _write(self.pids / "pids.max", processes + _SPARE_PROCESSES)
         self._limit = memory, processes
 
     def mark(self) -> None:

@@ -237,10 +237,12 @@ class Reply:
     Attributes:
         value: what it returned, rebuilt here from plain data; None where `error` is set.
         error: "ValueError: message" if it raised, "NotAValue: …" if what it returned is no plain value.
+        listed: it returned an iterator or a view of a dict, and `value` is the list of what that gave.
     """
 
     value: Any = None
     error: str | None = None
+    listed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

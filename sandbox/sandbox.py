@@ -400,7 +400,8 @@ class _Streams:
 
 
 def _reply_of(reply: guest_calls.Reply) -> Reply:
-    return Reply(reply.value, None if reply.error is None else ": ".join(filter(None, reply.error)))
+    error = None if reply.error is None else ": ".join(filter(None, reply.error))
+    return Reply(reply.value, error, reply.listed)
 
 
 def _close(fds: list[int]) -> None:

@@ -93,7 +93,7 @@ class Keeper:
         order = {
             "cgroups": cgroup.folders if cgroup else [],
             "procs": cgroup.procs if cgroup else [],
-            "usage": (cgroup.usage or "") if cgroup else "",
+            "meters": cgroup.meters if cgroup else ["", ""],
         }
         with theirs, self._lock:
             self._send({"start": order}, [theirs.fileno()])

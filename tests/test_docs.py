@@ -1,5 +1,6 @@
 """Every code block of the README and the docs runs, in order, as a reader would run it."""
 
+import gzip
 import json
 import os
 import re
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "docs/scoring.md", "docs/authors.md", "docs/math.md"]
+PAGES = ["README.md", "docs/scoring.md", "docs/authors.md", "docs/math.md", "docs/code.md"]
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -34,6 +35,11 @@ def test_every_block_of_the_page_runs(page: str, tmp_path: Path):
     models = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
     row = {"question": "1 + 1?", "ground_truth": "Two.\nA: 2"} | dict.fromkeys(models, solution)
     (tmp_path / "example_model_solutions.jsonl").write_text(json.dumps(row) + "\n")  # what docs/scoring.md starts from
+    function = {"task_id": "A/0", "prompt": "def one():\n", "entry_point": "one"}
+    function["test"] = "def check(candidate):\n    assert candidate() == 1\n"
+    with gzip.open(tmp_path / "HumanEval.jsonl.gz", "wt") as file:  # and docs/code.md
+        file.write(json.dumps(function) + "\n")
+    (tmp_path / "samples.jsonl").write_text(json.dumps({"task_id": "A/0", "completion": "    return 1"}) + "\n")
     found = blocks(page)
     assert found
     for language, code in found:

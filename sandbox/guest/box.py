@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from rlvr.sandbox.guest import user
-from rlvr.sandbox.guest.linux import CLONE_NEWNS, CLONE_NEWPID, MS_RDONLY, clone, dumpable, shared_memory
+from rlvr.sandbox.guest.linux import CLONE_NEWNS, CLONE_NEWPID, MS_RDONLY, clone, dumpable, same_memory, shared_memory
 from rlvr.sandbox.guest.root import BOX, WORK, fresh_scratch, limit_scratch, mount_proc
 
 __all__ = ["HUNG_UP", "NAMESPACES", "TAKEN", "main", "prepare"]
@@ -46,7 +46,7 @@ def prepare(config: Mapping[str, Any]) -> None:
     user.prepare(config)
 
 
-def main(slot: socket.socket, note: int, serial: int, usage: int, config: Mapping[str, Any]) -> NoReturn:
+def main(slot: socket.socket, note: int, serial: int, meters: list[int], config: Mapping[str, Any]) -> NoReturn:
     """Wait for one request, run it, reply, end.  An exception ends it with code 1, and the zygote tells the host."""
     code = 1
     try:
@@ -61,7 +61,7 @@ def main(slot: socket.socket, note: int, serial: int, usage: int, config: Mappin
             os._exit(HUNG_UP)
         request = json.loads(message)
         os.write(note, TAKEN.pack(serial, request["id"]))
-        slot.send(json.dumps(_Box(request, fds, usage, score, config).run()).encode())
+        slot.send(json.dumps(_Box(request, fds, meters, score, config).run()).encode())
         code = 0
     except BaseException:
         import traceback
@@ -84,11 +84,11 @@ def _oom_score() -> int:
 
 class _Box:
     def __init__(
-        self, request: dict[str, Any], fds: list[int], usage: int, score: int, config: Mapping[str, Any]
+        self, request: dict[str, Any], fds: list[int], meters: list[int], score: int, config: Mapping[str, Any]
     ) -> None:
         self.request, self.config, self.limits = request, config, request["limits"]
         self.fds = dict(zip(request["fds"], fds))
-        self.usage, self.score = usage, score
+        (self.usage, self.events), self.score = meters, score
         self.killed = ""
         self.given = self._held()
         self.shared = shared_memory() if config["sampled"] else 0
@@ -104,7 +104,7 @@ class _Box:
                 raise
             return self._reply(killed="memory")  # a program may be larger than its scratch: a binary, say
         told, tell = os.pipe()
-        self.usage_before = self._usage()
+        self.usage_before, self.kills_before = self._usage(), self._kills()
         self._oom(_OOM_PROGRAM)
         self.started = time.monotonic()
         self.pid = clone(0)  # os.fork() would cost twice as much, for hooks that one thread does not need
@@ -173,9 +173,8 @@ class _Box:
                 return "cpu"
         if any(os.fstat(self.fds[name]).st_size > self.limits["output"] for name in ("stdout", "stderr")):
             return "output"
-        if self.config["sampled"]:
-            if self._memory() > self.limits["memory"]:
-                return "memory"
+        if self._kills() != self.kills_before or (self.config["sampled"] and self._memory() > self.limits["memory"]):
+            return "memory"
         return ""
 
     def _case_cpu_s(self) -> float:
@@ -195,6 +194,10 @@ class _Box:
         evaded = self._usage() - self.usage_before - _EVADED_S - self.request.get("partner_cpu_s", 0.0)
         return max(total, evaded / 2)
 
+    def _kills(self) -> bytes:
+        """How often the kernel killed for want of memory in the slot's cgroup: the rest of the run may wait for ever."""
+        return os.pread(self.events, 512, 0).partition(b"oom_kill ")[2].split(b"\n")[0] if self.events >= 0 else b""
+
     def _usage(self) -> float:
         """CPU seconds of the slot's cgroup; 0 where there is none."""
         if self.usage < 0:
@@ -209,7 +212,11 @@ class _Box:
         extra = (held.f_blocks - held.f_bfree) * held.f_frsize + self._held() - self.given + _socket_bytes()
         quick = extra + sum(_resident(pid) for pid in _living())
         if quick > self.limits["memory"]:
-            return extra + sum(_proportional(pid) for pid in _living())
+            distinct: list[int] = []
+            for pid in _living():
+                if not any(same_memory(pid, other) for other in distinct):
+                    distinct.append(pid)
+            return extra + sum(_proportional(pid) for pid in distinct)
         # Pages of a shared mapping may be in nobody's sight and still held: then the whole host's count has grown
         grown = shared_memory() - self.shared
         if grown > self.limits["memory"] + extra and any(_shares(pid) for pid in _living()):

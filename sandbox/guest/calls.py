@@ -4,7 +4,8 @@ Requests and replies are on descriptors of their own.  The program shares this p
 that only lets it state values, as any program may.  What was expected never comes here.
 
     calls:    [{"name": "f" | "Class.method" | "method", "args": [tree], "kwargs": {"k": tree}}]
-    replies:  {"i": 0, "value": tree} or {"i": 0, "error": {"type": "ValueError", "message": "…"}}, a line each
+    replies:  {"i": 0, "value": tree} or {"i": 0, "error": {"type": "ValueError", "message": "…"}}, a line each;
+              {"i": 0, "items": tree} for an iterator, which no list equals and whose items may be asked for
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ _write = os.write
 
 
 class Reply(NamedTuple):
-    """What one call came to: a value, or the type and message of an error."""
+    """What one call came to: a value, perhaps the list of what an iterator gave, or the type and message of an error."""
 
     value: Any = None
     error: tuple[str, str] | None = None
+    listed: bool = False
 
 
 # --------------------------------------------------------------------------------------- beside the program
@@ -56,7 +58,9 @@ def _answer(namespace: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
         function = resolve(namespace, call["name"])
         args = [decode(tree) for tree in call["args"]]
         kwargs = {name: decode(tree) for name, tree in call["kwargs"].items()}
-        return {"value": encode(_listed(function(*args, **kwargs)))}
+        value = function(*args, **kwargs)
+        listed = _listed(value)
+        return {"value" if listed is value else "items": encode(listed)}
     except NotAValue as error:
         return {"error": {"type": "NotAValue", "message": str(error)}}
     except BaseException as error:  # noqa: BLE001  SystemExit too is that call's error
@@ -158,6 +162,8 @@ def _read(line: bytes, i: int) -> Reply:
         raise BadValue("malformed: no reply")
     if "value" in tree:
         return Reply(decode(tree["value"], arrays=False))
+    if type(tree.get("items")) is list:
+        return Reply(decode(tree["items"], arrays=False), listed=True)
     error = tree.get("error")
     if type(error) is not dict or error.keys() != {"type", "message"}:
         raise BadValue("malformed: no error")

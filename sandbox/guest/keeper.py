@@ -26,6 +26,7 @@ __all__ = ["main"]
 _TICK_MS = 500  # how often we look whether the host still lives: its forks may hold our socket open
 _STACK_BYTES = 1 << 30  # the room below the stack is laid out at exec; deep recursion needs it
 _MESSAGE_BYTES = 1 << 20
+_FIRST_USER = 2_000_000_000  # far from the users of any host, also those that systemd hands out
 
 
 def main(control_fd: int, config_fd: int, host_pid: int) -> None:
@@ -86,21 +87,20 @@ class _Keeper:
     def start(self, order: Mapping[str, Any], fd: int) -> None:
         """Fork a zygote that speaks over `fd`; tells the host its pid, or why there is none."""
         go, ready = os.pipe(), os.pipe()
-        usage = os.open(order["usage"], os.O_RDONLY) if order["usage"] else -1
+        meters = [os.open(path, os.O_RDONLY) if path else -1 for path in order["meters"]]
         try:
             pid = clone(zygote.NAMESPACES if self.config["namespaces"] else 0)
             if pid == 0:
                 os.close(go[1])
                 os.close(ready[0])
-                zygote.main(fd, go[0], ready[1], usage, self.config)
+                zygote.main(fd, go[0], ready[1], meters, self.config)
         except OSError as error:
             _tell(self.control, {"failed": str(error), "errno": error.errno})
             return
         finally:
-            for one in (fd, go[0], ready[1]):
-                os.close(one)
-            if usage >= 0:
-                os.close(usage)
+            for one in (fd, go[0], ready[1], *meters):
+                if one >= 0:
+                    os.close(one)
         self.zygotes[pid] = order["cgroups"]
         try:
             for procs in order["procs"]:
@@ -139,12 +139,22 @@ class _Keeper:
 
 
 def _map_users(pid: int, uid: int, gid: int) -> None:
+    """Root gives each slot a user of its own, as what the kernel counts by user (pipes, descriptors in flight, pending
+    signals) would be common to all; where root is root of a container that has no such users, `uid`."""
     if os.geteuid() != 0:  # the kernel wants this from everybody without privileges
-        with open(f"/proc/{pid}/setgroups", "w") as file:
-            file.write("deny")
-    for name, outer in (("uid_map", uid), ("gid_map", gid)):
-        with open(f"/proc/{pid}/{name}", "w") as file:
-            file.write(f"1000 {outer} 1")
+        _write(f"/proc/{pid}/setgroups", "deny")
+    else:
+        with contextlib.suppress(OSError):
+            _write(f"/proc/{pid}/uid_map", f"1000 {_FIRST_USER + pid} 1")
+            uid = -1
+    if uid >= 0:
+        _write(f"/proc/{pid}/uid_map", f"1000 {uid} 1")
+    _write(f"/proc/{pid}/gid_map", f"1000 {gid} 1")
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
 
 
 def _remove(cgroups: list[str]) -> None:

@@ -35,6 +35,7 @@ __all__ = [
     "no_new_privileges",
     "pivot_root",
     "read_only",
+    "same_memory",
     "shared_memory",
     "system_call_filter",
     "unshare",
@@ -71,6 +72,7 @@ _ARM = platform.machine() == "aarch64"
 _SYS_CLONE = 220 if _ARM else 56
 _SYS_PIVOT_ROOT = 41 if _ARM else 155
 _SYS_MOUNT_SETATTR = 442
+_SYS_KCMP, _KCMP_VM = 272 if _ARM else 312, 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _holding_gil = ctypes.PyDLL(None, use_errno=True)  # a child that forked without the GIL could not run Python
@@ -141,6 +143,11 @@ def dumpable(yes: bool) -> None:
 
 def no_new_privileges() -> None:
     _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
+
+
+def same_memory(one: int, other: int) -> bool:
+    """Whether two processes are in one address space, as after vfork; False where the kernel does not say."""
+    return bool(_libc.syscall(_SYS_KCMP, one, other, _KCMP_VM, 0, 0) == 0)
 
 
 def shared_memory() -> int:

@@ -35,6 +35,7 @@ _ALWAYS = {
     resource.RLIMIT_NOFILE: 256,
     resource.RLIMIT_MEMLOCK: 0,
     resource.RLIMIT_MSGQUEUE: 0,
+    resource.RLIMIT_SIGPENDING: 4096,
     resource.RLIMIT_NICE: 0,
     resource.RLIMIT_RTPRIO: 0,
     resource.RLIMIT_STACK: 1 << 30,

@@ -46,11 +46,10 @@ def prepare(config: Mapping[str, Any]) -> None:
     gc.freeze()  # a collection in a child would touch, and so copy, every page
 
 
-def main(fd: int, go: int, ready: int, usage: int, config: Mapping[str, Any]) -> None:
+def main(fd: int, go: int, ready: int, meters: list[int], config: Mapping[str, Any]) -> None:
     """Never returns."""
     try:
-        keep = [fd, go, ready, *([usage] if usage >= 0 else [])]
-        _close_all_but(keep)
+        _close_all_but([fd, go, ready, *(meter for meter in meters if meter >= 0)])
         slot = socket.socket(fileno=fd)
         try:
             if os.read(go, 1) != b"k":
@@ -63,7 +62,7 @@ def main(fd: int, go: int, ready: int, usage: int, config: Mapping[str, Any]) ->
         except Exception as error:
             slot.send(json.dumps({"failed": f"{type(error).__name__}: {error}"}).encode())
             raise
-        _serve(slot, usage, config)
+        _serve(slot, meters, config)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -95,7 +94,7 @@ def _enter(config: Mapping[str, Any]) -> None:
     dumpable(False)
 
 
-def _serve(slot: socket.socket, usage: int, config: Mapping[str, Any]) -> None:
+def _serve(slot: socket.socket, meters: list[int], config: Mapping[str, Any]) -> None:
     """Two pipes wake us: `taken`, where a box writes its serial number, and SIGCHLD's."""
     taken, note = os.pipe()
     ended, wake = os.pipe()
@@ -113,12 +112,17 @@ def _serve(slot: socket.socket, usage: int, config: Mapping[str, Any]) -> None:
     while True:
         while len(stock) < config["stock"]:
             serial += 1
-            pid = clone(box.NAMESPACES if config["namespaces"] else 0)
+            try:
+                pid = clone(box.NAMESPACES if config["namespaces"] else 0)
+            except OSError:
+                if not work:
+                    raise
+                break  # a program has taken what the slot may have; we are woken when it ends
             if pid == 0:
                 signal.set_wakeup_fd(-1)
                 for fd in (taken, ended, wake):
                     os.close(fd)
-                box.main(slot, note, serial, usage, config)
+                box.main(slot, note, serial, meters, config)
             boxes[pid] = serial
             stock.add(serial)
         poll.poll()

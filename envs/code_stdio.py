@@ -1,0 +1,132 @@
+"""Programs that read standard input, or functions, in the convention of APPS, TACO and CodeContests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import rlvr
+from rlvr.rows import load_dataset
+from rlvr.sandbox import Limits
+from rlvr.verifiers.code import CodeVerifier
+
+__all__ = ["CodeStdio"]
+
+_QUESTIONS = ("question", "problem", "prompt", "description")
+_TESTS = ("public_tests", "private_tests", "generated_tests")
+_PYTHON3 = 3  # CodeContests numbers its languages
+
+
+@rlvr.register("code-stdio-v1")
+class CodeStdio(rlvr.SingleTurnEnv):
+    """Programming contests; the reference is a list of inputs and one of outputs, and perhaps a function's name.
+
+    Rows have a question (`question`, `problem`, `prompt` or `description`), and their tests in one of these:
+    `input_output`, an object or its JSON with `inputs`, `outputs` and perhaps `fn_name` (APPS, TACO); `inputs` and
+    `outputs` themselves; `public_tests`, `private_tests`, `generated_tests`, each with `input` and `output`
+    (CodeContests).  Rows without any test are left out.
+
+    Options:
+        data: hub id, or a local .jsonl or .parquet file (or a folder with one per split).
+        instruction: what follows the question in the prompt.
+        language: what programs are written in.
+        compare: how standard output is compared, by name.
+        partial: a wrong completion's value is the fraction of the cases that it passed.
+        cpu_s, memory_mib: what a program may use for each case.
+        packages: distributions that programs may import.
+        allow_missing: guarantees of the sandbox that may be missing on this host, by name.
+    """
+
+    data: str = "deepmind/code_contests"
+    instruction: str = "Answer with a whole program in a ```{language} block."
+    language: str = "python"
+    compare: str = "lines"
+    partial: bool = False
+    cpu_s: float = 5.0
+    memory_mib: int = 512
+    packages: tuple[str, ...] = ()
+    allow_missing: tuple[str, ...] = ()
+    reward = rlvr.Correct(CodeVerifier())
+
+    def __post_init__(self) -> None:
+        if type(self).reward is CodeStdio.reward:  # a subclass may bring its own
+            own = CodeVerifier(
+                language=self.language,
+                compare=self.compare,
+                limits=Limits(cpu_s=self.cpu_s, wall_s=2 * self.cpu_s, memory_mib=self.memory_mib),
+                partial=self.partial,
+                packages=self.packages,
+                allow_missing=self.allow_missing,
+            )
+            self.reward = rlvr.Correct(own)  # type: ignore[misc]  # an instance may shadow its class's reward
+
+    def tasks(self) -> Iterator[rlvr.Task]:
+        for index, row in enumerate(load_dataset(self.data, self.split)):
+            if _tests(row, f"row {index}")["inputs"]:
+                yield self.task_from(row, id=f"{self.id}/{self.split}/{index}")
+
+    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+        question = next((row[name] for name in _QUESTIONS if row.get(name) is not None), None)
+        if question is not None and not isinstance(question, str):
+            raise rlvr.DataError(f"{id}: the question is {question!r}; it must be a text")
+        reference = _tests(row, id)
+        starter = row.get("starter_code") or None
+        parts = (
+            question,
+            starter and f"Begin with this:\n\n```python\n{starter}\n```",
+            reference.get("fn_name") and f"The function is called {reference['fn_name']}.",
+            self.instruction.replace("{language}", self.language),
+        )
+        solution = _solution(row) if self.language == "python" else None
+        meta = {name: row[name] for name in ("difficulty", "source", "name") if isinstance(row.get(name), (str, int))}
+        meta |= {} if solution is None else {"solution": solution}
+        try:
+            return rlvr.Task(id, "\n\n".join(filter(None, parts)), self.reference_of(reference), meta)
+        except rlvr.DataError as error:
+            raise rlvr.DataError(f"{id}: {error}") from None
+
+    def reference_of(self, value: Any) -> Any:
+        """The cases, as `rlvr.verifiers.code.cases` describes them."""
+        CodeVerifier(language=self.language, compare=self.compare).read(value)
+        return value
+
+    def example(self, task: rlvr.Task) -> str | None:
+        solution = task.meta.get("solution")
+        return None if solution is None else f"```python\n{solution}\n```"
+
+
+def _tests(row: Mapping[str, Any], id: str) -> dict[str, Any]:
+    """Inputs, outputs and perhaps fn_name, wherever they stand in the row."""
+    given = row.get("input_output")
+    if isinstance(given, str):
+        try:
+            given = json.loads(given) if given.strip() else {}
+        except (ValueError, RecursionError) as error:
+            raise rlvr.DataError(f"{id}: column 'input_output' is no JSON: {error}") from None
+    if given is None and any(isinstance(row.get(name), Mapping) for name in _TESTS):
+        some = [row[name] for name in _TESTS if isinstance(row.get(name), Mapping)]
+        given = {
+            "inputs": [text for tests in some for text in tests.get("input") or ()],
+            "outputs": [text for tests in some for text in tests.get("output") or ()],
+        }
+    if given is None and "inputs" in row and "outputs" in row:
+        given = row
+    if not isinstance(given, Mapping):
+        raise rlvr.DataError(f"{id}: no tests among its columns {', '.join(map(repr, row))}")
+    tests = {"inputs": list(given.get("inputs") or ()), "outputs": list(given.get("outputs") or ())}
+    return tests | ({"fn_name": given["fn_name"]} if given.get("fn_name") else {})
+
+
+def _solution(row: Mapping[str, Any]) -> str | None:
+    """The first solution that is given, in Python."""
+    given = row.get("solutions")
+    if isinstance(given, str):
+        try:
+            given = json.loads(given) if given.strip() else []
+        except ValueError:
+            return None
+    if isinstance(given, Mapping):  # CodeContests: languages and texts, side by side
+        pairs = zip(given.get("language") or (), given.get("solution") or (), strict=False)
+        given = [text for language, text in pairs if language == _PYTHON3]
+    return next((text for text in given or () if isinstance(text, str)), None)

@@ -1,0 +1,97 @@
+"""HumanEval: complete a function from its docstring (Chen et al., arXiv:2107.03374)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import rlvr
+from rlvr.rows import load_dataset
+from rlvr.sandbox import Limits
+from rlvr.verifiers.code import CodeVerifier
+
+__all__ = ["HumanEval"]
+
+
+@rlvr.register("humaneval-v1")
+class HumanEval(rlvr.SingleTurnEnv):
+    """Functions to be completed, 164 of them; the reference is the data set's own `check(candidate)`.
+
+    A completion may be the rest of the function, as base models continue the prompt, or hold the whole function or its
+    body in a fenced block.  Tasks are found by index, or by their `task_id`, such as "HumanEval/0".
+
+    Options:
+        data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with columns `prompt`, `test`
+            and `entry_point`; HumanEval+ has the same.
+        instruction: what precedes the function in the prompt; "" for a model that is to continue it.
+        partial: a wrong completion's value is the fraction of the tests that it passed.
+        cpu_s, memory_mib: what a completion's program may use, for all its tests together.
+        packages: distributions that programs may import.
+        allow_missing: guarantees of the sandbox that may be missing on this host, by name.
+    """
+
+    split: str = "test"
+    data: str = "openai/openai_humaneval"
+    instruction: str = "Complete this function. Answer with the whole function in a ```python block."
+    partial: bool = False
+    cpu_s: float = 5.0
+    memory_mib: int = 512
+    packages: tuple[str, ...] = ()
+    allow_missing: tuple[str, ...] = ()
+    reward = rlvr.Correct(CodeVerifier())
+
+    def __post_init__(self) -> None:
+        if type(self).reward is HumanEval.reward:  # a subclass may bring its own
+            limits = Limits(cpu_s=self.cpu_s, wall_s=2 * self.cpu_s, memory_mib=self.memory_mib)
+            own = CodeVerifier(
+                limits=limits, partial=self.partial, packages=self.packages, allow_missing=self.allow_missing
+            )
+            self.reward = rlvr.Correct(own)  # type: ignore[misc]  # an instance may shadow its class's reward
+
+    def tasks(self) -> Iterator[rlvr.Task]:
+        for index, row in enumerate(load_dataset(self.data, self.split)):
+            yield self.task_from(row, id=f"{self.id}/{self.split}/{index}")
+
+    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+        name = str(row.get("task_id", id))
+        for column in ("prompt", "test", "entry_point"):
+            if not isinstance(row.get(column), str):
+                raise rlvr.DataError(f"{name}: no text in column {column!r}; it has {', '.join(map(repr, row))}")
+        prompt, test, entry_point = row["prompt"], row["test"], row["entry_point"]
+        reference = {"test": test, "style": "check", "entry_point": entry_point, "prompt": prompt}
+        if setup := _setup(prompt, test, entry_point):
+            reference["setup"] = setup
+        shown = f"{self.instruction}\n\n```python\n{prompt.rstrip()}\n```" if self.instruction else prompt
+        solution = row.get("canonical_solution")
+        meta = {"entry_point": entry_point} | ({"solution": prompt + solution} if isinstance(solution, str) else {})
+        return rlvr.Task(name, shown, self.reference_of(reference), meta)
+
+    def reference_of(self, value: Any) -> Any:
+        """The tests, as `rlvr.verifiers.code.cases` describes them."""
+        CodeVerifier().read(value)
+        return value
+
+    def example(self, task: rlvr.Task) -> str | None:
+        solution = task.meta.get("solution")
+        return None if solution is None else f"```python\n{solution}\n```"
+
+
+def _setup(prompt: str, test: str, entry_point: str) -> str:
+    """Trusted code that the tests need.
+
+    What the prompt defines beside the function, if they use any of it: the tests of `find_zero` call the prompt's
+    `poly`, and a program that came with a `poly` of its own would pass with it.  And a seed for tests that draw at
+    random, so that the same completion gets the same verdict.
+    """
+    try:
+        body = [node for node in ast.parse(prompt).body if getattr(node, "name", None) != entry_point]
+        tests = list(ast.walk(ast.parse(test)))
+    except SyntaxError:
+        return ""  # the tests will say so
+    used = {node.id for node in tests if isinstance(node, ast.Name)}
+    modules = {alias.name for node in tests if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module or "" for node in tests if isinstance(node, ast.ImportFrom)}
+    helpers = {node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    parts = ["import random\nrandom.seed(0)"] if "random" in modules else []
+    return "\n".join(parts + (list(map(ast.unparse, body)) if helpers & used else []))

@@ -1,0 +1,154 @@
+"""MBPP: small Python functions from one sentence and a few asserts (Austin et al., arXiv:2108.07732)."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import rlvr
+from rlvr.rows import load_dataset
+from rlvr.sandbox import Limits
+from rlvr.verifiers.code import CodeVerifier
+
+__all__ = ["MBPP"]
+
+
+@rlvr.register("mbpp-v1")
+class MBPP(rlvr.SingleTurnEnv):
+    """Functions to be written; the reference is the data set's own asserts.
+
+    Tasks are found by index, or by name, such as "MBPP/11".
+
+    Options:
+        data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with columns `text` (or
+            `prompt`) and `test_list`; or with `test` and `entry_point`, as HumanEval has them.
+        subset: the hub data set's configuration, "full" or "sanitized".
+        instruction: what precedes the sentence in the prompt.
+        shown: how many of the asserts stand in the prompt, which names the function by them.  All can be learnt by
+            heart; the paper shows all three.
+        challenge: hold completions to the challenge tests too.
+        partial: a wrong completion's value is the fraction of the asserts that it passed.
+        cpu_s, memory_mib: what a completion's program may use, for all its tests together.
+        packages: distributions that programs may import.
+        allow_missing: guarantees of the sandbox that may be missing on this host, by name.
+    """
+
+    split: str = "test"
+    data: str = "google-research-datasets/mbpp"
+    subset: str = "full"
+    instruction: str = "Answer with the whole function in a ```python block."
+    shown: int = 1
+    challenge: bool = False
+    partial: bool = False
+    cpu_s: float = 5.0
+    memory_mib: int = 512
+    packages: tuple[str, ...] = ()
+    allow_missing: tuple[str, ...] = ()
+    reward = rlvr.Correct(CodeVerifier())
+
+    def __post_init__(self) -> None:
+        if self.shown < 0:
+            raise rlvr.UsageError(f"shown is {self.shown}; it must be a whole number, at least 0")
+        if type(self).reward is MBPP.reward:  # a subclass may bring its own
+            limits = Limits(cpu_s=self.cpu_s, wall_s=2 * self.cpu_s, memory_mib=self.memory_mib)
+            own = CodeVerifier(
+                limits=limits, partial=self.partial, packages=self.packages, allow_missing=self.allow_missing
+            )
+            self.reward = rlvr.Correct(own)  # type: ignore[misc]  # an instance may shadow its class's reward
+
+    def tasks(self) -> Iterator[rlvr.Task]:
+        for index, row in enumerate(load_dataset(self.data, self.split, name=self.subset)):
+            yield self.task_from(row, id=f"{self.id}/{self.split}/{index}")
+
+    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+        number = row.get("task_id")
+        name = id if number is None else number if isinstance(number, str) else f"MBPP/{number}"
+        text = row.get("text", row.get("prompt"))
+        if text is not None and not isinstance(text, str):
+            raise rlvr.DataError(f"{name}: column 'text' (or 'prompt') is {text!r}; it must be a text")
+        reference, tests = self._tests(row, name)
+        shown = "\n".join(tests[: self.shown])
+        parts = (self.instruction, text, shown and f"It has to pass this:\n\n```python\n{shown}\n```")
+        code = row.get("code")
+        meta = {"solution": code.replace("\r\n", "\n")} if isinstance(code, str) else {}
+        return rlvr.Task(name, "\n\n".join(filter(None, parts)), self.reference_of(reference), meta)
+
+    def reference_of(self, value: Any) -> Any:
+        """The tests, as `rlvr.verifiers.code.cases` describes them."""
+        CodeVerifier().read(value)
+        return value
+
+    def example(self, task: rlvr.Task) -> str | None:
+        solution = task.meta.get("solution")
+        return None if solution is None else f"```python\n{solution}\n```"
+
+    def _tests(self, row: Mapping[str, Any], id: str) -> tuple[dict[str, str], list[str]]:
+        """The reference, and the asserts that the prompt may show."""
+        if isinstance(row.get("test"), str) and isinstance(row.get("entry_point"), str):
+            return {"test": row["test"], "style": "check", "entry_point": row["entry_point"]}, []
+        tests = _texts(row, "test_list", id)
+        if not tests:
+            raise rlvr.DataError(f"{id}: no tests in column 'test_list'; it has {', '.join(map(repr, row))}")
+        every = tests + (_texts(row, "challenge_test_list", id) if self.challenge else [])
+        setup = [*_texts(row, "test_imports", id), *_texts(row, "test_setup_code", id)]
+        reference = {"test": "\n".join(every), "style": "asserts"}
+        try:
+            setup = [*_imports(reference["test"], "\n".join(setup)), *setup]
+            name = _entry_point(every, row.get("code"))
+        except SyntaxError as error:
+            raise rlvr.DataError(f"{id}: its tests cannot be read: {error}") from None
+        if name:
+            reference["entry_point"] = name
+        if any(part.strip() for part in setup):
+            reference["setup"] = "\n".join(setup)
+        return reference, tests
+
+
+def _texts(row: Mapping[str, Any], column: str, id: str) -> list[str]:
+    """A list of texts, or one text; [] where the column is absent."""
+    value = row.get(column)
+    texts = [value] if isinstance(value, str) else [] if value is None else list(value)
+    if not all(isinstance(text, str) for text in texts):
+        raise rlvr.DataError(f"{id}: column {column!r} is {value!r}; it must be a list of texts")
+    return [text.replace("\r\n", "\n") for text in texts]
+
+
+def _imports(test: str, setup: str) -> list[str]:
+    """Imports of the standard modules that the tests use as if the program had imported them.
+
+    They must not come from the program: an assert about `sys.getsizeof(…)` would hold by whatever it calls `sys`.
+    """
+    own = {name for node in ast.parse(setup).body for name in _bound(node)}
+    used = {
+        node.value.id
+        for node in ast.walk(ast.parse(test))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    return [f"import {name}" for name in sorted((used - own) & sys.stdlib_module_names)]
+
+
+def _entry_point(tests: list[str], code: Any) -> str | None:
+    """The function that the tests call: of those that the reference solution defines, or that Python does not."""
+    called = [
+        node.func.id
+        for test in tests
+        for node in ast.walk(ast.parse(test))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    try:
+        defined = {name for node in ast.parse(code).body for name in _bound(node)} if isinstance(code, str) else set()
+    except SyntaxError:
+        defined = set()
+    known = [name for name in called if name in defined] or [name for name in called if not hasattr(builtins, name)]
+    return max(known, key=known.count, default=None)
+
+
+def _bound(node: ast.stmt) -> list[str]:
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return [node.name]
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
+    return [name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)]

@@ -1,0 +1,179 @@
+"""Plain asserts become calls; everything else is left to the tests process."""
+
+import time
+
+import pytest
+
+from rlvr.sandbox import TestSuite
+from rlvr.verifiers.code.asserts import named, split
+
+
+def calls(test: str, style: str = "asserts", setup: str = "", entry_point: str | None = None) -> list | None:
+    found = split(named(TestSuite(style, test, setup=setup, entry_point=entry_point)))
+    return found and [(c.name, c.args, c.kwargs, c.rule, c.expected) for c in found]
+
+
+@pytest.mark.parametrize(
+    ("test", "call"),
+    [
+        ("assert f(1, 'a') == [2]", ("f", (1, "a"), {}, "equal", [2])),
+        ("assert [2] == f(1, 'a')", ("f", (1, "a"), {}, "equal", [2])),
+        ("assert f(x=1) == None", ("f", (), {"x": 1}, "equal", None)),
+        ("assert f(1)", ("f", (1,), {}, "true", None)),
+        ("assert not f(1)", ("f", (1,), {}, "false", None)),
+        ("assert (f(1)) is True", ("f", (1,), {}, "is", True)),
+        ("assert f(1) is None, 'why'", ("f", (1,), {}, "is", None)),
+        ("assert f(1) == 2, 'not ' + str(f(1))", ("f", (1,), {}, "equal", 2)),  # made when it has failed
+        ("assert f(-1, +2, -0.5) == -3", ("f", (-1, 2, -0.5), {}, "equal", -3)),
+        ("assert f(3 * 5, 2 ** 10, 7 // 2, 1 / 4) == 5 % 3", ("f", (15, 1024, 3, 0.25), {}, "equal", 2)),
+        ("assert f('a' + 'b', [0] * 3) == 'ab' * 2", ("f", ("ab", [0, 0, 0]), {}, "equal", "abab")),
+        ("assert f({1, 2}, {'a': (1,)}, {}) == set()", ("f", ({1, 2}, {"a": (1,)}, {}), {}, "equal", set())),
+        ("assert f(set([1]), tuple(), frozenset((1,))) == dict()", ("f", ({1}, (), frozenset({1})), {}, "equal", {})),
+        ("assert f(float('inf')) == 1 + 2j", ("f", (float("inf"),), {}, "equal", 1 + 2j)),
+        ("assert f(b'a', ..., None, True) == 'é'", ("f", (b"a", ..., None, True), {}, "equal", "é")),
+        ("'docs'\nMETA = {'a': [1]}\nimport math\npass\nassert True, 'a'\nassert f() == 1", ("f", (), {}, "equal", 1)),
+    ],
+)  # fmt: skip
+def test_each_form_of_assert_becomes_the_call_that_says_the_same(test: str, call: tuple):
+    """Arguments and expected values are literals, or come down to them."""
+    assert calls(test) == [call]
+
+
+def test_a_check_body_is_read_with_the_name_it_gives_the_function():
+    """HumanEval's form; some files call the function by its own name, and `check` at their end."""
+    body = "METADATA = {}\n\n\ndef check(candidate):\n    'docs'\n    assert candidate(1) == 2\n    assert f(2) == 3\n"
+    wanted = [("f", (1,), {}, "equal", 2), ("f", (2,), {}, "equal", 3)]
+    assert calls(body, "check", entry_point="f") == wanted
+    assert calls(body + "\ncheck(f)\n", "check", entry_point="f") == wanted
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "",
+        "x = 1",
+        "assert True",
+        "assert False",
+        "assert f(1) != 2",
+        "assert f(1) < 2",
+        "assert f(1) == 2 == 2",
+        "assert f(1) == f(1)",
+        "assert f(g(1)) == 2",
+        "assert f(*[1]) == 2",
+        "assert f(**{'a': 1}) == 2",
+        "assert f(x) == 2",
+        "assert f(1)[0] == 2",
+        "assert abs(f(1) - 2) < 1e-6",
+        "assert sorted(f(1)) == [2]",
+        "assert len('ab') == 2",  # Python's, not the program's
+        "assert m.f(1) == 2",
+        "assert f(1) == [x for x in range(2)]",
+        "assert f(1) is 2",
+        "assert f(1) is not None",
+        "assert f(lambda: 1) == 2",
+        "assert f(int) == 2",
+        "assert f(f'{1}') == 2",
+        "assert f(9 ** 99999999) == 2",
+        "assert f('a' * 10**9) == 2",
+        "assert f(1 / 0) == 2",
+        "assert f({[]: 1}) == 2",
+        "assert f('%s' % 1) == '1'",
+        "for x in [1]:\n    assert f(x) == 2",
+        "if True:\n    assert f(1) == 2",
+        "try:\n    assert f(1) == 2\nexcept ValueError:\n    pass",
+        "x = f(1)\nassert f(1) == 2",
+        "print(f(1))\nassert f(1) == 2",
+        "del f\nassert f(1) == 2",
+        "from math import *\nassert f(1) == 2",
+        "import numpy\nassert f(1) == 2",  # which may not be there
+        "from . import m\nassert f(1) == 2",
+        "assert f(1) == 2\nassert g(x) == 2",
+        "assert f(1) == 2\nassert g(1) == 2",  # a method of `class Solution` may stand for one function alone
+        "assert f(1 == 2",
+        "f = 1\nassert f(1) == 2",
+        "assert f(1) == 2\nfrom math import f",
+        "def f(x): return 2\nassert f(1) == 2",
+        "def float(x): return x\nassert f(float('1')) == 2",
+        "\ud800",
+        "assert f(1) == " + "(" * 5000 + ")" * 5000,
+        "assert f(" + "-" * 10**5 + "1) == 1",
+    ],
+)  # fmt: skip
+def test_whatever_is_of_another_form_is_left_to_the_tests_process(test: str):
+    """One statement is enough: the suite runs whole, or not at all."""
+    assert calls(test) is None
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "def check(candidate):\n    assert candidate(1) == 2\n\ndef check(candidate):\n    pass",
+        "def check(candidate, more=1):\n    assert candidate(1) == 2",
+        "def check(*candidate):\n    assert candidate(1) == 2",
+        "def check(candidate):\n    candidate = 3\n    assert candidate(1) == 2",
+        "def check(candidate):\n    f = 3\n    assert candidate(1) == 2",
+        "@decorated\ndef check(candidate):\n    assert candidate(1) == 2",
+        "def check(candidate):\n    assert candidate(1) == 2\nprint(1)",
+        "def check(candidate):\n    assert candidate(1) == 2\ncheck(g)",
+        "def other(candidate):\n    assert candidate(1) == 2",
+        "async def check(candidate):\n    assert candidate(1) == 2",
+        "assert f(1) == 2",
+    ],
+)
+def test_a_check_of_another_form_is_left_to_the_tests_process(test: str):
+    """What is called, with what, and how often, has to be beyond doubt."""
+    assert calls(test, "check", entry_point="f") is None
+
+
+def test_a_function_that_is_called_check_itself_is_left_to_the_tests_process():
+    """The tests' own `check` hides it, whatever that makes of them."""
+    test = "def check(candidate):\n    assert check('1') == 'Yes'\ncheck(check)"
+    assert calls(test, "check", entry_point="check") is None
+
+
+def test_trusted_names_come_before_the_programs():
+    """A function that the setup defines is not the program's to define: the suite knows how to keep it so."""
+    assert calls("assert f(1) == 2", setup="def f(x): return 2") is None
+    assert calls("assert f(1) == 2", setup="from math import f") is None
+    assert calls("assert f(1) == 2", setup="g(1)") is None
+    assert calls("assert f(1) == 2", setup="import math\ndef helper(x): return x") is not None
+
+
+def test_the_entry_point_may_have_a_builtins_name():
+    """MBPP asks for a `sum` of its own."""
+    assert calls("assert sum(1, 2) == 3") is None
+    assert calls("assert sum(1, 2) == 3", entry_point="sum") == [("sum", (1, 2), {}, "equal", 3)]
+
+
+@pytest.mark.parametrize(
+    ("test", "name"),
+    [
+        ("assert f(g(1)) == 2", "f"),
+        ("import g\nx = len(g(1))\nassert sorted(h(x))", "h"),
+        ("def g(x): return x\nassert g(f(1)) == 2", "f"),
+        ("assert m.f(1) == 2", None),
+        ("assert f(", None),
+    ],
+)
+def test_the_entry_point_is_the_first_function_that_nobody_defines(test: str, name: str | None):
+    """The outermost one comes first; unless it is given."""
+    assert named(TestSuite("asserts", test)).entry_point == name
+    assert named(TestSuite("asserts", test, entry_point="e")).entry_point == "e"
+    assert named(TestSuite("unittest", test)).entry_point is None
+
+
+def test_other_styles_are_not_looked_at():
+    """A unittest file is a module of its own."""
+    assert calls("assert f(1) == 2", "unittest") is None
+    assert calls("assert f(1) == 2", "pytest") is None
+
+
+def test_a_long_test_is_read_once():
+    """20 completions of a task hold the same tests."""
+    test = "\n".join(f"assert f({i}) == {i}" for i in range(2500))
+    calls(test)
+    start = time.process_time()
+    for _ in range(100):
+        assert split(named(TestSuite("asserts", test)))
+    assert time.process_time() - start < 0.5
+    assert split(named(TestSuite("asserts", 10 * test + "\n"))) is None  # it would fill the memory of past tests

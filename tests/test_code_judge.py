@@ -1,0 +1,378 @@
+"""The judge over a scripted sandbox: what it makes of each ending.  The real one is in test_code_sandboxed.py."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rlvr.errors import DataError, UsageError
+from rlvr.sandbox import CallRun, Ending, Limits, Program, Reply, Run, TestCase, TestRun, TestSuite
+from rlvr.verifiers.code import CallCase, CaseVerdict, StdioCase, judge
+
+PROGRAM = Program("python", "…")
+SUITE = TestSuite("unittest", "…")
+
+
+class Scripted:
+    """A sandbox that says what it is told to, and keeps what it was asked."""
+
+    def __init__(self, *says: Any) -> None:
+        self.limits = Limits(cpu_s=2, wall_s=4)
+        self.says = list(says)
+        self.asked: list[dict] = []
+
+    def _next(self, **asked: Any) -> Any:
+        self.asked.append(asked)
+        said = self.says.pop(0) if len(self.says) > 1 else self.says[0]
+        return said(asked) if isinstance(said, Callable) else said
+
+    def run(self, program, stdin=b"", *, limits=None, alone=False):
+        return self._next(program=program, stdin=stdin, limits=limits, alone=alone)
+
+    def call(self, program, calls, *, limits=None, case_cpu_s=None, alone=False):
+        return self._next(calls=calls, limits=limits, case_cpu_s=case_cpu_s, alone=alone)
+
+    def test(self, program, tests, *, limits=None, alone=False):
+        return self._next(tests=tests, limits=limits, alone=alone)
+
+
+def ok(stdout: str = "", **more: Any) -> Run:
+    return Run(Ending.OK, exit_code=0, stdout=stdout.encode(), **more)
+
+
+def cases(n: int) -> list[StdioCase]:
+    return [StdioCase(str(i), str(i)) for i in range(n)]
+
+
+def echo(asked: dict) -> Run:
+    return ok(asked["stdin"])
+
+
+def test_all_cases_right_is_accepted():
+    """Each is a run of its own."""
+    box = Scripted(echo)
+    found = judge(PROGRAM, cases(3), sandbox=box)
+    assert (found.verdict, found.why, found.passed, found.total, found.fraction) == ("AC", "", 3, 3, 1.0)
+    assert [asked["stdin"] for asked in box.asked] == ["0", "1", "2"]
+    assert found.first_failure is None
+    assert found.accepted
+
+
+def test_the_first_failing_case_gives_the_verdict_and_is_shown():
+    """And the judge stops there."""
+    box = Scripted(ok("0"), ok("7"), ok("2"))
+    found = judge(PROGRAM, cases(3), sandbox=box)
+    assert (found.verdict, found.why) == ("WA", "case 2: line 1: '7', not '1'")
+    assert [case.verdict for case in found.cases] == ["AC", "WA"]
+    assert (found.first_failure.input, found.first_failure.expected, found.first_failure.got) == ("1", "1", "7")
+    assert len(box.asked) == 2
+
+
+def test_partial_credit_needs_every_case():
+    """Which the judge goes through when told not to stop."""
+    box = Scripted(ok("x"), Run(Ending.RE, "exit code 1", exit_code=1), echo, echo)
+    found = judge(PROGRAM, cases(4), sandbox=box, stop=False)
+    assert [case.verdict for case in found.cases] == ["WA", "RE", "AC", "AC"]
+    assert (found.verdict, found.fraction) == ("WA", 0.5)
+
+
+@pytest.mark.parametrize("ending", [e for e in Ending if e is not Ending.OK])
+def test_an_ending_is_the_verdict_whatever_was_printed(ending: Ending):
+    """The right output and exit code 1 is RE."""
+    run = Run(ending, "because", stdout=b"0", cpu_s=2.0, stderr=b"Traceback:\nValueError: no\n")
+    found = judge(PROGRAM, cases(1), sandbox=Scripted(run))
+    why = {
+        "RE": "because: ValueError: no",
+        "CE": "because: ValueError: no",
+        "TLE": "over 2 CPU seconds or 4 wall seconds",
+    }
+    assert (found.verdict, found.why) == (ending.value, f"case 1: {why.get(ending, 'because')}")
+
+
+@pytest.mark.parametrize("ending", [Ending.CE, Ending.IE])
+def test_what_one_case_says_of_all_ends_the_judging(ending: Ending):
+    """A program that does not compile, or a sandbox that fails, would say the same again."""
+    box = Scripted(ok("x"), Run(ending, "…"))
+    found = judge(PROGRAM, cases(9), sandbox=box, stop=False)
+    assert len(box.asked) == 2
+    assert found.verdict == (ending if ending is Ending.IE else "WA")
+
+
+def test_a_run_that_ended_at_the_wall_is_tried_once_more_alone():
+    """It may have waited for others; a program that sleeps has not, and sleeps again."""
+    late = Run(Ending.TLE, "wall", cpu_s=0.1, wall_s=4.0)
+    box = Scripted(late, ok("0", wall_s=0.1), late)
+    found = judge(PROGRAM, cases(3), sandbox=box)
+    assert [case.verdict for case in found.cases] == ["AC", "TLE"]
+    assert [asked["alone"] for asked in box.asked] == [False, True, False]  # once for all cases
+    assert found.wall_s == pytest.approx(8.1)
+
+
+def test_a_run_that_used_its_cpu_time_is_not_tried_again():
+    """That clock does not depend on what else runs here."""
+    used = Run(Ending.TLE, "cpu", cpu_s=2.0, wall_s=2.1)
+    for box, held_to in ((Scripted(used), cases(1)), (Scripted(replied(None, run=used)), calls(1))):
+        assert judge(PROGRAM, held_to, sandbox=box).verdict == "TLE"
+        assert len(box.asked) == 1
+
+
+def test_all_cases_together_have_a_budget():
+    """What is left is the limit of the next run; what is over it is TLE without a run."""
+    box = Scripted(lambda asked: ok(asked["stdin"], cpu_s=0.9, wall_s=1.0))
+    found = judge(PROGRAM, cases(9), sandbox=box, stop=False, total_cpu_s=2.5, total_wall_s=100)
+    assert [case.verdict for case in found.cases] == ["AC"] * 3 + ["TLE"] * 6
+    assert [asked["limits"].cpu_s for asked in box.asked] == pytest.approx([2, 1.6, 0.7])
+    box = Scripted(lambda asked: ok(asked["stdin"], wall_s=1.0))
+    assert judge(PROGRAM, cases(9), sandbox=box, total_wall_s=3).verdict == "TLE"
+    assert [asked["limits"].wall_s for asked in box.asked] == pytest.approx([3, 2, 1])
+
+
+@pytest.mark.parametrize("budget", [{"total_cpu_s": 0}, {"total_wall_s": -1}, {"total_cpu_s": float("nan")}])
+def test_a_budget_is_above_zero(budget: dict):
+    """NaN would never run out."""
+    with pytest.raises(UsageError, match="above 0"):
+        judge(PROGRAM, cases(1), sandbox=Scripted(echo), **budget)
+
+
+def test_cases_that_any_program_passes_are_refused():
+    """No cases; or nothing but empty outputs, unless somebody looks closer."""
+    for none in ([], [StdioCase("1", ""), StdioCase("2", "\n")]):
+        with pytest.raises(DataError, match="would pass"):
+            judge(PROGRAM, none, sandbox=Scripted(echo))
+    assert judge(PROGRAM, [StdioCase("1", "")], lambda i, o, e: o == i, sandbox=Scripted(echo)).accepted
+    assert judge(PROGRAM, [StdioCase("1", ""), StdioCase("2", "2")], sandbox=Scripted(ok(), ok("2"))).accepted
+
+
+# ------------------------------------------------------------------------------------------------ comparators
+
+
+def test_a_comparator_of_ones_own_sees_input_output_and_expected():
+    """It says True, False, or why not."""
+    seen = []
+
+    def compare(input: str, output: str, expected: str) -> bool | str:
+        seen.append((input, output, expected))
+        return True if output == "yes" else "not yes" if output == "no" else False
+
+    box = Scripted(ok("yes"), ok("no"), ok("?"))
+    found = judge(PROGRAM, cases(3), compare, sandbox=box, stop=False)
+    assert seen == [("0", "yes", "0"), ("1", "no", "1"), ("2", "?", "2")]
+    assert [case.why for case in found.cases] == ["", "not yes", "the output is not the expected one"]
+
+
+def test_a_text_that_breaks_the_comparator_is_wrong():
+    """`int(output)` raises at what is no number; a model must not be able to make that our failure."""
+    found = judge(
+        PROGRAM, cases(1), lambda i, output, expected: int(output) == int(expected), sandbox=Scripted(ok("x"))
+    )
+    assert found.verdict == "WA"
+    assert "ValueError" in found.why
+
+
+def test_a_comparator_that_fails_on_the_expected_output_is_our_failure():
+    """It would fail at any program."""
+    assert (
+        judge(PROGRAM, cases(1), lambda i, output, expected: len(output / 2) == 1, sandbox=Scripted(ok("1"))).verdict
+        == "IE"
+    )
+
+
+def test_a_comparator_that_returns_something_else_is_a_mistake_to_be_told():
+    """None is what a function without a return says."""
+    with pytest.raises(UsageError, match="returned NoneType"):
+        judge(PROGRAM, cases(1), lambda i, o, e: None, sandbox=Scripted(echo))
+
+
+def test_bytes_that_are_no_text_stay_different():
+    """As U+FFFD they would all be one."""
+    box = Scripted(Run(Ending.OK, stdout=b"\xff\n"))
+    assert judge(PROGRAM, [StdioCase("", b"\xff")], sandbox=box).accepted
+    assert not judge(PROGRAM, [StdioCase("", b"\xfe")], sandbox=box).accepted
+    assert not judge(PROGRAM, [StdioCase("", "\ufffd")], sandbox=box).accepted
+
+
+@pytest.mark.parametrize(
+    ("code", "on_the_answer", "verdict"),
+    [
+        (0, 0, "AC"), (1, 0, "WA"), (2, 0, "WA"), (3, 0, "WA"), (3, 3, "IE"), (None, 0, "WA"),
+        (None, None, "IE"), (7, 7, "IE"),
+    ],
+)  # fmt: skip
+def test_a_checker_program_speaks_by_its_exit_code(code, on_the_answer, verdict: str):
+    """testlib's; where it breaks, it is asked about the expected output, and breaks there only if it is our failure."""
+    checker = Program("python", "…", files={"lib.py": "…"})
+
+    def said(code: int | None) -> Run:
+        return Run(Ending.RE if code != 0 else Ending.OK, "…", exit_code=code, stderr=b"wrong answer: 7\n")
+
+    box = Scripted(ok("7"), said(code), said(on_the_answer))
+    found = judge(PROGRAM, [StdioCase("1", "5")], checker, sandbox=box)
+    assert found.verdict == verdict
+    asked = box.asked[1]["program"]
+    assert asked.args == ("input.txt", "output.txt", "answer.txt")
+    assert {k: v for k, v in asked.files.items() if k.endswith(".txt")} == {
+        "input.txt": "1", "output.txt": b"7", "answer.txt": "5",
+    }  # fmt: skip
+    assert "lib.py" in asked.files
+
+
+# ------------------------------------------------------------------------------------------------ calls
+
+
+def calls(n: int) -> list[CallCase]:
+    return [CallCase("f", (i,), {}, i) for i in range(n)]
+
+
+def replied(*replies: Reply | None, run: Run | None = None) -> CallRun:
+    return CallRun(run or ok(), replies)
+
+
+def test_calls_share_a_run_and_each_has_the_limits_of_a_case():
+    """Unless the budget has less."""
+    box = Scripted(replied(*[Reply(i) for i in range(3)]))
+    assert judge(PROGRAM, calls(3), sandbox=box, stop=False).accepted
+    assert (box.asked[0]["limits"].cpu_s, box.asked[0]["case_cpu_s"], len(box.asked)) == (6, 2, 1)
+    judge(PROGRAM, calls(3), sandbox=box, stop=False, total_cpu_s=5)
+    assert box.asked[1]["limits"].cpu_s == 5
+
+
+def test_a_call_that_failed_ends_the_wait_for_one_that_takes_long():
+    """The calls first get half a second together: enough for most, and for the first wrong value of the others."""
+    short = Run(Ending.TLE, "cpu", cpu_s=0.5)
+    box = Scripted(replied(Reply(7), None, run=short))
+    assert judge(PROGRAM, calls(2), sandbox=box).why == "case 1: 7, not 0"
+    assert [asked["limits"].cpu_s for asked in box.asked] == [0.5]
+    box = Scripted(replied(Reply(0), None, run=short), replied(Reply(0), Reply(1)))
+    assert judge(PROGRAM, calls(2), sandbox=box).accepted
+    assert [asked["limits"].cpu_s for asked in box.asked] == [0.5, 4]
+    box = Scripted(replied(Reply(0), Reply(1)))
+    assert judge(PROGRAM, calls(2), sandbox=box).accepted
+    assert len(box.asked) == 1
+
+
+def test_a_wrong_value_shows_the_call():
+    """What was called, what came, what should have."""
+    found = judge(PROGRAM, calls(2), sandbox=Scripted(replied(Reply(0), Reply([7]))))
+    assert found.why == "case 2: [7], not 1"
+    assert (found.first_failure.input, found.first_failure.expected, found.first_failure.got) == ("f(1)", "1", "[7]")
+
+
+def test_what_a_call_raises_is_an_error_and_what_is_no_value_is_wrong():
+    """The first is RE as in any judge."""
+    box = Scripted(replied(Reply(error="ValueError: no"), Reply(error="NotAValue: not a value: a cycle"), Reply(2)))
+    found = judge(PROGRAM, calls(3), sandbox=box, stop=False)
+    assert [(case.verdict, case.why) for case in found.cases] == [
+        ("RE", "ValueError: no"), ("WA", "not a value: a cycle"), ("AC", ""),
+    ]  # fmt: skip
+
+
+def test_a_program_that_dies_in_a_call_goes_on_with_the_next():
+    """In a new process, as far as the fraction counts."""
+    died = Run(Ending.RE, "signal 11", signal=11)
+    box = Scripted(replied(Reply(0), None, None, run=died), replied(Reply(2)))
+    found = judge(PROGRAM, calls(3), sandbox=box, stop=False)
+    assert [case.verdict for case in found.cases] == ["AC", "RE", "AC"]
+    assert [[call.args for call in asked["calls"]] for asked in box.asked] == [[(0,), (1,), (2,)], [(2,)]]
+    box = Scripted(replied(Reply(0), None, None, run=died))
+    assert judge(PROGRAM, calls(3), sandbox=box).verdict == "RE"
+    assert len(box.asked) == 1
+
+
+def test_a_program_that_keeps_dying_is_given_up():
+    """Four processes, and the rest goes by the last death."""
+    box = Scripted(lambda asked: replied(*[None] * len(asked["calls"]), run=Run(Ending.MLE, "memory")))
+    found = judge(PROGRAM, calls(50), sandbox=box, stop=False)
+    assert [case.verdict for case in found.cases] == ["MLE"] * 50
+    assert len(box.asked) == 4
+
+
+def test_a_program_that_ends_well_without_an_answer_has_failed():
+    """`os._exit(0)` is no way to pass."""
+    found = judge(PROGRAM, calls(2), sandbox=Scripted(replied(None, None, run=ok())))
+    assert (found.verdict, found.why) == ("RE", "case 1: it ended before it answered")
+
+
+def test_what_happens_after_the_last_answer_does_not_count():
+    """A thread that was left running, an atexit that crashes: the tests process would not have seen it either."""
+    found = judge(PROGRAM, calls(1), sandbox=Scripted(replied(Reply(0), run=Run(Ending.TLE, "wall", cpu_s=2))))
+    assert found.accepted
+
+
+def test_no_time_left_is_tle_for_the_rest():
+    """Without another process."""
+    died = Run(Ending.TLE, "cpu", cpu_s=2.5)
+    box = Scripted(replied(Reply(0), None, None, None, run=died))
+    found = judge(PROGRAM, calls(4), sandbox=box, stop=False, total_cpu_s=2.5)
+    assert [case.verdict for case in found.cases] == ["AC", "TLE", "TLE", "TLE"]
+    assert len(box.asked) == 1
+
+
+def test_plain_asserts_are_calls():
+    """And anything else is a suite."""
+    box = Scripted(replied(Reply(2), Reply(3)))
+    found = judge(PROGRAM, TestSuite("asserts", "assert f(1) == 2\nassert f(2) == 4"), sandbox=box, stop=False)
+    assert (found.verdict, found.why) == ("WA", "case 2: 3, not 4")
+    assert box.asked[0]["limits"] == box.limits  # those of a suite: for all together
+
+
+# ------------------------------------------------------------------------------------------------ suites
+
+
+def suite_run(*outcomes: str, done: bool = True, **more: Any) -> TestRun:
+    given = tuple(TestCase(f"test_{i}", outcome, "…" * (outcome != "pass")) for i, outcome in enumerate(outcomes))
+    return TestRun(**({"run": ok(), "tests": ok(), "cases": given, "done": done, "died": False} | more))
+
+
+@pytest.mark.parametrize(
+    ("run", "verdict", "fraction"),
+    [
+        (suite_run("pass", "pass"), "AC", 1),
+        (suite_run("pass", "fail"), "WA", 0.5),
+        (suite_run("pass", "error", "fail", "pass"), "RE", 0.5),
+        (suite_run("pass", "skip"), "AC", 1),
+        (suite_run("skip", "skip"), "WA", 0),
+        (suite_run(), "WA", 0),
+        (suite_run("pass", done=False), "RE", 0),
+        (suite_run("pass", done=False, died=True), "RE", 0),
+        (suite_run("pass", done=False, died=True, run=Run(Ending.MLE, "memory")), "MLE", 0),
+        (suite_run("fail", done=False, died=True, run=Run(Ending.MLE, "memory")), "WA", 0),
+        (suite_run("pass", done=False, tests=Run(Ending.TLE, "cpu")), "TLE", 0),
+        (suite_run("pass", done=False, tests=Run(Ending.MLE, "memory")), "MLE", 0),
+        (suite_run("pass", done=True, died=True), "RE", 0),
+        (suite_run("pass", fault="SyntaxError"), "IE", 0),
+        (suite_run("fail", fault="SyntaxError"), "IE", 0),
+        (suite_run("pass", run=Run(Ending.IE, "slot")), "IE", 0),
+        (suite_run("pass", tests=Run(Ending.IE, "slot")), "IE", 0),
+        (suite_run(done=False, run=Run(Ending.CE, "compile"), died=True), "CE", 0),
+    ],
+)
+def test_a_suite_counts_only_if_it_came_to_its_end(run: TestRun, verdict: str, fraction: float):
+    """A program that ends after the easy tests has not passed those few of them: nobody knows how many there are."""
+    found = judge(PROGRAM, SUITE, sandbox=Scripted(run), stop=False)
+    assert found.verdict == verdict
+    if verdict != "IE":
+        assert found.fraction == fraction
+
+
+def test_a_suite_is_told_whether_to_stop():
+    """The judge's word comes before the suite's own."""
+    box = Scripted(suite_run("pass"))
+    judge(PROGRAM, dataclasses.replace(SUITE, stop=True), sandbox=box, stop=False)
+    judge(PROGRAM, dataclasses.replace(SUITE, stop=False), sandbox=box)
+    assert [asked["tests"].stop for asked in box.asked] == [False, True]
+
+
+def test_reasons_are_fit_to_be_recorded():
+    """One line, cut, and without addresses, which would differ when the record is replayed."""
+    box = Scripted(suite_run("fail"))
+    box.says = [suite_run(done=True, cases=(TestCase("t", "fail", "<A object at 0x7f00deadbeef>\n" + "x" * 999),))]
+    why = judge(PROGRAM, SUITE, sandbox=box).why
+    assert why.startswith("t: <A object at 0x…> xxx")
+    assert len(why) < 220
+
+
+def test_verdicts_are_texts():
+    """So that they can be counted and recorded."""
+    assert CaseVerdict.AC == "AC"
+    assert f"{CaseVerdict.TLE}" == "TLE"

@@ -1,0 +1,30 @@
+"""Does a program do what it was asked to?
+
+completion ─ extract ─▶ program ┐
+reference ─ cases.read ─▶ cases ┴ judge ═══▶ sandbox: runs, calls, tests ═══▶ values and outputs ─ compare ─▶ verdict
+"""
+
+from rlvr.verifiers.code.cases import CallCase, StdioCase
+from rlvr.verifiers.code.compare import COMPARATORS, Comparator, Floats
+from rlvr.verifiers.code.equality import Equality
+from rlvr.verifiers.code.extract import Extraction, extract
+from rlvr.verifiers.code.judge import judge
+from rlvr.verifiers.code.verdicts import CaseResult, CaseVerdict, Failure, Judgement
+from rlvr.verifiers.code.verifier import CodeVerifier
+
+__all__ = [
+    "COMPARATORS",
+    "CallCase",
+    "CaseResult",
+    "CaseVerdict",
+    "CodeVerifier",
+    "Comparator",
+    "Equality",
+    "Extraction",
+    "Failure",
+    "Floats",
+    "Judgement",
+    "StdioCase",
+    "extract",
+    "judge",
+]

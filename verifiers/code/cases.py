@@ -1,0 +1,194 @@
+"""What a program is held to: texts in and out, calls and their values, or a suite of tests.
+
+In records and data sets the cases are plain JSON:
+
+    {"inputs": ["1 2\\n"], "outputs": ["3\\n"]}                          standard input and output
+    {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}              calls, of a function or of `class Solution`
+    {"test": "assert add(1, 2) == 3", "style": "asserts"}               a suite: also "check", "unittest", "pytest"
+
+Beside the suite may stand `setup` (trusted code that the tests need) and `entry_point` (the name that is tested);
+beside any of them `prompt`, which a completion may continue.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from rlvr.errors import DataError, brief
+from rlvr.sandbox import TestSuite
+from rlvr.verifiers.code.equality import JSON, STRICT, Equality
+
+__all__ = ["CallCase", "Cases", "Reference", "StdioCase", "checked", "read"]
+
+_STYLES: Final = ("check", "asserts", "unittest", "pytest")
+_FORMS = "{'inputs': […], 'outputs': […]}, the same with 'fn_name', or {'test': '…', 'style': '…'}"
+
+
+@dataclass(frozen=True, slots=True)
+class StdioCase:
+    """Standard input, and the standard output that is expected.
+
+    Attributes:
+        stdin: text or bytes.
+        stdout: text or bytes; None where a checker needs none.
+    """
+
+    stdin: str | bytes = ""
+    stdout: str | bytes | None = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallCase:
+    """A call, and what it is to return.
+
+    Attributes:
+        name: "f", "Class.method", or the name of a method of `class Solution`.
+        args, kwargs: values of Python's own plain types.
+        expected: the value.
+        rule: "equal", or how an assert without `==` looks at it: "is" (None, True and False themselves), "true" or
+            "false".
+        equality: what "equal" means.
+    """
+
+    name: str
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    expected: Any = None
+    rule: Literal["equal", "is", "true", "false"] = "equal"
+    equality: Equality = STRICT
+
+    def holds(self, value: Any, listed: bool = False) -> bool:
+        """Is it what the call was to return?
+
+        Args:
+            listed: the call returned an iterator, and the value is the list of what it gave.
+        """
+        if self.rule == "is":
+            return value is self.expected and not listed
+        if self.rule == "equal":
+            return (self.equality.iterators or not listed) and self.equality.holds(value, self.expected)
+        return (listed or bool(value)) == (self.rule == "true")
+
+
+Cases: TypeAlias = Sequence[StdioCase] | Sequence[CallCase] | TestSuite
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a reference in its JSON form says.
+
+    Attributes:
+        cases: never none.
+        entry_point: the name that the cases call, if there is one.
+        prompt: what a completion may continue, if anything.
+    """
+
+    cases: Cases
+    entry_point: str | None = None
+    prompt: str | None = None
+
+
+def checked(cases: Any) -> Cases:
+    """The cases, if they are some: no cases would be passed by any program.
+
+    Raises:
+        DataError: there are none, or they are of several kinds.
+    """
+    if isinstance(cases, TestSuite):
+        return cases
+    if isinstance(cases, (str, bytes, Mapping)) or not isinstance(cases, Sequence):
+        raise DataError(f"the cases are {brief(cases)}; they must be a list of StdioCase or CallCase, or a TestSuite")
+    kinds = {type(case) for case in cases}
+    if not kinds:
+        raise DataError("there are no cases: every program would pass")
+    if kinds != {StdioCase} and kinds != {CallCase}:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise DataError(f"the cases are of {names}; they must be all StdioCase or all CallCase")
+    return cases
+
+
+def read(reference: Any) -> Reference:
+    """A reference from its JSON form.
+
+    Raises:
+        DataError: it is none; names what is the matter.
+    """
+    if not isinstance(reference, Mapping):
+        raise DataError(f"the reference is {brief(reference)}; it must be {_FORMS}")
+    prompt, entry_point = _text(reference, "prompt"), _text(reference, "entry_point")
+    if "test" in reference:
+        return Reference(_suite(reference, entry_point), entry_point, prompt)
+    if "inputs" not in reference or "outputs" not in reference:
+        raise DataError(f"the reference has {', '.join(map(repr, reference)) or 'nothing'}; it must be {_FORMS}")
+    inputs, outputs = _list(reference, "inputs"), _list(reference, "outputs")
+    if len(inputs) != len(outputs):
+        raise DataError(f"the reference has {len(inputs)} inputs and {len(outputs)} outputs; they must be as many")
+    name = _text(reference, "fn_name")
+    pairs = zip(inputs, outputs, strict=True)
+    cases: Cases = _calls(name, inputs, outputs) if name else [_stdio(*pair) for pair in pairs]
+    return Reference(checked(cases), name or entry_point, prompt)
+
+
+def _suite(reference: Mapping[str, Any], entry_point: str | None) -> TestSuite:
+    test, setup, style = _text(reference, "test"), _text(reference, "setup"), reference.get("style", "asserts")
+    if style not in _STYLES:
+        raise DataError(f"the reference's style is {brief(style)}; it must be one of {', '.join(_STYLES)}")
+    if not test or not test.strip():
+        raise DataError("the reference's test is empty: every program would pass")
+    if style == "check" and entry_point is None:
+        raise DataError("the reference's style is 'check', and so it needs an entry_point: what check() is called with")
+    return TestSuite(style=style, test=test, setup=setup or "", entry_point=entry_point)
+
+
+def _stdio(given: Any, expected: Any) -> StdioCase:
+    return StdioCase(_joined(given, "input"), _joined(expected, "output"))
+
+
+def _joined(given: Any, what: str) -> str:
+    """A text; in some rows of APPS, its lines."""
+    if isinstance(given, list) and all(isinstance(line, str) for line in given):
+        return "\n".join(given)
+    if not isinstance(given, str):
+        raise DataError(f"an {what} is {brief(given)}; it must be a text, or the list of its lines")
+    return given
+
+
+def _calls(name: str, inputs: list[Any], outputs: list[Any]) -> list[CallCase]:
+    """Arguments as a list, or as a text with the JSON of one argument on each line, and then the value as JSON too."""
+    calls = []
+    for given, expected in zip(inputs, outputs, strict=True):
+        if isinstance(given, str):
+            args = [_json(line, name) for line in given.splitlines() if line.strip()]
+            expected = _json(expected, name) if isinstance(expected, str) else expected
+        elif isinstance(given, list):
+            args = given
+        else:
+            raise DataError(f"an input of {name} is {brief(given)}; it must be the list of its arguments")
+        calls.append((args, expected))
+    wrapped = all(isinstance(expected, list) and len(expected) == 1 for _, expected in calls)
+    equality = replace(JSON, single=True) if wrapped else JSON
+    return [CallCase(name, tuple(args), {}, expected, equality=equality) for args, expected in calls]
+
+
+def _json(text: str, name: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"an argument or a value of {name} is no JSON: {brief(text)} ({error})") from None
+
+
+def _text(reference: Mapping[str, Any], key: str) -> str | None:
+    value = reference.get(key)
+    if value is not None and not isinstance(value, str):
+        raise DataError(f"the reference's {key} is {brief(value)}; it must be a text")
+    return value
+
+
+def _list(reference: Mapping[str, Any], key: str) -> list[Any]:
+    value = reference[key]
+    if not isinstance(value, list):
+        raise DataError(f"the reference's {key} are {brief(value)}; they must be a list")
+    return value

@@ -1,0 +1,124 @@
+"""Who holds an output to the expected one: a comparator here, or a program in a box of its own.
+
+Both read what an untrusted program wrote.  Where such a text makes them fail, it is the text's fault if they can
+cope with the expected output itself, and ours if they cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, TypeAlias
+
+from rlvr.errors import DataError, RlvrError, UsageError, brief
+from rlvr.sandbox import Ending, Limits, Program, Run, Sandbox
+from rlvr.verifiers.code.cases import StdioCase
+from rlvr.verifiers.code.compare import COMPARATORS, Comparator, comparator
+from rlvr.verifiers.code.verdicts import CaseVerdict
+
+__all__ = ["Checker", "Compare", "as_checker", "refuse_empty"]
+
+Compare: TypeAlias = str | Comparator | Program
+"""A comparator, its name, or a checker program."""
+
+_Finding: TypeAlias = tuple[CaseVerdict, str]
+
+_AC, _WA, _IE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.IE
+_FILES: Final = ("input.txt", "output.txt", "answer.txt")
+_SAYS: Final = {0: _AC, 1: _WA, 2: _WA}  # testlib's _ok, _wa, _pe
+
+
+class Checker(Protocol):
+    """Looks at the output of a run that ended well."""
+
+    def check(self, case: StdioCase, run: Run) -> _Finding:
+        """AC or WA, and why; IE if we failed."""
+
+
+def as_checker(compare: Compare, sandbox: Sandbox) -> Checker:
+    """The checker for what the caller gave."""
+    return _Boxed(compare, sandbox) if isinstance(compare, Program) else _Here(comparator(compare))
+
+
+def refuse_empty(compare: Compare, cases: Sequence[StdioCase]) -> None:
+    """Cases that a program which does nothing would pass; a caller's own comparator or checker may see more in them.
+
+    Raises:
+        DataError: every expected output is empty.
+    """
+    ours = not isinstance(compare, Program) and comparator(compare) in COMPARATORS.values()
+    if ours and not any(case.stdout and case.stdout.strip() for case in cases):
+        raise DataError("every expected output is empty: a program that does nothing would pass")
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """A comparator in this process."""
+
+    compare: Comparator
+
+    def check(self, case: StdioCase, run: Run) -> _Finding:
+        expected = _text(case.stdout)
+        try:
+            return self._finding(case, _text(run.stdout), expected)
+        except RlvrError:
+            raise
+        except Exception as error:  # noqa: BLE001  the caller's code over an untrusted text
+            said = f"{type(error).__name__}: {error}"
+            if case.stdout is None:
+                return _WA, f"the comparator raised {said}"
+            try:
+                self._finding(case, expected, expected)
+            except Exception:  # noqa: BLE001  the same
+                return _IE, f"the comparator raised {said}, and on the expected output too"
+            return _WA, f"the comparator cannot read it: {said}"
+
+    def _finding(self, case: StdioCase, output: str, expected: str) -> _Finding:
+        said = self.compare(_text(case.stdin), output, expected)
+        if said is True:
+            return _AC, ""
+        if said is not False and not isinstance(said, str):
+            raise UsageError(f"the comparator returned {brief(said)}; it must be True, False, or a text: why not")
+        return _WA, said or "the output is not the expected one"
+
+
+@dataclass(frozen=True, slots=True)
+class _Boxed:
+    """A checker after testlib's manner: `checker input.txt output.txt answer.txt`, 0 for right, 1 or 2 for wrong."""
+
+    program: Program
+    sandbox: Sandbox
+
+    def check(self, case: StdioCase, run: Run) -> _Finding:
+        said = self._run(case, run.stdout)
+        if said.ending is Ending.IE:
+            return _IE, f"the checker: {said.why}"
+        if said.exit_code in _SAYS:
+            return _SAYS[said.exit_code], _first_line(said)
+        if said.ending is Ending.CE:
+            return _IE, f"the checker does not compile: {_first_line(said)}"
+        if case.stdout is not None and self._run(case, case.stdout).exit_code not in _SAYS:
+            return _IE, f"the checker failed, and on the expected output too: {said.why}"
+        return _WA, f"the checker cannot read it: {said.why}"
+
+    def _run(self, case: StdioCase, output: str | bytes) -> Run:
+        files = dict(zip(_FILES, (case.stdin, output, case.stdout or ""), strict=True))
+        program = Program(self.program.language, files={**self.program.files, **files}, args=_FILES)
+        return self.sandbox.run(program, limits=_room(self.sandbox.limits, files))
+
+
+def _room(limits: Limits, files: dict[str, str | bytes]) -> Limits:
+    """The limits, with room for the texts, which may be as large as an output may be."""
+    mib = sum(map(len, files.values())) * 4 / (1 << 20)
+    return replace(limits, disk_mib=limits.disk_mib + mib, memory_mib=limits.memory_mib + int(mib))
+
+
+def _text(raw: str | bytes | None) -> str:
+    """Bytes that are no UTF-8 become lone surrogates, so that different bytes stay different."""
+    return raw.decode("utf-8", "surrogateescape") if isinstance(raw, bytes) else raw or ""
+
+
+def _first_line(run: Run) -> str:
+    """What it says, on stderr as testlib does, or else on stdout."""
+    said = (run.stderr.strip() or run.stdout.strip()).partition(b"\n")[0]
+    return said[:1000].decode("utf-8", "replace")

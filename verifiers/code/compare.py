@@ -1,0 +1,157 @@
+"""Is this output the expected one?  Comparators after the judges' tradition, linear in both texts.
+
+A comparator is a function (input, output, expected) of texts that returns True, False, or a text: why they differ.
+White space is ASCII's, and only "\\n" ends a line: what else Unicode calls space is content.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import ClassVar, Final, TypeAlias
+
+from rlvr.errors import UsageError, brief
+
+__all__ = ["COMPARATORS", "Comparator", "Floats", "comparator", "exact", "lines", "tokens", "unordered"]
+
+Comparator: TypeAlias = Callable[[str, str, str], bool | str]
+"""(input, output, expected) → True, False, or why not.  Bytes that are no UTF-8 come as lone surrogates."""
+
+_SPACE = " \t\r\n\f\v"
+_TOKEN = re.compile(r"\S+", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)  # neither nan, inf, hex nor 1_000
+_DIGITS = 1000  # a longer token is no number: it is compared as it stands
+_SHOWN = 60
+
+
+def exact(input: str, output: str, expected: str) -> bool | str:
+    """Every character counts."""
+    return output == expected or "the output differs, if only in white space"
+
+
+def lines(input: str, output: str, expected: str) -> bool | str:
+    """White space at the ends of lines and blank lines at the end do not count."""
+    if output.rstrip(_SPACE) == expected.rstrip(_SPACE):
+        return True
+    pairs = zip_longest(_lines(output.rstrip(_SPACE)), _lines(expected.rstrip(_SPACE)))
+    return _first_difference("line", pairs)
+
+
+def tokens(input: str, output: str, expected: str) -> bool | str:
+    """White space separates, and how much of it does not count."""
+    if output == expected:
+        return True
+    return _first_difference("token", zip_longest(_tokens(output), _tokens(expected)))
+
+
+def unordered(input: str, output: str, expected: str) -> bool | str:
+    """The same lines in any order, each as often; otherwise as `lines`."""
+    output, expected = output.rstrip(_SPACE), expected.rstrip(_SPACE)
+    got, wanted = output.count("\n") + bool(output), expected.count("\n") + bool(expected)
+    if got != wanted:  # before a flood of lines is taken apart
+        return f"{got} lines, not {wanted}"
+    # Sorted rather than counted: no choice of lines makes sorting slow, as it can a hash table.
+    return _first_difference("sorted line", zip(sorted(_lines(output)), sorted(_lines(expected)), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Floats:
+    """As `tokens`, but numbers may differ by `abs_tol`, or by `rel_tol` of the expected one.
+
+    Where the expected token is written as a whole number, an output written as one has to be the same number: a count
+    that is off by one is wrong however large it is.  An output of nan or inf is no number, and equals only itself as a
+    text.
+
+    Attributes:
+        abs_tol, rel_tol: at least 0; either one is enough.
+    """
+
+    abs_tol: float = 1e-6
+    rel_tol: float = 1e-6
+    __name__: ClassVar[str] = "floats"
+
+    def __post_init__(self) -> None:
+        for name in ("abs_tol", "rel_tol"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+                raise UsageError(f"Floats: {name} is {brief(value)}; it must be a number, at least 0")
+
+    def __call__(self, input: str, output: str, expected: str) -> bool | str:
+        if output == expected:
+            return True
+        return _first_difference("token", zip_longest(_tokens(output), _tokens(expected)), self.close)
+
+    def close(self, got: str, wanted: str) -> bool:
+        """Is the token close enough to the expected one?"""
+        if got == wanted:
+            return True
+        if max(len(got), len(wanted)) > _DIGITS or not (_NUMBER.fullmatch(got) and _NUMBER.fullmatch(wanted)):
+            return False
+        if _INTEGER.fullmatch(got) and _INTEGER.fullmatch(wanted):
+            return int(got) == int(wanted)
+        return self.near(float(got), float(wanted))
+
+    def near(self, got: float, wanted: float) -> bool:
+        """Is the number?"""
+        return math.isfinite(got) and (
+            abs(got - wanted) <= self.abs_tol or abs(got - wanted) <= self.rel_tol * abs(wanted)
+        )
+
+
+COMPARATORS: Final[dict[str, Comparator]] = {
+    "exact": exact,
+    "lines": lines,
+    "tokens": tokens,
+    "floats": Floats(),
+    "unordered": unordered,
+}
+"""By name, as data and options give them."""
+
+
+def comparator(given: str | Comparator) -> Comparator:
+    """A comparator by its name, or as it is.
+
+    Raises:
+        UsageError: neither.
+    """
+    if isinstance(given, str) and given in COMPARATORS:
+        return COMPARATORS[given]
+    if isinstance(given, str) or not callable(given):
+        raise UsageError(
+            f"compare is {brief(given)}; give one of {', '.join(COMPARATORS)}, Floats(…), a function (input, output, "
+            "expected), or a checker Program"
+        )
+    return given
+
+
+def _first_difference(
+    what: str,
+    pairs: Iterator[tuple[str | None, str | None]] | zip[tuple[str, str]],
+    same: Callable[[str, str], bool] = str.__eq__,
+) -> bool | str:
+    """Both sides are read as far as they agree: a flood costs no more than what was expected."""
+    for number, (got, wanted) in enumerate(pairs, 1):
+        if got is None or wanted is None:
+            return f"{what} {number}: {'nothing' if got is None else _cut(got)}, not {_cut(wanted)}"
+        if not same(got, wanted):
+            return f"{what} {number}: {_cut(got)}, not {_cut(wanted)}"
+    return True
+
+
+def _cut(text: str | None) -> str:
+    if text is None:
+        return "the end"
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
+
+
+def _lines(text: str) -> Iterator[str]:
+    return (line.rstrip(_SPACE) for line in io.StringIO(text, newline="\n"))
+
+
+def _tokens(text: str) -> Iterator[str]:
+    return (match[0] for match in _TOKEN.finditer(text))

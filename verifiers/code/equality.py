@@ -1,0 +1,103 @@
+"""Is this value the expected one?  On plain values, as the sandbox hands them over, with each leniency named."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rlvr.errors import UsageError, brief
+
+__all__ = ["Equality", "JSON", "STRICT", "shown"]
+
+_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equality:
+    """Python's `==`, and what else may pass.
+
+    Python's own leniencies stay: 1 == 1.0 == True, a Counter equals its dict.  NaN equals nothing.
+
+    Attributes:
+        sequences: a list equals a tuple of the same items, at any depth, as in the APPS convention: JSON has no tuples.
+        iterators: a generator, a map or a view stands for the list of what it gives.
+        single: where [x] is expected, x will do, as some APPS rows wrap the value in a list.
+        abs_tol, rel_tol: numbers, at any depth, may differ by that much, or by that part of the expected one.
+        nan: NaN equals NaN.
+    """
+
+    sequences: bool = False
+    iterators: bool = False
+    single: bool = False
+    abs_tol: float = 0.0
+    rel_tol: float = 0.0
+    nan: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("abs_tol", "rel_tol"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+                raise UsageError(f"Equality: {name} is {brief(value)}; it must be a number, at least 0")
+
+    def holds(self, got: Any, expected: Any) -> bool:
+        """`got` comes from the program, `expected` from us."""
+        if self._same(got, expected):
+            return True
+        return self.single and isinstance(expected, list) and len(expected) == 1 and self._same(got, expected[0])
+
+    def _same(self, got: Any, expected: Any) -> bool:
+        if isinstance(expected, (list, tuple)) and isinstance(got, (list, tuple)):
+            alike = self.sequences or isinstance(got, list) == isinstance(expected, list)
+            return alike and len(got) == len(expected) and all(map(self._same, got, expected))
+        if isinstance(expected, Mapping) and isinstance(got, Mapping):
+            if not self._lenient:
+                return _equal(got, expected)
+            return len(got) == len(expected) and all(
+                key in got and self._same(got[key], value) for key, value in expected.items()
+            )
+        if _is_real(got) and _is_real(expected):
+            return _equal(got, expected) or self._near(got, expected)
+        return _equal(got, expected)
+
+    @property
+    def _lenient(self) -> bool:
+        return self.sequences or self.nan or self.abs_tol > 0 or self.rel_tol > 0
+
+    def _near(self, got: int | float, expected: int | float) -> bool:
+        try:
+            off, size = abs(float(got) - float(expected)), abs(float(expected))
+        except OverflowError:  # a whole number beyond all floats
+            return False
+        if math.isnan(off):  # one is NaN, or both are the same infinity, which was equal before
+            return self.nan and got != got and expected != expected
+        return 0 < off < math.inf and (off <= self.abs_tol or off <= self.rel_tol * size)
+
+
+STRICT: Final = Equality()
+"""Python's `==`."""
+
+JSON: Final = Equality(sequences=True, iterators=True)
+"""What is expected was written down as JSON."""
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _equal(got: Any, expected: Any) -> bool:
+    """The values are plain, and yet an array has no one truth, and a signalling NaN no equality."""
+    try:
+        return bool(got == expected)
+    except (ArithmeticError, TypeError, ValueError, RecursionError):
+        return False
+
+
+def shown(value: Any) -> str:
+    """How it reads, cut: for people."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an int of more than 4300 digits
+        return f"{type(value).__name__} too long to be shown"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

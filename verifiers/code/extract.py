@@ -1,0 +1,165 @@
+"""Finding the program in a completion, in one linear pass and without running or parsing any of it.
+
+    thinking part away → continuation of the prompt → <answer> → last fenced block → bare code
+
+Of several blocks the last one of the right language counts; where a name is asked for, the last one that defines it,
+for models like to show how to call it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple
+
+from rlvr.verifiers.code.continuation import continued, cut_at_top_level
+from rlvr.verifiers.math.extract import _after_thinking
+
+__all__ = ["Extraction", "Method", "extract"]
+
+Method = Literal["fence", "open-fence", "tag", "continuation", "bare"]
+
+_TAG, _TAG_END = "<answer>", "</answer>"
+_NAMES: Final = {
+    "python": frozenset(("python", "python3", "py", "py3")),
+    "cpp": frozenset(("cpp", "c++", "cc", "cxx")),
+    "javascript": frozenset(("javascript", "js", "node", "mjs")),
+    "bash": frozenset(("bash", "sh", "shell")),
+}
+_FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*([^`\n]*)", re.ASCII)
+_INFO = re.compile(r"[{.]*([^\s{},:]*)")
+# The first line of a text without any mark: is it code?  Prose begins with two words in a row.
+_OPENS: Final = {
+    "python": re.compile(
+        r"""\s*(?: (?:assert|async|class|def|del|for|from|global|if|import|pass|raise|return|try|while|with|yield)\b
+        | [@\#] | \"\"\" | ''' | [A-Za-z_][\w.]*+\s*+(?:[(\[=]|[-+*/%|&^]=|(?:,\s*+\w++\s*+)++=) )""",
+        re.VERBOSE,
+    ),
+    "cpp": re.compile(r"\s*(?:#\s*(?:include|define|pragma)|//|/\*|(?:using|int|template|typedef|struct|void)\b)"),
+    "javascript": re.compile(
+        r"""\s*(?: ['"]use\ strict | (?:const|let|var|function|class|async|import)\b | // | /\* | require\( | console\.
+        | process\. )""",
+        re.VERBOSE,
+    ),
+    "bash": re.compile(r"\s*(?:#|(?:awk|cat|echo|for|if|printf|read|sed|set|sort|while)\b|[A-Za-z_]\w*+=)"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """The program, and how it was marked; `open-fence` was never closed, as where a completion was cut off."""
+
+    code: str
+    method: Method
+
+
+class _Block(NamedTuple):
+    start: int  # of its opening fence, in characters
+    name: str
+    code: str
+    closed: bool
+
+
+def extract(
+    text: str, language: str = "python", *, prompt: str | None = None, entry_point: str | None = None
+) -> Extraction | None:
+    """The program in a completion, or None if there is none.
+
+    Args:
+        text: a completion.
+        language: "python", "cpp", "javascript" or "bash".
+        prompt: the Python code that the completion may continue, as in HumanEval.
+        entry_point: the name that the program is asked to define.
+    """
+    begin = _after_thinking(text)
+    if begin is None:
+        return None
+    text = text[begin:].replace("\r\n", "\n")
+    if prompt is not None:
+        prompt = prompt.replace("\r\n", "\n")
+        if text.startswith(prompt):  # some samplers give both
+            return Extraction(prompt + cut_at_top_level(text[len(prompt) :]), "continuation")
+        if _starts_indented(text) and _OPENS["python"].match(text):
+            return Extraction(continued(prompt, cut_at_top_level(text)), "continuation")
+    found = _marked(text, language, entry_point)
+    if found is None:
+        if not _OPENS[language].match(text):
+            return None
+        found = Extraction(text, "bare")
+    if not found.code.strip():
+        return None
+    return found if prompt is None else _completed(found, prompt, entry_point)
+
+
+def _marked(text: str, language: str, entry_point: str | None) -> Extraction | None:
+    """What stands in the last tag, or in the block that counts."""
+    blocks = list(_blocks(text))
+    tag = text.rfind(_TAG)
+    inside = [block for block in blocks if block.start < tag < block.start + len(block.code)]
+    if tag >= 0 and not inside:  # what a program itself says in a text is no tag
+        end = text.find(_TAG_END, tag)
+        answer = text[tag + len(_TAG) : end if end >= 0 else len(text)]
+        return _chosen(list(_blocks(answer)), language, entry_point) or Extraction(answer.strip("\n"), "tag")
+    return _chosen(blocks, language, entry_point)
+
+
+def _chosen(blocks: list[_Block], language: str, entry_point: str | None) -> Extraction | None:
+    named = [block for block in blocks if block.name in _NAMES[language]]
+    bare = [block for block in blocks if not block.name]
+    for some in (named, bare):
+        for block in reversed(some):
+            if entry_point and _defines(block.code, entry_point):
+                return Extraction(block.code, "fence" if block.closed else "open-fence")
+    for block in (named or bare)[-1:]:
+        return Extraction(block.code, "fence" if block.closed else "open-fence")
+    return None
+
+
+def _blocks(text: str) -> Iterator[_Block]:
+    """Fenced blocks as CommonMark has them: closed by a fence of the same sign that is at least as long."""
+    at = 0
+    start, indent, fence, name = -1, "", "", ""
+    kept: list[str] = []
+    for line in text.split("\n"):
+        found = _FENCE.fullmatch(line)
+        if start < 0 and found:
+            start, (indent, fence, info) = at, found.groups()
+            word = _INFO.match(info)
+            name, kept = word[1].lower() if word else "", []
+        elif start >= 0 and found and found[2].startswith(fence) and not found[3].strip():
+            yield _Block(start, name, "\n".join(kept) + "\n", True)
+            start = -1
+        elif start >= 0:
+            kept.append(line.removeprefix(indent) if line.startswith(indent) else line.lstrip(" \t"))
+        at += len(line) + 1
+    if start >= 0:
+        yield _Block(start, name, "\n".join(kept) + "\n", False)
+
+
+def _completed(found: Extraction, prompt: str, entry_point: str | None) -> Extraction:
+    """A whole function gets the imports and helpers of the prompt; a body gets its head."""
+    code = found.code
+    if entry_point and _defines(code, entry_point):
+        head = _definition(entry_point).search(prompt)
+        before = prompt[: head.start()] if head else ""
+        future = code.lstrip().startswith("from __future__")  # which has to come first
+        return Extraction(code if future else f"{before}\n{code}", found.method)
+    return Extraction(continued(prompt, code), found.method)
+
+
+def _starts_indented(text: str) -> bool:
+    """By two or more: one space is how some models begin their prose."""
+    blank = text[: len(text) - len(text.lstrip())].rpartition("\n")[2]
+    return len(blank) >= 2 or "\t" in blank
+
+
+def _defines(code: str, name: str) -> bool:
+    return _definition(name).search(code) is not None
+
+
+@lru_cache(maxsize=4096)
+def _definition(name: str) -> re.Pattern[str]:
+    word = re.escape(name)
+    return re.compile(rf"^[ \t]*(?:(?:async[ \t]+)?def|class)[ \t]+{word}\b|^{word}[ \t]*[:=]", re.MULTILINE)

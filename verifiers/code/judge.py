@@ -1,0 +1,237 @@
+"""`judge`: a program and its cases, and what comes of it.
+
+    StdioCase   a run for each; a comparator or a checker holds its output to the expected one, here
+    CallCase    one run for all; the values come back as plain data and are compared here
+    TestSuite   plain asserts become calls; anything else runs in a process of its own, beside the program's
+
+In none of them does what is expected enter the process that runs the program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from rlvr.sandbox import Call, CallRun, Ending, Limits, Program, Reply, Run, Sandbox, TestRun, TestSuite
+from rlvr.verifiers.code.asserts import named, split
+from rlvr.verifiers.code.bench import Bench
+from rlvr.verifiers.code.cases import CallCase, Cases, StdioCase, checked
+from rlvr.verifiers.code.checker import Checker, Compare, as_checker, refuse_empty
+from rlvr.verifiers.code.equality import shown
+from rlvr.verifiers.code.shared import shared_sandbox
+from rlvr.verifiers.code.verdicts import CaseResult, CaseVerdict, Failure, Judgement, cut, one_line
+
+__all__ = ["judge"]
+
+_AC, _WA, _TLE, _RE, _IE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.TLE, CaseVerdict.RE, CaseVerdict.IE
+_FINAL: Final = frozenset((CaseVerdict.CE, _IE))  # of one case, it is that of all
+_OUTCOMES: Final = {"pass": _AC, "fail": _WA, "error": _RE}
+_RESTARTS = 3  # of a program that dies when it is called; after that, the rest goes by the last death
+_LATE = "no time was left for it"
+
+_Judged: TypeAlias = tuple[CaseResult, Failure | None]
+
+
+def judge(
+    program: Program,
+    cases: Cases,
+    compare: Compare = "lines",
+    *,
+    sandbox: Sandbox | None = None,
+    limits: Limits | None = None,
+    stop: bool = True,
+    total_cpu_s: float | None = None,
+    total_wall_s: float | None = None,
+) -> Judgement:
+    """Hold a program to its cases.
+
+    Args:
+        program: untrusted.  Calls and suites need one in Python.
+        cases: a list of `StdioCase` or of `CallCase`, or a `TestSuite`.
+        compare: how standard output is compared: a comparator or its name, or a checker `Program`.
+        sandbox: None for one that this process shares.
+        limits: of one case; of a suite, for all its tests together.  None for the sandbox's own.
+        stop: end with the first case that fails.  False where the fraction of accepted cases counts.
+        total_cpu_s, total_wall_s: for all cases together; what is over it is TLE.
+
+    Raises:
+        DataError: there are no cases, or none that a program which does nothing would fail.
+        IsolationUnavailable: the sandbox cannot keep a promise here.  Whatever else is our failure is IE.
+    """
+    checked(cases)
+    sandbox = sandbox or shared_sandbox()
+    bench = Bench(program, sandbox, limits or sandbox.limits, total_cpu_s, total_wall_s)
+    if isinstance(cases, TestSuite):
+        suite = named(cases)
+        calls = split(suite)
+        if calls is None:
+            return _suite(bench, dataclasses.replace(suite, stop=stop))
+        bench.together = True
+        return _concluded(bench, _called(bench, calls, stop), len(calls), stop)
+    called = [case for case in cases if isinstance(case, CallCase)]
+    if called:
+        return _concluded(bench, _called(bench, called, stop), len(called), stop)
+    fed = [case for case in cases if isinstance(case, StdioCase)]
+    refuse_empty(compare, fed)
+    return _concluded(bench, _fed(bench, fed, as_checker(compare, sandbox)), len(fed), stop)
+
+
+def _concluded(bench: Bench, judged: Iterable[_Judged], total: int, stop: bool) -> Judgement:
+    """The verdict of the first that failed; the rest is judged only if it counts."""
+    results: list[CaseResult] = []
+    first: _Judged | None = None
+    for result, failure in judged:
+        results.append(result)
+        if result.verdict is not _AC and (first is None or result.verdict is _IE):
+            first = result, failure
+        if first is not None and (stop or result.verdict in _FINAL):
+            break
+    if first is None:
+        return Judgement(_AC, "", tuple(results), total, cpu_s=bench.cpu_s, wall_s=bench.wall_s)
+    result, failure = first
+    why = f"{result.name}: {result.why}" if result.why else result.name
+    return Judgement(
+        result.verdict, why, tuple(results), total, first_failure=failure, cpu_s=bench.cpu_s, wall_s=bench.wall_s
+    )
+
+
+def _verdict_on(run: Run) -> CaseVerdict:
+    """By how it ended; one that ended well and was to go on is RE."""
+    return _RE if run.ending is Ending.OK else CaseVerdict(run.ending.value)
+
+
+def _reason(run: Run, limits: Limits) -> str:
+    """Why it ended, with the last thing it said; nothing that was measured, for it is recorded."""
+    if run.ending is Ending.TLE:
+        return f"over {limits.cpu_s:g} CPU seconds or {limits.wall:g} wall seconds"
+    last = _tail(run).strip().rpartition("\n")[2] if run.ending in (Ending.RE, Ending.CE) else ""
+    return f"{run.why}: {last}" if run.why and last else run.why or last
+
+
+def _tail(run: Run) -> str:
+    return run.stderr[-1000:].decode("utf-8", "replace")
+
+
+# ------------------------------------------------------------------------------------------------ standard output
+
+
+def _fed(bench: Bench, cases: Sequence[StdioCase], checker: Checker) -> Iterator[_Judged]:
+    for number, case in enumerate(cases, 1):
+        name, expected = f"case {number}", cut(case.stdout or "")
+        run = bench.run(case.stdin)
+        if run is None:
+            yield CaseResult(name, _TLE, _LATE), Failure(name, cut(case.stdin), expected, "")
+            continue
+        verdict, why = (
+            checker.check(case, run) if run.ending is Ending.OK else (_verdict_on(run), _reason(run, bench.limits))
+        )
+        result = CaseResult(name, verdict, one_line(why), run.cpu_s, run.memory_mib)
+        yield result, Failure(name, cut(case.stdin), expected, cut(run.stdout), _tail(run))
+
+
+# ------------------------------------------------------------------------------------------------ calls
+
+
+def _called(bench: Bench, cases: Sequence[CallCase], stop: bool) -> Iterator[_Judged]:
+    """In one process; where the program dies, a new one goes on with the case after it."""
+    at = deaths = 0
+    while at < len(cases):
+        done = _call_run(bench, cases[at:], stop)
+        if done is None:
+            for number, case in enumerate(cases[at:], at + 1):
+                yield _failed(number, case, _TLE, _LATE)
+            return
+        for reply in done.replies:
+            if reply is None:
+                break
+            at += 1
+            yield _answered(at, cases[at - 1], reply)
+        else:
+            return  # what it does after its last answer is nobody's concern
+        deaths += 1
+        why = "it ended before it answered" if done.run.ending is Ending.OK else _reason(done.run, bench.limits)
+        for _ in range(len(cases) - at if deaths > _RESTARTS else 1):
+            at += 1
+            yield _failed(at, cases[at - 1], _verdict_on(done.run), why, stderr=_tail(done.run))
+
+
+def _call_run(bench: Bench, cases: Sequence[CallCase], stop: bool) -> CallRun | None:
+    """Every call; unless one that failed early on makes it needless to wait for one that takes long."""
+    calls = [Call(case.name, case.args, case.kwargs) for case in cases]
+    if stop and len(calls) > 1:
+        done = bench.glance(calls)
+        if done is None or done.run.ending is not Ending.TLE:
+            return done
+        answered = [(case, reply) for case, reply in zip(cases, done.replies, strict=True) if reply is not None]
+        if any(_answered(0, case, reply)[0].verdict is not _AC for case, reply in answered):
+            return done
+    return bench.call(calls)
+
+
+def _answered(number: int, case: CallCase, reply: Reply) -> _Judged:
+    if reply.error is not None:
+        foreign = reply.error.startswith("NotAValue: ")
+        why = reply.error.removeprefix("NotAValue: ")
+        return _failed(number, case, _WA if foreign else _RE, why, got=cut(reply.error))
+    if case.holds(reply.value, reply.listed):
+        return CaseResult(f"case {number}", _AC), None
+    got = "an iterator" if reply.listed else shown(reply.value)
+    return _failed(number, case, _WA, f"{got}, not {_wanted(case)}", got=got)
+
+
+def _failed(number: int, case: CallCase, verdict: CaseVerdict, why: str, got: str = "", stderr: str = "") -> _Judged:
+    name = f"case {number}"
+    result = CaseResult(name, verdict, one_line(why))
+    return result, Failure(name, _call_shown(case), _wanted(case), got, stderr)
+
+
+def _wanted(case: CallCase) -> str:
+    return {"true": "a true value", "false": "a false value"}.get(case.rule) or shown(case.expected)
+
+
+def _call_shown(case: CallCase) -> str:
+    args = [shown(arg) for arg in case.args[:20]] + [f"{k}={shown(v)}" for k, v in list(case.kwargs.items())[:20]]
+    return cut(f"{case.name}({', '.join(args)})")
+
+
+# ------------------------------------------------------------------------------------------------ suites
+
+
+def _suite(bench: Bench, suite: TestSuite) -> Judgement:
+    done = bench.test(suite)
+    assert done is not None  # a budget lasts for the first run
+    judged = list(_tested(done, bench.limits))
+    judgement = _concluded(bench, judged, len(judged), stop=False)
+    return dataclasses.replace(judgement, complete=done.done and not done.died)
+
+
+def _tested(done: TestRun, limits: Limits) -> Iterator[_Judged]:
+    """What the tests process said; it alone knows, and only its own end is the end of the suite."""
+    name = "the suite"
+    for case in done.cases:
+        if case.outcome in _OUTCOMES:  # a test that was skipped says nothing
+            name = f"after {case.name}"
+            result = CaseResult(case.name, _OUTCOMES[case.outcome], one_line(case.message))
+            yield result, Failure(case.name, "", "", cut(case.message), _tail(done.run))
+    broken = _broken(done, limits, tested=name != "the suite")
+    if broken is not None:
+        verdict, why = broken
+        yield CaseResult(name, verdict, one_line(why)), Failure(name, "", "", cut(why), _tail(done.run))
+
+
+def _broken(done: TestRun, limits: Limits, tested: bool) -> tuple[CaseVerdict, str] | None:
+    """Why the suite did not come to its end, or says nothing; None if it did and does."""
+    for run in (done.run, done.tests):
+        if run.ending is Ending.IE:
+            return _IE, run.why
+    if done.missing is not None:
+        return _IE, done.missing
+    if done.fault is not None:
+        return _IE, f"the tests: {done.fault}"
+    if done.died:
+        ended = done.run.ending is Ending.OK
+        return _verdict_on(done.run), "the program ended before the tests did" if ended else _reason(done.run, limits)
+    if not done.done:  # what the program gave them was too much for the tests
+        return _verdict_on(done.tests), f"the tests did not come to their end: {_reason(done.tests, limits)}"
+    return None if tested else (_WA, "every test was skipped")

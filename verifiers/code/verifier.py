@@ -1,0 +1,129 @@
+"""`CodeVerifier`: extract → judge in the sandbox → verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from rlvr.errors import DataError, SandboxFailed, UsageError, brief
+from rlvr.sandbox import Limits, Program, TestSuite
+from rlvr.sandbox.records import LANGUAGES
+from rlvr.types import Outcome, Verdict
+from rlvr.verifiers.code.cases import Reference, StdioCase, read
+from rlvr.verifiers.code.checker import Compare, refuse_empty
+from rlvr.verifiers.code.compare import comparator
+from rlvr.verifiers.code.extract import extract
+from rlvr.verifiers.code.judge import judge
+from rlvr.verifiers.code.shared import shared_sandbox
+from rlvr.verifiers.code.verdicts import CaseVerdict, Judgement
+
+__all__ = ["CodeVerifier"]
+
+_LIMITS: Final = Limits(cpu_s=5.0, wall_s=10.0)
+_TOTAL_CPU_S, _TOTAL_WALL_S = 20.0, 24.0  # below the 30 s after which a scorer kills an item, and calls it our fault
+
+
+@dataclass(frozen=True, slots=True)
+class CodeVerifier:
+    """Does the completion's program do what the reference asks?
+
+        >>> CodeVerifier().verify("```python\\nprint(int(input()) + 1)\\n```", {"inputs": ["1"], "outputs": ["2"]}).why
+        'AC'
+
+    The reference is plain JSON: see `rlvr.verifiers.code.cases`.  The reasons: `AC` is CORRECT; `no-program` UNPARSED;
+    `WA TLE MLE OLE RE CE` WRONG, with partial credit if that was asked for.
+
+    Attributes:
+        language: what programs are written in; calls and suites need "python".
+        compare: how standard output is compared: a comparator or its name, or a checker `Program`.
+        limits: of one case, and of a whole suite.
+        partial: all cases are judged, and a wrong program's value is the fraction that it passed.
+        total_cpu_s, total_wall_s: for all cases of one completion together; what is over it is TLE.
+        packages: distributions that programs may import, such as ("numpy",).
+        allow_missing: guarantees of the sandbox that may be missing on this host, by name.
+        workers: programs that run at once in this process; a scorer has a process for each of its own.
+    """
+
+    language: str = "python"
+    compare: Compare = "lines"
+    limits: Limits = _LIMITS
+    partial: bool = False
+    total_cpu_s: float = _TOTAL_CPU_S
+    total_wall_s: float = _TOTAL_WALL_S
+    packages: Sequence[str] = ()
+    allow_missing: Sequence[str] | frozenset[str] = ()
+    workers: int | str = 1
+    id: ClassVar[str] = "code-verifier-v1"
+
+    def __post_init__(self) -> None:
+        if self.language not in LANGUAGES:
+            raise UsageError(f"language is {brief(self.language)}; it must be one of {', '.join(LANGUAGES)}")
+        if not isinstance(self.compare, Program):
+            comparator(self.compare)
+        for name in ("packages", "allow_missing"):
+            given = getattr(self, name)
+            if isinstance(given, str):
+                raise UsageError(f"{name} is {given!r}; it takes several names: ({given!r},)")
+            object.__setattr__(self, name, tuple(sorted(given)) if isinstance(given, frozenset | set) else tuple(given))
+
+    def verify(self, completion: str, reference: Any) -> Verdict:
+        """Hold the completion against the reference.  Any text at all gets a verdict.
+
+        Raises:
+            DataError: the reference cannot be read; the message names it.
+            IsolationUnavailable, SandboxFailed: we failed.
+        """
+        if not isinstance(completion, str):
+            raise UsageError(f"the completion is a {type(completion).__name__}; it must be a string")
+        asked = self.read(reference)
+        found = extract(completion, self.language, prompt=asked.prompt, entry_point=asked.entry_point)
+        if found is None:
+            return Verdict(Outcome.UNPARSED, why="no-program")
+        judgement = self.judge(found.code, asked)
+        if judgement.verdict is CaseVerdict.IE:
+            raise SandboxFailed(judgement.why)
+        return self._verdict(judgement, found.code)
+
+    def read(self, reference: Any) -> Reference:
+        """What the reference says.
+
+        Raises:
+            DataError: it cannot be read, not with this language, or any program would pass.
+        """
+        asked = read(reference)
+        fed = [] if isinstance(asked.cases, TestSuite) else [c for c in asked.cases if isinstance(c, StdioCase)]
+        if fed:
+            refuse_empty(self.compare, fed)
+        elif self.language != "python":
+            raise DataError(f"the reference calls functions, which takes Python; the language is {self.language}")
+        return asked
+
+    def judge(self, source: str, reference: Any) -> Judgement:
+        """What the judge makes of a program: `verify` without looking for it, and with more to say.
+
+        Raises:
+            DataError, IsolationUnavailable: see `verify`.
+        """
+        asked = reference if isinstance(reference, Reference) else self.read(reference)
+        return judge(
+            Program(self.language, source),
+            asked.cases,
+            self.compare,
+            sandbox=shared_sandbox(
+                workers=self.workers, packages=tuple(self.packages), allow_missing=frozenset(self.allow_missing)
+            ),
+            limits=self.limits,
+            stop=not self.partial,
+            total_cpu_s=self.total_cpu_s,
+            total_wall_s=self.total_wall_s,
+        )
+
+    def _verdict(self, judgement: Judgement, code: str) -> Verdict:
+        """Without times, which differ from run to run: what is recorded has to come out again."""
+        detail = {"verdict": judgement.verdict.value, "passed": judgement.passed, "cases": judgement.total}
+        if judgement.accepted:
+            return Verdict(Outcome.CORRECT, why="AC", answer=code, detail=detail)
+        value = judgement.fraction if self.partial else 0.0
+        why = f"{judgement.verdict}: {judgement.why}"
+        return Verdict(Outcome.WRONG, value, why, code, detail)
