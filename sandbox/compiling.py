@@ -68,7 +68,9 @@ class Compiler:
         return {"kind": "exec", "argv": argv, "env": {}}, files
 
     def _binary(self, program: Program, command: str) -> bytes | Run:
-        sources = sorted(f"./{name}" for name in program.files if name.endswith((".cpp", ".cc", ".cxx")))  # none an option
+        sources = sorted(
+            f"./{name}" for name in program.files if name.endswith((".cpp", ".cc", ".cxx"))
+        )  # none an option
         argv = [command, *_FLAGS, "-I", _CACHE, "-o", _BINARY, *sources]
         key = _digest(argv, program.contents())
         with self._guard:

@@ -19,7 +19,6 @@ from typing import Any, Final, TypeVar
 from rlvr.errors import IsolationUnavailable, SandboxFailed, UsageError, brief
 from rlvr.sandbox import probe
 from rlvr.sandbox.compiling import Compiler, Files, files_of
-
 from rlvr.sandbox.guest import calls as guest_calls
 from rlvr.sandbox.guest import suite as guest_suite
 from rlvr.sandbox.pool import MIB, SlotPool

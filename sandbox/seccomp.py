@@ -172,6 +172,8 @@ _RULES: Final[Mapping[str, Rule]] = {
     "madvise": _only(2, "0 1 2 3 4 8 9 10 11 14 15 16 17 18 19 22 23 102 103", errno.EINVAL),
     "personality": _only(0, "0 0xFFFFFFFF", errno.EPERM),  # the plain one, and the question which it is
     # Of the caller alone: on pid 1 they work too, and a pid 1 that may open no file is our failure, not the guest's
+    # Not HUGETLB: pages of a pool that the host has set aside, in no memory limit
+    "mmap": Switch(3, {0x40000: refuse(errno.ENOMEM)}, ALLOW, mask=0x40000),
     # RLIMIT_CORE is 1, which keeps even a crash handler of the host's from seeing the program; 0 would not
     "prlimit64": Switch(0, {0: Switch(1, {4: Switch(2, {0: ALLOW}, refuse(0))}, ALLOW)}, refuse(errno.EPERM)),
     "setrlimit": Switch(0, {4: refuse(0)}, ALLOW),

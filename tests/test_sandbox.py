@@ -333,7 +333,16 @@ def test_an_attack_that_succeeds_is_found(tmp_path):
     with probe._canary() as canary:
         won = probe._tried(leaky, canary)
         assert canary.target.exists()
-    assert {"files", "writes", "network", "environment", "processes-unseen", "privileges", "system-calls", "disk"} <= won.keys()
+    assert {
+        "files",
+        "writes",
+        "network",
+        "environment",
+        "processes-unseen",
+        "privileges",
+        "system-calls",
+        "disk",
+    } <= won.keys()
 
 
 def test_elsewhere_than_on_linux_it_refuses_cleanly(monkeypatch):

@@ -243,6 +243,14 @@ def test_priorities_are_changed_of_oneself_alone():
             assert said("setpriority", which, who, 19, machine=machine) == errno.EPERM
 
 
+def test_no_huge_pages_of_the_hosts_pool():
+    """They are in no cgroup and in no resident size."""
+    for machine in ARCHES:
+        for flags in (0x22, 0x1022, 0x2_0022, HIGH | 0x22, 0x4022):
+            assert said("mmap", 0, 4096, 3, flags, machine=machine) == 0
+            assert said("mmap", 0, 4096, 3, flags | 0x4_0000, machine=machine) == errno.ENOMEM
+
+
 def test_a_core_limit_is_read_and_never_set():
     """Setting it succeeds without doing anything: from 0, which many programs set, a piped core pattern would dump."""
     for machine in ARCHES:
@@ -256,8 +264,8 @@ def test_a_core_limit_is_read_and_never_set():
 def test_every_rule_with_arguments_is_tested_here():
     """Who adds a rule adds its row."""
     tested = {name for name, rule in seccomp.POLICY.items() if isinstance(rule, seccomp.Switch)}
-    assert tested == {row[0] for row in ARGUMENTS} | {"setpriority", "setrlimit"}
-    for name in tested - {"clone", "setpriority", "setrlimit"}:
+    assert tested == {row[0] for row in ARGUMENTS} | {"mmap", "setpriority", "setrlimit"}
+    for name in tested - {"clone", "mmap", "setpriority", "setrlimit"}:
         rule = seccomp.POLICY[name]
         shown = {value & rule.mask for row in ARGUMENTS if row[0] == name and row[3] == 0 for value in row[2]}
         assert shown == set(rule.cases)

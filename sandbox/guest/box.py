@@ -63,7 +63,7 @@ def main(slot: socket.socket, note: int, serial: int, meters: list[int], config:
         os.write(note, TAKEN.pack(serial, request["id"]))
         slot.send(json.dumps(_Box(request, fds, meters, score, config).run()).encode())
         code = 0
-    except BaseException:
+    except BaseException:  # noqa: BLE001  ours, whatever it is: the zygote tells the host
         import traceback
 
         traceback.print_exc()
@@ -72,7 +72,7 @@ def main(slot: socket.socket, note: int, serial: int, meters: list[int], config:
 
 
 def _oom_score() -> int:
-    """Our place among those whom the kernel kills for memory, opened to be changed for the program's sake; -1 if not."""
+    """Our place among those whom the kernel kills for memory, opened so that we can change it; -1 if that fails."""
     dumpable(True)  # or the file would be root's
     try:
         return os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
@@ -87,7 +87,7 @@ class _Box:
         self, request: dict[str, Any], fds: list[int], meters: list[int], score: int, config: Mapping[str, Any]
     ) -> None:
         self.request, self.config, self.limits = request, config, request["limits"]
-        self.fds = dict(zip(request["fds"], fds))
+        self.fds = dict(zip(request["fds"], fds, strict=True))
         (self.usage, self.events), self.score = meters, score
         self.killed = ""
         self.given = self._held()
@@ -173,7 +173,8 @@ class _Box:
                 return "cpu"
         if any(os.fstat(self.fds[name]).st_size > self.limits["output"] for name in ("stdout", "stderr")):
             return "output"
-        if self._kills() != self.kills_before or (self.config["sampled"] and self._memory() > self.limits["memory"]):
+        over = self.config["sampled"] and self._memory() > self.limits["memory"]
+        if over or self._kills() != self.kills_before:
             return "memory"
         return ""
 
@@ -195,7 +196,7 @@ class _Box:
         return max(total, evaded / 2)
 
     def _kills(self) -> bytes:
-        """How often the kernel killed for want of memory in the slot's cgroup: the rest of the run may wait for ever."""
+        """How often the kernel killed for memory in the slot's cgroup: the rest of the run may wait for ever."""
         return os.pread(self.events, 512, 0).partition(b"oom_kill ")[2].split(b"\n")[0] if self.events >= 0 else b""
 
     def _usage(self) -> float:
@@ -245,7 +246,9 @@ class _Box:
     def _collect(self, name: str) -> None:
         """Copy one file of the scratch folder to the host, who gave a memfd for it; nothing if it is none."""
         try:
-            source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # we are in the folder, whatever its path
+            source = os.open(
+                name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+            )  # we are in the folder, whatever its path
         except OSError:
             return
         found = os.fstat(source)

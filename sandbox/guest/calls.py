@@ -35,7 +35,7 @@ _write = os.write
 
 
 class Reply(NamedTuple):
-    """What one call came to: a value, perhaps the list of what an iterator gave, or the type and message of an error."""
+    """What one call came to: a value (of an iterator, the list of what it gave), or an error's type and message."""
 
     value: Any = None
     error: tuple[str, str] | None = None

@@ -12,7 +12,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from rlvr.sandbox.guest.suite import TEST_FILE, Session, Stop
+from rlvr.sandbox.guest.session import TEST_FILE, Session, Stop
 from rlvr.sandbox.guest.texts import described
 
 __all__ = ["run_pytest", "run_unittest"]

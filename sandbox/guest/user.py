@@ -6,6 +6,7 @@ memory it was forked from holds the standard library and this package.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import io
 import os
@@ -56,7 +57,7 @@ def prepare(config: Mapping[str, Any]) -> None:
     import builtins
     import threading
 
-    from rlvr.sandbox.guest import calls, remote, runners, suite  # noqa: F401  the runners, for suites
+    from rlvr.sandbox.guest import calls, remote, suite
 
     _AFTER.update(calls=calls.main, serve=remote.serve, suite=suite.main)
     _OURS[:] = [name for name in sys.modules if name.partition(".")[0] == "rlvr"]  # to look at each run would cost it
@@ -101,7 +102,7 @@ def main(
             os.set_inheritable(tell, False)
             _execute(header["argv"], {**os.environ, **header["env"]})
         run = _compiled(source, header, tell)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  ours: the box tells the host
         os.write(tell, f"setup: {type(error).__name__}: {error}".encode()[:4000])
         os._exit(1)
     os.close(tell)
@@ -160,7 +161,7 @@ def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[
     namespace["__builtins__"] = sys.modules["builtins"]
     try:
         code = compile(source, module.__file__, "exec", dont_inherit=True)
-    except Exception as error:  # SyntaxError, ValueError, MemoryError, RecursionError, SystemError …
+    except Exception as error:  # noqa: BLE001  SyntaxError, ValueError, MemoryError, RecursionError, SystemError …
         import traceback
 
         sys.stderr.write("".join(traceback.format_exception_only(type(error), error)))
@@ -172,7 +173,7 @@ def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[
     sys.argv = [header["main"], *header["args"]]
 
     def run() -> None:
-        exec(code, namespace)
+        exec(code, namespace)  # noqa: S102  the program, where it belongs
         if kind == "calls":
             _AFTER[kind](namespace, _CHANNEL, _RESULTS)
         elif kind == "serve":
@@ -215,16 +216,14 @@ def _ending(run: Callable[[], Any]) -> int:
             return 0
         if isinstance(code, int):
             return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF
-        print(code, file=sys.stderr)
+        print(code, file=sys.stderr)  # noqa: T201
         return 1
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  the program's: shown as Python shows it
         trace = error.__traceback__
         for _ in range(2):  # our own frames
             trace = trace.tb_next if trace else None
-        try:
+        with contextlib.suppress(BaseException):
             sys.excepthook(type(error), error.with_traceback(trace), trace)
-        except BaseException:
-            pass
         return 1
     return 0
 
@@ -237,18 +236,16 @@ def _exit(code: int) -> NoReturn:
 
         threading._shutdown()
         atexit._run_exitfuncs()
-    except BaseException:
+    except BaseException:  # noqa: BLE001  the program's own
         code = code or 1
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None and not getattr(stream, "closed", False):
                 stream.flush()
-        except BaseException:
+        except BaseException:  # noqa: BLE001  the program's own
             code = code or 120
-    try:
+    with contextlib.suppress(BaseException):
         _let_go(vars(sys.modules["__main__"]))
-    except BaseException:
-        pass
     os._exit(code)
 
 
@@ -260,6 +257,6 @@ def _let_go(namespace: dict[str, Any]) -> None:
                 namespace[name].flush()
             elif hasattr(type(namespace[name]), "__del__"):
                 namespace[name] = None
-        except BaseException:  # a closed file, or the program's own objects
+        except BaseException:  # noqa: BLE001  a closed file, or the program's own objects
             pass
     sys.__stdout__.flush()

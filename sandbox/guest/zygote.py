@@ -7,6 +7,7 @@ and forks the next, while the program runs.  It never reads a request, so it nev
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -63,7 +64,7 @@ def main(fd: int, go: int, ready: int, meters: list[int], config: Mapping[str, A
             slot.send(json.dumps({"failed": f"{type(error).__name__}: {error}"}).encode())
             raise
         _serve(slot, meters, config)
-    except BaseException:
+    except BaseException:  # noqa: BLE001  for the keeper's stderr, which the host reads
         traceback.print_exc()
     finally:
         os._exit(1)
@@ -81,10 +82,8 @@ def _enter(config: Mapping[str, Any]) -> None:
     if config["namespaces"]:
         unshare(CLONE_NEWCGROUP)  # now that we are in ours: its path would tell where on the host we are
         sources = sources_of(config["root"])
-        try:
+        with contextlib.suppress(PermissionError):  # an ordinary user's open nothing in a root of public files
             os.setgroups([])
-        except PermissionError:
-            pass  # an ordinary user may not; its groups open nothing in a root that shows only public files
         os.setresgid(1000, 1000, 1000)
         os.setresuid(1000, 1000, 1000)
         build(config["root"], sources)

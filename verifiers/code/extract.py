@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from rlvr.verifiers.code.continuation import continued, cut_at_top_level
-from rlvr.verifiers.math.extract import _after_thinking
+from rlvr.verifiers.math.extract import after_thinking
 
 __all__ = ["Extraction", "Method", "extract"]
 
@@ -73,7 +73,7 @@ def extract(
         prompt: the Python code that the completion may continue, as in HumanEval.
         entry_point: the name that the program is asked to define.
     """
-    begin = _after_thinking(text)
+    begin = after_thinking(text)
     if begin is None:
         return None
     text = text[begin:].replace("\r\n", "\n")

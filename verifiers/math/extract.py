@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal
 
-__all__ = ["BOXED", "DEFAULT_MARKERS", "Extraction", "Flaw", "Method", "bare", "boxed", "extract"]
+__all__ = ["BOXED", "DEFAULT_MARKERS", "Extraction", "Flaw", "Method", "after_thinking", "bare", "boxed", "extract"]
 
 DEFAULT_MARKERS: Final[tuple[str, ...]] = ()
 """None: an environment declares what its prompt asks for, such as `("####",)`."""
@@ -76,7 +76,7 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
         markers: what the environment's prompt asks for; the answer is the rest of the line after the last one.
             A marker that begins with a letter, such as `A:`, must open its line.
     """
-    begin = _after_thinking(text)
+    begin = after_thinking(text)
     if begin is None:
         return None
     found = _last_explicit(text, begin, (*_BOXES, _TAG))
@@ -87,7 +87,7 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
 
 def boxed(text: str) -> bool:
     """True if the last box outside the thinking part is closed and not empty; use it as `rlvr.Format(BOXED)`."""
-    begin = _after_thinking(text)
+    begin = after_thinking(text)
     found = None if begin is None else _last_explicit(text, begin, _BOXES)
     return found is not None and found.method == "box" and found.flaw in ("", "hedged")
 
@@ -95,7 +95,7 @@ def boxed(text: str) -> bool:
 BOXED = boxed
 
 
-def _after_thinking(text: str) -> int | None:
+def after_thinking(text: str) -> int | None:
     """Where the answer part begins; None while the model is still thinking."""
     begin = max((at + len(end) for _, end in _THOUGHTS if (at := text.rfind(end)) >= 0), default=0)
     return None if any(text.find(start, begin) >= 0 for start, _ in _THOUGHTS) else begin
