@@ -68,9 +68,8 @@ class Compiler:
         return {"kind": "exec", "argv": argv, "env": {}}, files
 
     def _binary(self, program: Program, command: str) -> bytes | Run:
-        sources = sorted(
-            f"./{name}" for name in program.files if name.endswith((".cpp", ".cc", ".cxx"))
-        )  # none an option
+        sources = [name for name in program.files if name.endswith((".cpp", ".cc", ".cxx"))]
+        sources = sorted(f"./{name}" for name in sources)  # "-o.cpp" would be an option
         argv = [command, *_FLAGS, "-I", _CACHE, "-o", _BINARY, *sources]
         key = _digest(argv, program.contents())
         with self._guard:

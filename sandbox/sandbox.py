@@ -252,9 +252,7 @@ class Sandbox:
     ) -> tuple[Run, Run]:
         """The program's run and the tests', in two boxes of one slot, joined by a socket."""
         header, files = _module(program, "serve")
-        spec = {"style": suite.style, "test": suite.test, "setup": suite.setup, "entry_point": suite.entry_point}
-        spec |= {"module": list(suite.modules), "stop": suite.stop}
-        tests = {"kind": "suite", "suite": spec}
+        tests = {"kind": "suite", "suite": {**dataclasses.asdict(suite), "module": list(suite.modules)}}
         partner = {"partner_cpu_s": limits.cpu_s}
         made: list[int] = []
 
@@ -424,8 +422,9 @@ def _run_of(reply: Mapping[str, Any], counts: Mapping[str, Any], streams: _Strea
             return Run(Ending.MLE, why=f"over {limits.memory_mib} MiB", memory_mib=float(limits.memory_mib))
         return Run(Ending.IE, why=f"its box was killed from outside (exit code {reply['died']})")
     cap = int(limits.output_mib * MIB)
-    texts = {name: os.pread(streams.fds[name], cap, 0) for name in ("stdout", "stderr")}
-    flooded = any(os.fstat(streams.fds[name]).st_size > cap for name in texts)
+    outputs = [streams.fds[name] for name in ("stdout", "stderr")]
+    flooded = any(os.fstat(fd).st_size > cap for fd in outputs)
+    stdout, stderr = (os.pread(fd, cap, 0) for fd in outputs)
     code = os.waitstatus_to_exitcode(reply["status"])
     peak = max(reply["rss_kib"] * 1024, counts["peak"] or 0)
     ending, why = _ending(reply, counts["kills"], flooded, code, limits)
@@ -437,7 +436,8 @@ def _run_of(reply: Mapping[str, Any], counts: Mapping[str, Any], streams: _Strea
         cpu_s=reply["cpu_s"],
         wall_s=reply["wall_s"],
         memory_mib=peak / MIB,
-        **texts,
+        stdout=stdout,
+        stderr=stderr,
     )
 
 

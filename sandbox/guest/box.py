@@ -154,9 +154,9 @@ class _Box:
     def _pause(self) -> float:
         """How long nothing can go over a limit; with every core at work, CPU time runs that much faster."""
         past = time.monotonic() - self.started
-        wall = self.limits["wall_s"] - past
+        wall: float = self.limits["wall_s"] - past
         used = self._cpu() if past > _POLL_S else 0.0  # most programs are done before the first look, which is dear
-        cpu = (min(self.limits["cpu_s"], self.answered_cpu_s + self._case_cpu_s()) - used) / self.config["cores"]
+        cpu: float = (min(self.limits["cpu_s"], self.answered_cpu_s + self._case_cpu_s()) - used) / self.config["cores"]
         return max(0.001, min(wall, max(cpu, _POLL_S), _POLL_S if self.config["sampled"] else _POLL_MAX_S))
 
     def _exceeded(self) -> str:
@@ -192,7 +192,7 @@ class _Box:
                     continue
                 total += time.clock_gettime((~pid << 3) | 2)  # exact, unlike the ticks
                 total += _cpu_by_ticks(pid, own=False)
-        evaded = self._usage() - self.usage_before - _EVADED_S - self.request.get("partner_cpu_s", 0.0)
+        evaded: float = self._usage() - self.usage_before - _EVADED_S - self.request.get("partner_cpu_s", 0.0)
         return max(total, evaded / 2)
 
     def _kills(self) -> bytes:
@@ -246,9 +246,8 @@ class _Box:
     def _collect(self, name: str) -> None:
         """Copy one file of the scratch folder to the host, who gave a memfd for it; nothing if it is none."""
         try:
-            source = os.open(
-                name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-            )  # we are in the folder, whatever its path
+            # we are in its folder, whatever the program has made of the path to it
+            source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             return
         found = os.fstat(source)
@@ -298,7 +297,8 @@ def _descendants() -> list[int]:
         if name.isdigit():
             with contextlib.suppress(OSError, ValueError):
                 parents[int(name)] = int(_stat(int(name))[1])
-    found, newest = set(), {os.getpid()}
+    found: set[int] = set()
+    newest = {os.getpid()}
     while newest:
         newest = {pid for pid, parent in parents.items() if parent in newest} - found
         found |= newest

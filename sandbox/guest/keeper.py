@@ -64,7 +64,7 @@ def _make_room(host_pid: int) -> None:
 
 
 class _Keeper:
-    def __init__(self, control: socket.socket, config: Mapping[str, Any]) -> None:
+    def __init__(self, control: socket.socket, config: dict[str, Any]) -> None:
         self.control, self.config = control, config
         self.zygotes: dict[int, list[str]] = {}  # pid → its cgroups
         self.poll = select.poll()
@@ -84,7 +84,7 @@ class _Keeper:
         self.reap()
         return True
 
-    def start(self, order: Mapping[str, Any], fd: int) -> None:
+    def start(self, order: dict[str, Any], fd: int) -> None:
         """Fork a zygote that speaks over `fd`; tells the host its pid, or why there is none."""
         go, ready = os.pipe(), os.pipe()
         meters = [os.open(path, os.O_RDONLY) if path else -1 for path in order["meters"]]
@@ -93,6 +93,8 @@ class _Keeper:
             if pid == 0:
                 os.close(go[1])
                 os.close(ready[0])
+                self.zygotes.clear()  # programs find our objects: no name of what is outside shall be among them
+                order.clear()
                 zygote.main(fd, go[0], ready[1], meters, self.config)
         except OSError as error:
             _tell(self.control, {"failed": str(error), "errno": error.errno})

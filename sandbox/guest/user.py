@@ -234,7 +234,7 @@ def _exit(code: int) -> NoReturn:
         import atexit
         import threading
 
-        threading._shutdown()
+        getattr(threading, "_shutdown")()  # noqa: B009  what the interpreter itself calls
         atexit._run_exitfuncs()
     except BaseException:  # noqa: BLE001  the program's own
         code = code or 1
@@ -259,4 +259,5 @@ def _let_go(namespace: dict[str, Any]) -> None:
                 namespace[name] = None
         except BaseException:  # noqa: BLE001  a closed file, or the program's own objects
             pass
-    sys.__stdout__.flush()
+    if sys.__stdout__ is not None:
+        sys.__stdout__.flush()

@@ -47,7 +47,7 @@ def prepare(config: Mapping[str, Any]) -> None:
     gc.freeze()  # a collection in a child would touch, and so copy, every page
 
 
-def main(fd: int, go: int, ready: int, meters: list[int], config: Mapping[str, Any]) -> None:
+def main(fd: int, go: int, ready: int, meters: list[int], config: dict[str, Any]) -> None:
     """Never returns."""
     try:
         _close_all_but([fd, go, ready, *(meter for meter in meters if meter >= 0)])
@@ -56,6 +56,7 @@ def main(fd: int, go: int, ready: int, meters: list[int], config: Mapping[str, A
             if os.read(go, 1) != b"k":
                 os._exit(1)
             _enter(config)
+            del config["root"]  # it has paths of the host
             os.write(ready, b"r")
             os.close(go)
             os.close(ready)
