@@ -155,8 +155,11 @@ _RULES: Final[Mapping[str, Rule]] = {
     # AF_UNIX alone: the network namespace has nobody in it, and the other families are a large part of the kernel
     "socket": _only(0, "1", errno.EAFNOSUPPORT),
     "socketpair": _only(0, "1", errno.EAFNOSUPPORT),
-    # SO_REUSEADDR BROADCAST SNDBUF RCVBUF KEEPALIVE LINGER REUSEPORT PASSCRED RCVTIMEO SNDTIMEO; never ATTACH_FILTER
-    "setsockopt": _only(2, "2 6 7 8 9 13 15 16 20 21", errno.ENOPROTOOPT),
+    # SO_REUSEADDR BROADCAST RCVBUF KEEPALIVE LINGER REUSEPORT PASSCRED RCVTIMEO SNDTIMEO; never ATTACH_FILTER
+    # SNDBUF does nothing: as large as hosts allow, buffers would be gigabytes that only a cgroup counts
+    "setsockopt": Switch(
+        2, {7: refuse(0), **dict.fromkeys((2, 6, 8, 9, 13, 15, 16, 20, 21), ALLOW)}, refuse(errno.ENOPROTOOPT)
+    ),
     # TCGETS TIOCGPGRP TIOCOUTQ TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX TCGETS2: questions, and flags of their own
     "ioctl": _only(1, "0x5401 0x540F 0x5411 0x5413 0x541B 0x5421 0x5450 0x5451 0x802C542A", errno.ENOTTY),
     # DUPFD GETFD SETFD GETFL SETFL, GETLK SETLK SETLKW and their OFD_, DUPFD_CLOEXEC SETPIPE_SZ GETPIPE_SZ GET_SEALS.

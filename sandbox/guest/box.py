@@ -37,7 +37,7 @@ _POLL_MAX_S = 0.25
 _EVADED_S = 0.25  # the cgroup's clock also counts the zygote's work on the next box
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _LENGTH = struct.Struct("<i")
-_SOCKET_BYTES = 416 << 10  # of kernel memory that a Unix socket may hold, both ways, once its buffer is set to the most
+_SOCKET_BYTES = 416 << 10  # twice what a Unix socket's buffer is; programs cannot make it larger (sandbox/seccomp.py)
 _OOM_BOX, _OOM_PROGRAM = b"500", b"1000"  # whom the kernel kills first; the zygote, at 0, goes last
 
 

@@ -1,0 +1,28 @@
+"""One sandbox per user for all attacks, so that each also shows what the one before it left behind."""
+
+import pytest
+
+from tests.sandboxes import USERS, Canaries, Host, sandbox_as
+
+
+@pytest.fixture(scope="session")
+def canaries():
+    canaries = Canaries()
+    yield canaries
+    canaries.close()
+
+
+@pytest.fixture(scope="session", params=USERS)
+def attacked(request, canaries):
+    """Fails with the doctor's words where this machine cannot isolate."""
+    with sandbox_as(request.param) as sandbox:
+        counted = any(g.name == "memory" and "cgroup" in str(g.mechanism) for g in sandbox.check())
+        assert counted == (request.param == "root"), "root needs a cgroup; an ordinary user is tested without one"
+        yield Host(sandbox, canaries, counted)
+
+
+@pytest.fixture
+def host(attacked):
+    """What attacks run on; afterwards it has to be as it was."""
+    yield attacked
+    attacked.settled()

@@ -1,0 +1,92 @@
+"""Attack family: leaving something for the next run of the slot.
+
+Each attack runs on all slots, then a witness looks on all of them.
+"""
+
+import pytest
+
+LEFT = {
+    "files": "import os\nfor d in ('.', '/tmp', '/dev/shm', '/var/tmp', os.path.expanduser('~'), '/box', '/'):\n"
+    "    try: open(d + '/LEFT.py', 'w').write('import os; os.write(1, b\"LEFT\")')\n    except OSError: pass",
+    "modules": "import sys, os\n"
+    "for d in [*sys.path, '/tmp', os.path.dirname(os.__file__)]:\n"
+    "    for n in ('LEFT.pth', 'sitecustomize.py', 'usercustomize.py', 'json.py', 'random.py'):\n"
+    "        try: open(os.path.join(d, n), 'w').write('import os; os.write(1, b\"LEFT\")')\n        except "
+    "OSError: pass",
+    "bytecode": "import glob, os\n"
+    "for f in glob.glob(os.path.dirname(os.__file__) + '/__pycache__/*.pyc')[:50]:\n"
+    "    try: open(f, 'ab').write(b'LEFT')\n    except OSError: pass",
+    "interpreter": "import builtins, sys, json, os\n"
+    "builtins.print = builtins.open = builtins.len = lambda *a, **k: os.write(1, b'LEFT')\n"
+    "json.dumps = json.loads = lambda *a, **k: 'LEFT'\nsys.modules['math'] = 'LEFT'\nos.listdir = lambda *a: ['LEFT']\n"
+    "sys.path.insert(0, '/LEFT')\nos.environ['LEFT'] = 'LEFT'\nsys.setrecursionlimit(50)",
+    "memory of the interpreter": "import ctypes, sys\n"
+    "ctypes.memset(id(()) + 16, 5, 1)\nctypes.c_int.from_address(id(7) + 24).value = 8",
+    "our own modules": "import gc, types\n"
+    "for m in gc.get_objects():\n"
+    "    if isinstance(m, types.FunctionType) and str(m.__module__).startswith('rlvr'):\n"
+    "        m.__code__ = (lambda *a, **k: 'LEFT').__code__",
+    "environment": "import ctypes, os\nos.putenv('LEFT', 'LEFT')\nctypes.CDLL(None).setenv(b'PYTHONPATH', b'/LEFT', 1)",
+    "limits": "import resource\n"
+    "for name in dir(resource):\n"
+    "    if name.startswith('RLIMIT'):\n"
+    "        try: resource.setrlimit(getattr(resource, name), (0, 0))\n        except (OSError, ValueError): pass",
+    "mask and folder": "import os, signal\nos.umask(0o777)\nos.chdir('/usr')\n"
+    "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\nfor n in (2, 13, 17): signal.signal(n, signal.SIG_IGN)",
+    "abstract socket": "import os, socket, time\n"
+    "s = socket.socket(socket.AF_UNIX); s.bind('\\0LEFT'); s.listen()\nif os.fork() == 0: time.sleep(60)",
+    "background process": "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(60)",
+    "shared memory": "from multiprocessing import shared_memory, resource_tracker\n"
+    "m = shared_memory.SharedMemory('LEFT', create=True, size=99)\nresource_tracker.unregister(m._name, "
+    "'shared_memory')",
+    "timers": "import signal\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\n"
+    "signal.setitimer(signal.ITIMER_REAL, .2, .2)",
+    "locks": "import fcntl, os, time\nheld = [open(f) for f in (os.__file__, '/etc/passwd', '/usr/bin/env')]\n"
+    "for f in held: fcntl.flock(f, fcntl.LOCK_EX)\nif os.fork() == 0: time.sleep(60)",
+    "priority": "import os\ntry: os.nice(19); os.sched_setaffinity(0, {0})\nexcept OSError: pass",
+    "mounts": "import os\nos.system('mount -t tmpfs LEFT /tmp; mount --bind /tmp /usr/bin; ln -s /tmp/LEFT /box/LEFT')",
+}
+
+WITNESS = """
+import ctypes, fcntl, glob, json, math, os, resource, signal, socket, sys
+left = [os.path.join(d, n) for d in ('.', '/tmp', '/dev/shm', '/var/tmp', '/box', '/', os.path.dirname(os.__file__))
+        for n in os.listdir(d) if 'LEFT' in n]
+assert not left, left
+assert 'LEFT' not in os.environ and 'PYTHONPATH' not in os.environ and '/LEFT' not in sys.path
+assert json.loads(json.dumps([1, None])) == [1, None] and math.sqrt(4) == 2 and len([1]) == 1
+assert 3 + 4 == 7 and () == tuple([]) and sys.getrecursionlimit() == 1000
+assert os.getcwd() == '/box/work' and os.umask(0o22) == 0o22
+assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 100 and os.nice(0) == 0
+for f in (os.__file__, '/usr/bin/env'): fcntl.flock(open(f), fcntl.LOCK_EX | fcntl.LOCK_NB)
+s = socket.socket(socket.AF_UNIX); s.bind('\\0LEFT')
+assert sorted(p for p in os.listdir('/proc') if p.isdigit()) == ['1', '2']
+print('clean')
+"""
+
+
+@pytest.mark.parametrize("what", LEFT)
+def test_the_next_run_finds_nothing_of(host, what):
+    """Scratch, interpreter, limits and kernel objects of a run are all forked, mounted or made anew."""
+    for _ in range(2):
+        host.run(LEFT[what])
+        run = host.run(WITNESS)
+        assert (run.ending, run.text, run.stderr) == ("OK", "clean\n", b"")
+
+
+def test_a_compiled_program_is_not_changed_by_its_run(host):
+    """The binary is kept for the next case; a run that overwrites its own file changes its own copy."""
+    source = (
+        "#include <stdio.h>\n#include <unistd.h>\n"
+        'int main() {\n  puts("first"); unlink("program");\n'
+        '  FILE* f = fopen("program", "w"); fputs("#!/bin/sh", f); fclose(f);\n}'
+    )
+    assert [host.run(source, language="cpp").text for _ in range(2)] == ["first\n"] * 2
+
+
+def test_the_compiler_s_cache_cannot_be_written(host):
+    """All C++ programs share a precompiled header; a program, or a compilation, cannot put another in its place."""
+    run = host.run("echo x > /cache/bits/stdc++.h.gch; echo x > /cache/x; mkdir /cache/y; ls /cache", language="bash")
+    assert set(run.text.split()) <= {"bits"}
