@@ -35,7 +35,7 @@ class HumanEval(rlvr.SingleTurnEnv):
     data: str = "openai/openai_humaneval"
     instruction: str = "Complete this function. Answer with the whole function in a ```python block."
     partial: bool = False
-    cpu_s: float = 5.0
+    cpu_s: float = 3.0
     memory_mib: int = 512
     packages: tuple[str, ...] = ()
     allow_missing: tuple[str, ...] = ()
