@@ -52,7 +52,7 @@ def limited() -> bytes:
             resource.setrlimit(which, (10, 10) if which == resource.RLIMIT_CPU else (1 << 24, 1 << 24))
 
     command = [*BARE, "-c", PROGRAM]
-    return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, preexec_fn=limit).stdout  # noqa: PLW1509
+    return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, preexec_fn=limit).stdout
 
 
 def fork_and_guard() -> bytes:
@@ -69,11 +69,11 @@ def fork_and_guard() -> bytes:
 
             namespace = {"print": lambda *a: os.write(1, (" ".join(map(str, a)) + "\n").encode())}
             builtins.quit = builtins.exit = None
-            exec(PROGRAM, namespace)
+            exec(PROGRAM, namespace)  # noqa: S102  that is what they do
         finally:
             os._exit(0)
     os.close(write)
-    with open(read, "rb") as file:
+    with os.fdopen(read, "rb") as file:
         said = file.read()
     os.waitpid(pid, 0)
     return said
