@@ -59,9 +59,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     work = list(rows(options.data / "humaneval", options.samples))
-    print(
-        f"{platform.platform()}, Python {platform.python_version()}, {len(work)} completions, {options.workers} workers\n"
-    )
+    print(f"{platform.platform()}, Python {platform.python_version()}")
+    print(f"{len(work)} completions, {options.workers} workers\n")
     print("| | wall s | per second | said |\n|---|---|---|---|")
     env = rlvr.make("humaneval-v1", cpu_s=LIMIT_S)
     start = perf_counter()
