@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import rlvr
+from rlvr.errors import brief
 from rlvr.rows import load_dataset
 from rlvr.sandbox import Limits
 from rlvr.verifiers.code import CodeVerifier
@@ -104,18 +105,28 @@ def _tests(row: Mapping[str, Any], id: str) -> dict[str, Any]:
             given = json.loads(given) if given.strip() else {}
         except (ValueError, RecursionError) as error:
             raise rlvr.DataError(f"{id}: column 'input_output' is no JSON: {error}") from None
-    if given is None and any(isinstance(row.get(name), Mapping) for name in _TESTS):
-        some = [row[name] for name in _TESTS if isinstance(row.get(name), Mapping)]
+    some = [row[name] for name in _TESTS if isinstance(row.get(name), Mapping)]
+    if given is None and some:
         given = {
-            "inputs": [text for tests in some for text in tests.get("input") or ()],
-            "outputs": [text for tests in some for text in tests.get("output") or ()],
+            "inputs": [text for tests in some for text in _listed(tests, "input", id)],
+            "outputs": [text for tests in some for text in _listed(tests, "output", id)],
         }
     if given is None and "inputs" in row and "outputs" in row:
         given = row
+    if given is None and any(name in row and row[name] is None for name in ("input_output", *_TESTS)):
+        given = {}  # a row without tests
     if not isinstance(given, Mapping):
         raise rlvr.DataError(f"{id}: no tests among its columns {', '.join(map(repr, row))}")
-    tests = {"inputs": list(given.get("inputs") or ()), "outputs": list(given.get("outputs") or ())}
+    tests: dict[str, Any] = {name: _listed(given, name, id) for name in ("inputs", "outputs")}
     return tests | ({"fn_name": given["fn_name"]} if given.get("fn_name") else {})
+
+
+def _listed(tests: Mapping[str, Any], name: str, id: str) -> list[Any]:
+    """A text is no list of texts, though it could pass for one of characters."""
+    value = tests.get(name)
+    if value is not None and (isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable)):
+        raise rlvr.DataError(f"{id}: {name!r} is {brief(value)}; it must be a list, with an item for each case")
+    return [] if value is None else list(value)
 
 
 def _solution(row: Mapping[str, Any]) -> str | None:

@@ -65,7 +65,10 @@ class HumanEval(rlvr.SingleTurnEnv):
         shown = f"{self.instruction}\n\n```python\n{prompt.rstrip()}\n```" if self.instruction else prompt
         solution = row.get("canonical_solution")
         meta = {"entry_point": entry_point} | ({"solution": prompt + solution} if isinstance(solution, str) else {})
-        return rlvr.Task(name, shown, self.reference_of(reference), meta)
+        try:
+            return rlvr.Task(name, shown, self.reference_of(reference), meta)
+        except rlvr.DataError as error:
+            raise rlvr.DataError(f"{name}: {error}") from None
 
     def reference_of(self, value: Any) -> Any:
         """The tests, as `rlvr.verifiers.code.cases` describes them."""

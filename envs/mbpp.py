@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import rlvr
@@ -74,7 +74,10 @@ class MBPP(rlvr.SingleTurnEnv):
         parts = (self.instruction, text, shown and f"It has to pass this:\n\n```python\n{shown}\n```")
         code = row.get("code")
         meta = {"solution": code.replace("\r\n", "\n")} if isinstance(code, str) else {}
-        return rlvr.Task(name, "\n\n".join(filter(None, parts)), self.reference_of(reference), meta)
+        try:
+            return rlvr.Task(name, "\n\n".join(filter(None, parts)), self.reference_of(reference), meta)
+        except rlvr.DataError as error:
+            raise rlvr.DataError(f"{name}: {error}") from None
 
     def reference_of(self, value: Any) -> Any:
         """The tests, as `rlvr.verifiers.code.cases` describes them."""
@@ -110,8 +113,8 @@ class MBPP(rlvr.SingleTurnEnv):
 def _texts(row: Mapping[str, Any], column: str, id: str) -> list[str]:
     """A list of texts, or one text; [] where the column is absent."""
     value = row.get(column)
-    texts = [value] if isinstance(value, str) else [] if value is None else list(value)
-    if not all(isinstance(text, str) for text in texts):
+    texts = [value] if isinstance(value, str) else [] if value is None else value
+    if not isinstance(texts, Iterable) or not all(isinstance(text, str) for text in texts):
         raise rlvr.DataError(f"{id}: column {column!r} is {value!r}; it must be a list of texts")
     return [text.replace("\r\n", "\n") for text in texts]
 

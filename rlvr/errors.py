@@ -19,6 +19,7 @@ A completion's own fault is none of these: it is a `Verdict` with a reason.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 __all__ = [
@@ -119,19 +120,18 @@ class IsolationUnavailable(Unscored):
         guarantee: its name, as `allow_missing` takes it.
         found: what was seen.
         remedy: what the host needs.
+        waivable: whether runs could go on without it; without namespaces, none can.
     """
 
     reason = "isolation-unavailable"
 
-    def __init__(self, guarantee: str, found: str, remedy: str) -> None:
-        super().__init__(
-            f"the sandbox cannot promise {guarantee!r} here: {found}. {remedy}; or waive it by name: "
-            f"Sandbox(allow_missing={{{guarantee!r}}})"
-        )
-        self.guarantee, self.found, self.remedy = guarantee, found, remedy
+    def __init__(self, guarantee: str, found: str, remedy: str, *, waivable: bool = True) -> None:
+        waiver = f"; or waive it by name: Sandbox(allow_missing={{{guarantee!r}}})" if waivable else ""
+        super().__init__(f"the sandbox cannot promise {guarantee!r} here: {found}. {remedy}{waiver}")
+        self.guarantee, self.found, self.remedy, self.waivable = guarantee, found, remedy, waivable
 
     def __reduce__(self) -> Any:  # see MissingDependency
-        return type(self), (self.guarantee, self.found, self.remedy)
+        return partial(type(self), waivable=self.waivable), (self.guarantee, self.found, self.remedy)
 
 
 class SandboxFailed(Unscored):

@@ -24,10 +24,12 @@ Files: TypeAlias = dict[str, tuple[bytes, int]]
 
 _FLAGS: Final = ("-std=gnu++17", "-O2", "-pipe", "-fdiagnostics-color=never")
 _HEADER: Final = "#include <bits/stdc++.h>\n"
+_LEAST: Final = "#include <iostream>\nint main() { std::cout << 1; }\n"
+_NOTHING: Final = Run(Ending.OK)  # to compile
 _BINARY: Final = "program"
 _CACHE: Final = "/cache"
 _KEPT_MIB: Final = 256  # of binaries; the least recently used one goes first
-_COMPILE: Final = Limits(cpu_s=20.0, wall_s=90.0, memory_mib=1024, output_mib=1.0, processes=32, disk_mib=256.0)
+_COMPILE: Final = Limits(cpu_s=10.0, wall_s=20.0, memory_mib=1024, output_mib=1.0, processes=32, disk_mib=256.0)
 _SHOWN: Final = 8192  # bytes of what the compiler says
 
 
@@ -46,61 +48,78 @@ class Compiler:
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
         self._binaries: OrderedDict[str, bytes] = OrderedDict()
+        self._flaw: str | None = None  # what is wrong with the compiler, once it is known
         self.caches: Mapping[str, str] = {_CACHE: str(_cache())} if tool("cpp") else {}
 
-    def compiled(self, program: Program) -> tuple[dict[str, Any], Files] | Run:
-        """Header and files for a box; or, where it comes to none, the run that ended CE or IE."""
+    def compiled(self, program: Program) -> tuple[dict[str, Any], Files, Run]:
+        """Header and files for a box, and how the compilation went: after CE or IE there is nothing to run."""
         language = program.language
         if language == "python":
-            return {"kind": "script", "main": program.main, "args": list(program.args)}, files_of(program)
+            return {"kind": "script", "main": program.main, "args": list(program.args)}, files_of(program), _NOTHING
         command = tool(language)
         if command is None:
-            return Run(Ending.IE, why=missing(language))
+            return {}, {}, Run(Ending.IE, why=missing(language))
         files = files_of(program)
         if language == "cpp":
-            binary = self._binary(program, command)
-            if isinstance(binary, Run):
-                return binary
+            binary, built = self._binary(program, command)
             files[_BINARY] = binary, 0o755
             argv = [f"./{_BINARY}", *program.args]
         else:
-            argv = [command, program.main, *program.args]
-        return {"kind": "exec", "argv": argv, "env": {}}, files
+            argv, built = [command, program.main, *program.args], _NOTHING
+        return {"kind": "exec", "argv": argv, "env": {}}, files, built
 
-    def _binary(self, program: Program, command: str) -> bytes | Run:
-        sources = [name for name in program.files if name.endswith((".cpp", ".cc", ".cxx"))]
-        sources = sorted(f"./{name}" for name in sources)  # "-o.cpp" would be an option
+    def _binary(self, program: Program, command: str) -> tuple[bytes, Run]:
+        main = [name for name in program.files if name.endswith((".cpp", ".cc", ".cxx"))]
+        sources = sorted(f"./{name}" for name in main)  # "-o.cpp" would be an option
         argv = [command, *_FLAGS, "-I", _CACHE, "-o", _BINARY, *sources]
-        key = _digest(argv, program.contents())
+        # What the command line names is read when it runs: a checker is compiled once, not for each output.
+        read = {name: file for name, file in files_of(program).items() if name not in program.args or name in main}
+        key = _digest(argv, {name: content for name, (content, _) in read.items()})
         with self._guard:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:  # the cases of a problem come at once, and one compilation will do
-            if (found := self._binaries.get(key)) is not None:
-                self._binaries.move_to_end(key)
-                return found
+            with self._guard:
+                if (found := self._binaries.get(key)) is not None:
+                    self._binaries.move_to_end(key)
+                    return found, _NOTHING
             if "bits/stdc++.h" in "".join(str(text) for text in program.files.values()):
                 self._precompile(command)
-            made = self._compile(argv, files_of(program), _BINARY)
-            if isinstance(made, bytes):
+            made, built = self._compile(argv, read, _BINARY)
+            if built.ending is Ending.OK:
                 self._keep(key, made)
+            elif built.ending is Ending.CE and (broken := self._broken(command)):
+                built = Run(Ending.IE, why=broken)
         with self._guard:
             self._locks.pop(key, None)
-        return made
+        return made, built
 
-    def _compile(self, argv: list[str], files: Files, result: str) -> bytes | Run:
+    def _broken(self, command: str) -> str:
+        """What is wrong with a compiler that does not compile the least of programs; "" if nothing is."""
+        if self._flaw is None:
+            argv = [command, *_FLAGS, "-o", _BINARY, "least.cpp"]
+            built = self._compile(argv, {"least.cpp": (_LEAST.encode(), 0o644)}, _BINARY)[1]
+            if built.ending is Ending.IE:
+                return built.why  # of now, and not of the compiler
+            said = built.stderr.decode("utf-8", "replace").strip() or built.why
+            self._flaw = "" if built.ending is Ending.OK else f"{command} compiles nothing here: {said}"
+        return self._flaw
+
+    def _compile(self, argv: list[str], files: Files, result: str) -> tuple[bytes, Run]:
         artifact = memfd(b"")
         try:
             header = {"kind": "exec", "argv": argv, "env": {}, "collect": result}
             run = self._execute(header, files, b"", _COMPILE, fds={"artifact": artifact})
             size = os.fstat(artifact).st_size
             if run.ending is Ending.OK and size:
-                return os.pread(artifact, size, 0)
+                return os.pread(artifact, size, 0), run
         finally:
             os.close(artifact)
         if run.ending is Ending.IE:
-            return run
-        why = "it does not compile" if run.ending is Ending.RE else f"its compilation ended {run.ending}: {run.why}"
-        return Run(Ending.CE, why=why, stderr=run.stderr[:_SHOWN], cpu_s=run.cpu_s, wall_s=run.wall_s)
+            return b"", run
+        if run.ending is Ending.TLE and run.cpu_s < _COMPILE.cpu_s / 2:  # no source makes a compiler sleep
+            return b"", Run(Ending.IE, why="this machine was too busy to compile it in time")
+        why = "it does not compile" if run.ending is Ending.RE else f"its compilation ended {run.ending}"
+        return b"", Run(Ending.CE, why=why, stderr=run.stderr[:_SHOWN], cpu_s=run.cpu_s, wall_s=run.wall_s)
 
     def _keep(self, key: str, binary: bytes) -> None:
         with self._guard:
@@ -115,8 +134,8 @@ class Compiler:
             if done.exists():
                 return
             argv = [command, *_FLAGS, "-x", "c++-header", "-o", "made.gch", "all.h"]
-            made = self._compile(argv, {"all.h": (_HEADER.encode(), 0o644)}, "made.gch")
-            if isinstance(made, bytes):  # else compilations are slow, no more
+            made, built = self._compile(argv, {"all.h": (_HEADER.encode(), 0o644)}, "made.gch")
+            if built.ending is Ending.OK:  # else compilations are slow, no more
                 done.parent.mkdir(exist_ok=True)
                 part = done.with_suffix(f".{os.getpid()}")
                 part.write_bytes(made)

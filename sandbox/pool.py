@@ -157,7 +157,8 @@ class SlotPool:
                 if group:
                     group.remove()
                 if isinstance(error, NoNamespaces):
-                    raise IsolationUnavailable("files", f"no namespaces: {error}", _NAMESPACES_REMEDY) from None
+                    found = f"no namespaces: {error}"
+                    raise IsolationUnavailable("files", found, _NAMESPACES_REMEDY, waivable=False) from None
                 raise
             self._live.add(slot)
             return slot

@@ -171,12 +171,20 @@ class Sandbox:
         """
         isolation = self.isolation()
         limits = limits or self.limits
-        compiled = self._compiler.compiled(program)
-        if isinstance(compiled, Run):
-            return dataclasses.replace(compiled, isolation=isolation)
-        header, files = compiled
+        header, files, built = self._compiler.compiled(program)
+        if built.ending is not Ending.OK:
+            return dataclasses.replace(built, isolation=isolation)
         run = self._execute(header, files, stdin, limits, alone=alone)
         return dataclasses.replace(run, isolation=isolation)
+
+    def compile(self, program: Program) -> Run:
+        """Compile a program now, so that its runs need not.
+
+        Returns:
+            OK with what that took, nothing where there is nothing to compile; else a run that ended CE or IE.
+        """
+        isolation = self.isolation()
+        return dataclasses.replace(self._compiler.compiled(program)[2], isolation=isolation)
 
     def call(
         self,

@@ -142,7 +142,9 @@ def find_packages(names: tuple[str, ...], executable: str | None = None) -> Pack
     asked = executable or sys.executable
     facts = _asked([asked, "-c", _PACKAGE_FACTS, *names], f"packages={names!r}")
     if facts["missing"]:
-        raise UsageError(f"packages={names!r}: {', '.join(facts['missing'])} is not installed for {asked}")
+        raise UsageError(
+            f"packages={names!r}: {', '.join(facts['missing'])} is not installed for {asked}; install it there with pip"
+        )
     return Packages(names, facts["found"])
 
 

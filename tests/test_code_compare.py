@@ -98,6 +98,7 @@ def test_floats_forgives_a_small_error(output: str, expected: str):
         ("inf", "1e308"),
         ("1e999", "1e308"),
         ("1e999", "1e998"),
+        ("5", "1e400"),  # infinitely far from it, and not within a part of infinity
         ("0x1p0", "1.0"),
         ("1_000.0", "1000.0"),
         ("1,5", "1.5"),

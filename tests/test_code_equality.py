@@ -66,6 +66,15 @@ def test_lists_and_tuples_are_one_where_json_stands_for_both():
     assert not JSON.holds(deque([1]), [1])
 
 
+def test_an_int_is_its_text_as_a_key_where_json_has_no_other():
+    """One way only, at any depth, and no two keys become one."""
+    assert JSON.holds([{1: {-2: (3,)}}], [{"1": {"-2": [3]}}])
+    assert not JSON.holds({1: 2, "1": 2}, {"1": 2})
+    assert not JSON.holds({True: 2}, {"1": 2})
+    assert not JSON.holds({10**5000: 2}, {"1": 2})
+    assert not STRICT.holds({1: 2}, {"1": 2})
+
+
 def test_no_leniency_lets_a_large_number_pass_for_its_neighbour():
     """2**53 + 1 and 2**53 are one as floats; equality is not asked of floats."""
     assert not JSON.holds(2**53 + 1, 2.0**53)

@@ -42,6 +42,12 @@ def test_a_block_is_found_under_each_of_its_names(info: str):
         ("<answer>a = 1</answer> no: <answer>b = 1</answer>", "b = 1"),
         ("<answer>a = 1", "a = 1"),  # the end was the sampler's stop string
         ("```python\nprint('<answer>')\n```", "print('<answer>')\n"),
+        ("```python3\nprint('<answer>')\n```", "print('<answer>')\n"),  # a tag at the very end of a block
+        ('```python\nd = """\n    ```\n    1\n    ```\n"""\n```', 'd = """\n    ```\n    1\n    ```\n"""\n'),
+        ("```python3.11\na\n```", "a\n"),
+        ("n: int = int(input())\nprint(n)", "n: int = int(input())\nprint(n)"),
+        ("*a, b = input().split()\nprint(b)", "*a, b = input().split()\nprint(b)"),
+        ("[a, b] = input().split()\nprint(b)", "[a, b] = input().split()\nprint(b)"),
         ("<think>```python\na\n```</think>```python\nb\n```", "b\n"),
         ("So: ```python\na\n```", None),  # a fence begins its line
         ("import sys\nprint(sys.stdin.read())", "import sys\nprint(sys.stdin.read())"),
@@ -103,6 +109,8 @@ def test_other_languages_have_their_own_names(language: str, text: str, program:
         ("\n\n    return r\n", "\n\n    return r\n"),
         ("\treturn r\n", "\treturn r\n"),
         ("  return r\n", "  return r\n"),
+        ("    x: list[int] = [1]\n    return x\n", "    x: list[int] = [1]\n    return x\n"),
+        ("    (a, b) = r\n    return a\n", "    (a, b) = r\n    return a\n"),
         ("    return r\n\ndef other():\n    pass\n", "    return r\n\n"),
         ("    return r\n\n\nassert area(1) == 3\n", "    return r\n\n\n"),
         ("    return r\n```\n\nThis works because …", "    return r\n"),
@@ -129,6 +137,8 @@ def test_a_completion_that_repeats_the_prompt_continues_it():
     assert code(PROMPT + "    return r\nprint(1)", prompt=PROMPT, entry_point="area") == PROMPT + "    return r\n"
     crlf = PROMPT.replace("\n", "\r\n")
     assert code(crlf + "    return r\r\n", prompt=crlf, entry_point="area") == PROMPT + "    return r\n"
+    later = f"\n{PROMPT}    return r\n\nThis is so because …"
+    assert code(later, prompt=f"\n\n{PROMPT}", entry_point="area") == PROMPT + "    return r\n\n"
 
 
 @pytest.mark.parametrize(
@@ -162,6 +172,13 @@ def test_a_future_import_stays_first():
         "```python\nfrom __future__ import annotations\ndef area(r): return r\n```", prompt=PROMPT, entry_point="area"
     )
     assert program.startswith("from __future__")
+    program = code(
+        "```python\n# mine\nfrom __future__ import annotations\ndef area(r): return r\n```",
+        prompt=PROMPT,
+        entry_point="area",
+    )
+    compile(program, "program", "exec")
+    assert "import math" not in program.partition("from __future__")[0]
 
 
 @pytest.mark.parametrize(

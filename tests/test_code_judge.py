@@ -27,6 +27,9 @@ class Scripted:
         said = self.says.pop(0) if len(self.says) > 1 else self.says[0]
         return said(asked) if isinstance(said, Callable) else said
 
+    def compile(self, program):
+        return Run(Ending.OK)
+
     def run(self, program, stdin=b"", *, limits=None, alone=False):
         return self._next(program=program, stdin=stdin, limits=limits, alone=alone)
 
@@ -215,6 +218,38 @@ def test_a_checker_program_speaks_by_its_exit_code(code, on_the_answer, verdict:
         "input.txt": "1", "output.txt": b"7", "answer.txt": "5",
     }  # fmt: skip
     assert "lib.py" in asked.files
+
+
+def test_a_checker_runs_on_the_time_of_the_program():
+    """An output that takes the checker long would otherwise outlast the scorer, and be our failure."""
+    hangs = Run(Ending.TLE, "over 3 CPU seconds", cpu_s=3.0, wall_s=3.0)
+    box = Scripted(ok("7"), hangs)
+    found = judge(PROGRAM, cases(4), Program("python", "…"), sandbox=box, total_wall_s=3, stop=False)
+    assert [case.verdict for case in found.cases] == ["TLE"] * 4
+    assert found.why == "case 1: no time was left for the checker"
+    assert len(box.asked) == 2
+    box = Scripted(ok("7"), hangs, ok())
+    found = judge(PROGRAM, cases(1), Program("python", "…"), sandbox=box)
+    assert (found.verdict, found.why) == ("WA", "case 1: the checker cannot read it: over its time")
+
+
+def test_compiling_is_on_the_time_of_the_program_too():
+    """What it takes is missed by the first run."""
+    box = Scripted(ok("0"))
+    box.compile = lambda program: Run(Ending.OK, cpu_s=3.0, wall_s=3.0)
+    assert judge(PROGRAM, cases(1), sandbox=box, total_cpu_s=4, total_wall_s=4).accepted
+    assert (box.asked[0]["limits"].cpu_s, box.asked[0]["limits"].wall_s) == (1, 1)
+    box.compile = lambda program: Run(Ending.CE, "it does not compile", stderr=b"x\nm.cpp:1:2: error: no\n | ;\n")
+    assert judge(PROGRAM, cases(1), sandbox=box).why == "case 1: it does not compile: m.cpp:1:2: error: no"
+
+
+def test_the_reason_is_the_line_that_says_most():
+    """node's last line is its version, Python's its error."""
+    node = b"/box/main.js:1\nx\n^\n\nReferenceError: x is not defined\n    at Object.<anonymous>\n\nNode.js v20.1.0\n"
+    python = b"Traceback (most recent call last):\nKeyError: 1\n\nDuring ...:\n\nTraceback ...\nValueError: no\n"
+    for stderr, said in ((node, "ReferenceError: x is not defined"), (python, "ValueError: no")):
+        run = Run(Ending.RE, "exit code 1", exit_code=1, stderr=stderr)
+        assert judge(PROGRAM, cases(1), sandbox=Scripted(run)).why == f"case 1: exit code 1: {said}"
 
 
 # ------------------------------------------------------------------------------------------------ calls

@@ -198,7 +198,10 @@ def test_no_forged_pass(with_pytest: Sandbox, style: str, name: str):
 def test_pytest_has_to_be_asked_for(sandbox: Sandbox):
     """A sandbox without it cannot run the tests, which says nothing about the program."""
     found = judge(python("def f(n):\n    return n * n\n"), STYLES["pytest"], sandbox=sandbox, limits=LIMITS)
-    assert (found.verdict, found.why) == ("IE", "the suite: pytest is not installed")
+    assert (found.verdict, found.why) == (
+        "IE",
+        "the suite: pytest is not installed in the sandbox; let it in with packages=('pytest',)",
+    )
 
 
 def test_a_program_that_ends_early_earns_no_partial_credit(sandbox: Sandbox):
@@ -264,6 +267,24 @@ def test_a_checker_program_judges_in_a_box_of_its_own(sandbox: Sandbox):
     assert judge(python("print('x')"), cases, checker, sandbox=sandbox).verdict == "WA"
     broken = python("import sys\nsys.exit(3)")
     assert judge(python("print(5)"), cases, broken, sandbox=sandbox).verdict == "IE"
+
+
+def test_a_checker_in_cpp_is_compiled_once(sandbox: Sandbox):
+    """What it reads lies beside its source, and is no reason to compile it again for each output."""
+    made = []
+    compile_ = sandbox._compiler._compile
+    sandbox._compiler._compile = lambda argv, files, result: made.append(set(files)) or compile_(argv, files, result)
+    try:
+        checker = Program(
+            "cpp",
+            "#include <fstream>\nint main(int n, char **args) { int x, y; std::ifstream(args[2]) >> x;"
+            " std::ifstream(args[3]) >> y; return x != y; }",
+        )
+        cases = [StdioCase(str(i), str(i + 1)) for i in range(3)]
+        assert judge(python("print(int(input()) + 1)"), cases, checker, sandbox=sandbox).accepted
+    finally:
+        sandbox._compiler._compile = compile_
+    assert made == [{"main.cpp"}]
 
 
 def test_the_verifier_says_what_the_judge_found():

@@ -73,6 +73,7 @@ def test_the_prompt_says_what_to_write(tmp_path):
         (1, "def add(a, b): return a + b", "AC"),
         (1, "class Solution:\n    def add(self, a, b): return 3", "WA: case 2: 3, not [10]"),
         (1, "print(3)", "RE: case 1: NameError"),
+        (1, "class Solution:\n    def add(self, a: Optional[int], b: int) -> int: return a + b", "AC"),
     ],
 )
 def test_programs_are_held_to_the_cases(tmp_path, index: int, program: str, why: str):
@@ -108,8 +109,8 @@ def test_other_languages_read_standard_input_too(tmp_path):
 
 def test_rows_without_tests_are_left_out(tmp_path):
     """APPS has some; the others keep their numbers."""
-    env = make(tmp_path, [APPS | {"input_output": ""}, APPS])
-    assert [task.id for task in env.tasks()] == ["code-stdio-v1/train/1"]
+    env = make(tmp_path, [APPS | {"input_output": ""}, APPS | {"input_output": None}, APPS])
+    assert [task.id for task in env.tasks()] == ["code-stdio-v1/train/2"]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +121,8 @@ def test_rows_without_tests_are_left_out(tmp_path):
         (APPS | {"question": 3}, "must be a text"),
         (PLAIN | {"outputs": ["3\n"]}, "2 inputs and 1 outputs"),
         (PLAIN | {"inputs": [], "outputs": []}, "no cases"),
+        (PLAIN | {"inputs": "12", "outputs": "34"}, "row: 'inputs' is str '12'; it must be a list"),
+        ({"question": "?", "public_tests": {"input": "1", "output": "2"}}, "'input' is str '1'; it must be a list"),
         (PLAIN | {"outputs": ["", "\n"]}, "a program that does nothing would pass"),
     ],
 )

@@ -130,6 +130,8 @@ def test_a_row_that_lacks_a_column_is_named(env, missing: str):
     """With the columns it has."""
     with pytest.raises(rlvr.DataError, match=f"Own/0: no text in column '{missing}'"):
         env.task_from({k: v for k, v in DOUBLE.items() if k != missing})
+    with pytest.raises(rlvr.DataError, match="Own/0: the reference's test is empty"):
+        env.task_from(DOUBLE | {"test": " "})
 
 
 def test_a_reference_column_is_held_to_the_form(env):

@@ -107,6 +107,8 @@ def test_rows_in_humanevals_shape_will_do(env):
         ({"test_list": []}, "MBPP/1: no tests in column 'test_list'"),
         ({"test_list": None}, "no tests"),
         ({"test_list": [1]}, "must be a list of texts"),
+        ({"test_list": 1}, "must be a list of texts"),
+        ({"test_list": [" "]}, "MBPP/1: the reference's test is empty"),
         ({"test_list": ["assert ("]}, "its tests cannot be read"),
         ({"text": 3}, "must be a text"),
     ],

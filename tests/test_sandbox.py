@@ -262,7 +262,7 @@ def test_cpp_is_compiled_once(sandbox):
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: compiler.compiled(Program("cpp", source)), range(4)))
     assert len(made) == 1
-    assert len({files["program"] for _, files in found}) == 1
+    assert len({files["program"] for _, files, _ in found}) == 1
     assert sandbox.run(Program("cpp", source), "21").text == "42"
 
 
@@ -270,6 +270,19 @@ def test_what_the_compiler_says_comes_back(sandbox):
     run = sandbox.run(Program("cpp", "int main() { return undeclared; }"))
     assert run.ending is Ending.CE
     assert b"undeclared" in run.stderr
+    assert sandbox.compile(Program("cpp", "int main() { return undeclared; }")).ending is Ending.CE
+    assert sandbox.compile(Program("bash", "(")).ending is Ending.OK  # there is nothing to compile
+
+
+def test_a_compiler_that_compiles_nothing_is_our_failure():
+    """As where cc1plus is missing: that says nothing about the program.  Nor does a machine that is too busy."""
+    source = Program("cpp", "int main() {}")
+    broken = Run(Ending.RE, "exit code 1", exit_code=1, stderr=b"g++: fatal error: cannot execute 'cc1plus'\n")
+    built = Compiler(lambda *args, **options: broken).compiled(source)[2]
+    assert built.ending is Ending.IE
+    assert "compiles nothing here: g++: fatal error: cannot execute 'cc1plus'" in built.why
+    busy = Run(Ending.TLE, "over 20 wall seconds", cpu_s=1.0, wall_s=20.0)
+    assert Compiler(lambda *args, **options: busy).compiled(source)[2].ending is Ending.IE
 
 
 def test_allowed_packages_are_there_and_others_are_not(tmp_path):

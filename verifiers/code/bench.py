@@ -38,11 +38,17 @@ class Bench:
         self._program, self._sandbox, self.limits = program, sandbox, limits
         self._total_cpu_s, self._total_wall_s = total_cpu_s or math.inf, total_wall_s or math.inf
         self._again = _AGAIN
+        self._compiled = False
         self.together = False
         self.cpu_s = self.wall_s = 0.0
 
     def run(self, stdin: str | bytes) -> Run | None:
-        """With this on standard input."""
+        """With this on standard input; compiled before, which takes of the time too."""
+        if not self._compiled:
+            built = self._spent(self._sandbox.compile(self._program), _itself)
+            if built.ending is not Ending.OK:
+                return built
+            self._compiled = True
         return self._timed(partial(self._sandbox.run, self._program, stdin), _itself)
 
     def call(self, calls: Sequence[Call]) -> CallRun | None:
@@ -64,6 +70,11 @@ class Bench:
         """Beside a suite of tests, which has the limits of a case as a whole."""
         return self._timed(partial(self._sandbox.test, self._program, suite), _of_tests)
 
+    def aside(self, program: Program, limits: Limits) -> Run | None:
+        """Run a checker: on the program's time, for the program wrote what may take it long."""
+        share = self._share(1, limits)
+        return None if share is None else self._spent(self._sandbox.run(program, limits=share), _itself)
+
     def _timed(self, start: Callable[..., _T], run_of: Callable[[_T], Run], cases: int = 1) -> _T | None:
         """Once; and once more, alone, if the wall clock ended it: it may have waited for others."""
         limits = self._share(cases)
@@ -77,13 +88,14 @@ class Bench:
             done = self._spent(start(limits=limits, alone=True), run_of)
         return done
 
-    def _share(self, cases: int) -> Limits | None:
+    def _share(self, cases: int, limits: Limits | None = None) -> Limits | None:
         """The limits of the next run, for so many cases."""
+        limits = limits or self.limits
         cpu_s, wall_s = self._total_cpu_s - self.cpu_s, self._total_wall_s - self.wall_s
         if min(cpu_s, wall_s) < _SHORTEST_S:
             return None
-        cpu_s, wall_s = min(cpu_s, cases * self.limits.cpu_s), min(wall_s, cases * self.limits.wall)
-        return dataclasses.replace(self.limits, cpu_s=cpu_s, wall_s=wall_s)
+        cpu_s, wall_s = min(cpu_s, cases * limits.cpu_s), min(wall_s, cases * limits.wall)
+        return dataclasses.replace(limits, cpu_s=cpu_s, wall_s=wall_s)
 
     def _spent(self, done: _T, run_of: Callable[[_T], Run]) -> _T:
         self.cpu_s += run_of(done).cpu_s

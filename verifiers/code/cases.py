@@ -24,6 +24,7 @@ from rlvr.verifiers.code.equality import JSON, STRICT, Equality
 __all__ = ["CallCase", "Cases", "Reference", "StdioCase", "checked", "read"]
 
 _STYLES: Final = ("check", "asserts", "unittest", "pytest")
+_TYPING: Final = "from typing import *"  # starter code says `List[int]`, and its judges import that
 _FORMS = "{'inputs': […], 'outputs': […]}, the same with 'fn_name', or {'test': '…', 'style': '…'}"
 
 
@@ -84,11 +85,13 @@ class Reference:
         cases: never none.
         entry_point: the name that the cases call, if there is one.
         prompt: what a completion may continue, if anything.
+        imports: statements that a program may leave out.
     """
 
     cases: Cases
     entry_point: str | None = None
     prompt: str | None = None
+    imports: str = ""
 
 
 def checked(cases: Any) -> Cases:
@@ -129,7 +132,7 @@ def read(reference: Any) -> Reference:
     name = _text(reference, "fn_name")
     pairs = zip(inputs, outputs, strict=True)
     cases: Cases = _calls(name, inputs, outputs) if name else [_stdio(*pair) for pair in pairs]
-    return Reference(checked(cases), name or entry_point, prompt)
+    return Reference(checked(cases), name or entry_point, prompt, _TYPING if name else "")
 
 
 def _suite(reference: Mapping[str, Any], entry_point: str | None) -> TestSuite:

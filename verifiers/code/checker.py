@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
 from rlvr.errors import DataError, RlvrError, UsageError, brief
-from rlvr.sandbox import Ending, Limits, Program, Run, Sandbox
+from rlvr.sandbox import Ending, Limits, Program, Run
+from rlvr.verifiers.code.bench import Bench
 from rlvr.verifiers.code.cases import StdioCase
 from rlvr.verifiers.code.compare import COMPARATORS, Comparator, comparator
 from rlvr.verifiers.code.verdicts import CaseVerdict
@@ -24,6 +25,7 @@ Compare: TypeAlias = str | Comparator | Program
 _Finding: TypeAlias = tuple[CaseVerdict, str]
 
 _AC, _WA, _IE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.IE
+_LATE: Final = CaseVerdict.TLE, "no time was left for the checker"
 _FILES: Final = ("input.txt", "output.txt", "answer.txt")
 _SAYS: Final = {0: _AC, 1: _WA, 2: _WA}  # testlib's _ok, _wa, _pe
 
@@ -32,12 +34,12 @@ class Checker(Protocol):
     """Looks at the output of a run that ended well."""
 
     def check(self, case: StdioCase, run: Run) -> _Finding:
-        """AC or WA, and why; IE if we failed."""
+        """AC or WA, and why; TLE if no time is left for it; IE if we failed."""
 
 
-def as_checker(compare: Compare, sandbox: Sandbox) -> Checker:
-    """The checker for what the caller gave."""
-    return _Boxed(compare, sandbox) if isinstance(compare, Program) else _Here(comparator(compare))
+def as_checker(compare: Compare, bench: Bench, limits: Limits) -> Checker:
+    """The checker for what the caller gave; a program runs on the bench, within the limits."""
+    return _Boxed(compare, bench, limits) if isinstance(compare, Program) else _Here(comparator(compare))
 
 
 def refuse_empty(compare: Compare, cases: Sequence[StdioCase]) -> None:
@@ -87,24 +89,32 @@ class _Boxed:
     """A checker after testlib's manner: `checker input.txt output.txt answer.txt`, 0 for right, 1 or 2 for wrong."""
 
     program: Program
-    sandbox: Sandbox
+    bench: Bench
+    limits: Limits
 
     def check(self, case: StdioCase, run: Run) -> _Finding:
         said = self._run(case, run.stdout)
+        if said is None:
+            return _LATE
         if said.ending is Ending.IE:
             return _IE, f"the checker: {said.why}"
         if said.exit_code in _SAYS:
             return _SAYS[said.exit_code], _first_line(said)
         if said.ending is Ending.CE:
             return _IE, f"the checker does not compile: {_first_line(said)}"
-        if case.stdout is not None and self._run(case, case.stdout).exit_code not in _SAYS:
-            return _IE, f"the checker failed, and on the expected output too: {said.why}"
-        return _WA, f"the checker cannot read it: {said.why}"
+        why = "over its time" if said.ending is Ending.TLE else said.why  # how much time was left is not for records
+        if case.stdout is not None:
+            again = self._run(case, case.stdout)
+            if again is None:
+                return _LATE
+            if again.exit_code not in _SAYS:
+                return _IE, f"the checker failed, and on the expected output too: {why}"
+        return _WA, f"the checker cannot read it: {why}"
 
-    def _run(self, case: StdioCase, output: str | bytes) -> Run:
+    def _run(self, case: StdioCase, output: str | bytes) -> Run | None:
         files = dict(zip(_FILES, (case.stdin, output, case.stdout or ""), strict=True))
         program = Program(self.program.language, files={**self.program.files, **files}, args=_FILES)
-        return self.sandbox.run(program, limits=_room(self.sandbox.limits, files))
+        return self.bench.aside(program, _room(self.limits, files))
 
 
 def _room(limits: Limits, files: dict[str, str | bytes]) -> Limits:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["continued", "cut_at_top_level"]
+__all__ = ["continued", "cut_at_top_level", "preceded"]
 
 _INDENT: Final = "    "
+_FUTURE = re.compile(r"^from[ \t]+__future__[ \t]+import[ \t]*+(?:\([^)]*+\)|[^\n]++)(?:\n|\Z)", re.MULTILINE)
 # Strings that are never closed end with their line, or for triple quotes with the text.
 _TOKEN = re.compile(
     r'''"""(?:[^"\\]|\\.|"(?!""))*+(?:"""|\\?\Z)'''
@@ -60,3 +61,9 @@ def continued(prompt: str, code: str) -> str:
         else:
             code = cut_at_top_level(_INDENT + code.lstrip("\n"))
     return f"{prompt}{'' if prompt.endswith(chr(10)) else chr(10)}{code}"
+
+
+def preceded(imports: str, code: str) -> str:
+    """The code after some more imports; but its `from __future__` has to come first."""
+    end = max((found.end() for found in _FUTURE.finditer(code)), default=0)
+    return f"{code[:end]}{imports}\n{code[end:]}"

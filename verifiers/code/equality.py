@@ -12,6 +12,7 @@ from rlvr.errors import UsageError, brief
 __all__ = ["Equality", "JSON", "STRICT", "shown"]
 
 _SHOWN = 200
+_LARGEST_KEY = 1 << 64  # and there is a limit to what `str` takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,7 @@ class Equality:
     Attributes:
         sequences: a list equals a tuple of the same items, at any depth, as in the APPS convention: JSON has no tuples.
         iterators: a generator, a map or a view stands for the list of what it gives.
+        keys: an int as a key of a dict equals its text, as JSON has no other keys.
         single: where [x] is expected, x will do, as some APPS rows wrap the value in a list.
         abs_tol, rel_tol: numbers, at any depth, may differ by that much, or by that part of the expected one.
         nan: NaN equals NaN.
@@ -30,6 +32,7 @@ class Equality:
 
     sequences: bool = False
     iterators: bool = False
+    keys: bool = False
     single: bool = False
     abs_tol: float = 0.0
     rel_tol: float = 0.0
@@ -54,8 +57,9 @@ class Equality:
         if isinstance(expected, Mapping) and isinstance(got, Mapping):
             if not self._lenient:
                 return _equal(got, expected)
+            values = {_key_as_text(key): value for key, value in got.items()} if self.keys else got
             return len(got) == len(expected) and all(
-                key in got and self._same(got[key], value) for key, value in expected.items()
+                key in values and self._same(values[key], value) for key, value in expected.items()
             )
         if _is_real(got) and _is_real(expected):
             return _equal(got, expected) or self._near(got, expected)
@@ -63,7 +67,7 @@ class Equality:
 
     @property
     def _lenient(self) -> bool:
-        return self.sequences or self.nan or self.abs_tol > 0 or self.rel_tol > 0
+        return self.sequences or self.keys or self.nan or self.abs_tol > 0 or self.rel_tol > 0
 
     def _near(self, got: int | float, expected: int | float) -> bool:
         try:
@@ -78,12 +82,16 @@ class Equality:
 STRICT: Final = Equality()
 """Python's `==`."""
 
-JSON: Final = Equality(sequences=True, iterators=True)
+JSON: Final = Equality(sequences=True, iterators=True, keys=True)
 """What is expected was written down as JSON."""
 
 
 def _is_real(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _key_as_text(key: Any) -> Any:
+    return str(key) if type(key) is int and abs(key) < _LARGEST_KEY else key
 
 
 def _equal(got: Any, expected: Any) -> bool:

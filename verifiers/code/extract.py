@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from rlvr.verifiers.code.continuation import continued, cut_at_top_level
+from rlvr.verifiers.code.continuation import continued, cut_at_top_level, preceded
 from rlvr.verifiers.math.extract import after_thinking
 
 __all__ = ["Extraction", "Method", "extract"]
@@ -33,11 +33,16 @@ _INFO = re.compile(r"[{.]*([^\s{},:]*)")
 # The first line of a text without any mark: is it code?  Prose begins with two words in a row.
 _OPENS: Final = {
     "python": re.compile(
-        r"""\s*(?: (?:assert|async|class|def|del|for|from|global|if|import|pass|raise|return|try|while|with|yield)\b
-        | [@\#] | \"\"\" | ''' | [A-Za-z_][\w.]*+\s*+(?:[(\[=]|[-+*/%|&^]=|(?:,\s*+\w++\s*+)++=) )""",
+        r"""\s*(?: (?:assert|async|class|def|del|for|from|global|if|import|nonlocal|pass|raise|return|try|while|with
+        | yield)\b
+        | [@\#] | \"\"\" | ''' | [(\[][^()\[\]\n]++[)\]]\s*+=
+        | \*?[A-Za-z_][\w.]*+\s*+(?:[(\[=]|[-+*/%|&^]=|(?:,\s*+\*?\w++\s*+)++=|:\s*+[\w.]++(?:\[[^\n=]*+)?\s*+=) )""",
         re.VERBOSE,
     ),
-    "cpp": re.compile(r"\s*(?:#\s*(?:include|define|pragma)|//|/\*|(?:using|int|template|typedef|struct|void)\b)"),
+    "cpp": re.compile(
+        r"\s*(?:#\s*(?:include|define|pragma)|//|/\*|(?:auto|bool|char|class|const"
+        r"|constexpr|double|inline|int|long|namespace|static|struct|template|typedef|unsigned|using|void)\b)"
+    ),
     "javascript": re.compile(
         r"""\s*(?: ['"]use\ strict | (?:const|let|var|function|class|async|import)\b | // | /\* | require\( | console\.
         | process\. )""",
@@ -57,6 +62,7 @@ class Extraction:
 
 class _Block(NamedTuple):
     start: int  # of its opening fence, in characters
+    end: int  # of its last line
     name: str
     code: str
     closed: bool
@@ -79,8 +85,9 @@ def extract(
     text = text[begin:].replace("\r\n", "\n")
     if prompt is not None:
         prompt = prompt.replace("\r\n", "\n")
-        if text.startswith(prompt):  # some samplers give both
-            return Extraction(prompt + cut_at_top_level(text[len(prompt) :]), "continuation")
+        head, both = prompt.strip(), text.lstrip()
+        if head and both.startswith(head):  # some samplers give both, and strip what they give
+            return Extraction(head + cut_at_top_level(both[len(head) :]), "continuation")
         if _starts_indented(text) and _OPENS["python"].match(text):
             return Extraction(continued(prompt, cut_at_top_level(text)), "continuation")
     found = _marked(text, language, entry_point)
@@ -97,7 +104,7 @@ def _marked(text: str, language: str, entry_point: str | None) -> Extraction | N
     """What stands in the last tag, or in the block that counts."""
     blocks = list(_blocks(text))
     tag = text.rfind(_TAG)
-    inside = [block for block in blocks if block.start < tag < block.start + len(block.code)]
+    inside = [block for block in blocks if block.start < tag < block.end]
     if tag >= 0 and not inside:  # what a program itself says in a text is no tag
         end = text.find(_TAG_END, tag)
         answer = text[tag + len(_TAG) : end if end >= 0 else len(text)]
@@ -118,7 +125,10 @@ def _chosen(blocks: list[_Block], language: str, entry_point: str | None) -> Ext
 
 
 def _blocks(text: str) -> Iterator[_Block]:
-    """Fenced blocks as CommonMark has them: closed by a fence of the same sign that is at least as long."""
+    """Fenced blocks as CommonMark has them: closed by a fence of the same sign that is at least as long.
+
+    One that stands in by four columns more than the opening one closes nothing: it is a docstring's.
+    """
     at = 0
     start, indent, fence, name = -1, "", "", ""
     kept: list[str] = []
@@ -127,15 +137,25 @@ def _blocks(text: str) -> Iterator[_Block]:
         if start < 0 and found:
             start, (indent, fence, info) = at, found.groups()
             word = _INFO.match(info)
-            name, kept = word[1].lower() if word else "", []
-        elif start >= 0 and found and found[2].startswith(fence) and not found[3].strip():
-            yield _Block(start, name, "\n".join(kept) + "\n", True)
+            name, kept = _unversioned(word[1].lower()) if word else "", []
+        elif start >= 0 and found and _closes(found, indent, fence):
+            yield _Block(start, at, name, "\n".join(kept) + "\n", True)
             start = -1
         elif start >= 0:
             kept.append(line.removeprefix(indent) if line.startswith(indent) else line.lstrip(" \t"))
         at += len(line) + 1
     if start >= 0:
-        yield _Block(start, name, "\n".join(kept) + "\n", False)
+        yield _Block(start, at, name, "\n".join(kept) + "\n", False)
+
+
+def _closes(found: re.Match[str], indent: str, fence: str) -> bool:
+    room = len(indent.expandtabs(4)) + 4
+    return found[2].startswith(fence) and not found[3].strip() and len(found[1].expandtabs(4)) < room
+
+
+def _unversioned(name: str) -> str:
+    """python3.11 and c++17 without their numbers."""
+    return name.rstrip("0123456789.") or name
 
 
 def _completed(found: Extraction, prompt: str, entry_point: str | None) -> Extraction:
@@ -144,8 +164,7 @@ def _completed(found: Extraction, prompt: str, entry_point: str | None) -> Extra
     if entry_point and _defines(code, entry_point):
         head = _definition(entry_point).search(prompt)
         before = prompt[: head.start()] if head else ""
-        future = code.lstrip().startswith("from __future__")  # which has to come first
-        return Extraction(code if future else f"{before}\n{code}", found.method)
+        return Extraction(preceded(before, code), found.method)
     return Extraction(continued(prompt, code), found.method)
 
 

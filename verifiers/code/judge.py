@@ -10,6 +10,7 @@ In none of them does what is expected enter the process that runs the program.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
@@ -29,6 +30,9 @@ _FINAL: Final = frozenset((CaseVerdict.CE, _IE))  # of one case, it is that of a
 _OUTCOMES: Final = {"pass": _AC, "fail": _WA, "error": _RE}
 _RESTARTS = 3  # of a program that dies when it is called; after that, the rest goes by the last death
 _LATE = "no time was left for it"
+_ERROR = re.compile(
+    rb"(?:\A|\n)([\w./-]++:\d+:\d+: (?:fatal )?error: [^\n]+)|\n((?:Uncaught )?\w*Error: [^\n]+)\n    at "
+)
 
 _Judged: TypeAlias = tuple[CaseResult, Failure | None]
 
@@ -74,7 +78,7 @@ def judge(
         return _concluded(bench, _called(bench, called, stop), len(called), stop)
     fed = [case for case in cases if isinstance(case, StdioCase)]
     refuse_empty(compare, fed)
-    return _concluded(bench, _fed(bench, fed, as_checker(compare, sandbox)), len(fed), stop)
+    return _concluded(bench, _fed(bench, fed, as_checker(compare, bench, sandbox.limits)), len(fed), stop)
 
 
 def _concluded(bench: Bench, judged: Iterable[_Judged], total: int, stop: bool) -> Judgement:
@@ -105,8 +109,15 @@ def _reason(run: Run, limits: Limits) -> str:
     """Why it ended, with the last thing it said; nothing that was measured, for it is recorded."""
     if run.ending is Ending.TLE:
         return f"over {limits.cpu_s:g} CPU seconds or {limits.wall:g} wall seconds"
-    last = _tail(run).strip().rpartition("\n")[2] if run.ending in (Ending.RE, Ending.CE) else ""
-    return f"{run.why}: {last}" if run.why and last else run.why or last
+    said = _said(run) if run.ending in (Ending.RE, Ending.CE) else ""
+    return f"{run.why}: {said}" if run.why and said else run.why or said
+
+
+def _said(run: Run) -> str:
+    """The line that says most: the last one, as of a traceback; but of a compiler the first error, and node's."""
+    if found := _ERROR.search(run.stderr):
+        return (found[1] or found[2]).decode("utf-8", "replace")
+    return _tail(run).strip().rpartition("\n")[2]
 
 
 def _tail(run: Run) -> str:
@@ -226,7 +237,7 @@ def _broken(done: TestRun, limits: Limits, tested: bool) -> tuple[CaseVerdict, s
         if run.ending is Ending.IE:
             return _IE, run.why
     if done.missing is not None:
-        return _IE, done.missing
+        return _IE, f"{done.missing} in the sandbox; let it in with packages=('pytest',)"
     if done.fault is not None:
         return _IE, f"the tests: {done.fault}"
     if done.died:

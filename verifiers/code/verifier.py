@@ -13,6 +13,7 @@ from rlvr.types import Outcome, Verdict
 from rlvr.verifiers.code.cases import Reference, StdioCase, read
 from rlvr.verifiers.code.checker import Compare, refuse_empty
 from rlvr.verifiers.code.compare import comparator
+from rlvr.verifiers.code.continuation import preceded
 from rlvr.verifiers.code.extract import extract
 from rlvr.verifiers.code.judge import judge
 from rlvr.verifiers.code.shared import shared_sandbox
@@ -107,7 +108,7 @@ class CodeVerifier:
         """
         asked = reference if isinstance(reference, Reference) else self.read(reference)
         return judge(
-            Program(self.language, source),
+            Program(self.language, preceded(asked.imports, source) if asked.imports else source),
             asked.cases,
             self.compare,
             sandbox=shared_sandbox(
