@@ -150,7 +150,8 @@ class Sandbox:
                     if guarantee.mechanism is None:
                         if guarantee.name not in self.allow_missing:
                             self._pool.close()
-                            raise IsolationUnavailable(guarantee.name, guarantee.found, guarantee.remedy)
+                            some = any(g.mechanism for g in found)  # where nothing holds, nothing can run
+                            raise IsolationUnavailable(guarantee.name, guarantee.found, guarantee.remedy, waivable=some)
                         waived.add(guarantee.name)
                 kept = {g.name: g.mechanism for g in found if g.mechanism is not None}
                 self._isolation = Isolation(self.level, kept, frozenset(waived))

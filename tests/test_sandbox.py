@@ -359,10 +359,15 @@ def test_an_attack_that_succeeds_is_found(tmp_path):
 
 
 def test_elsewhere_than_on_linux_it_refuses_cleanly(monkeypatch):
+    """And does not offer to waive what cannot be done without."""
     monkeypatch.setattr(sys, "platform", "darwin")
     found = probe.examine(lambda *args: pytest.fail("nothing may run"), "")
     assert {g.mechanism for g in found} == {None}
     assert {g.found for g in found} == {"this is darwin"}
+    with pytest.raises(IsolationUnavailable, match="this is darwin") as caught:
+        Sandbox(workers=1).warm()
+    assert "waive" not in str(caught.value)
+    assert "waive" not in str(pickle.loads(pickle.dumps(caught.value)))
 
 
 def test_a_sandbox_pickles_as_its_settings():
