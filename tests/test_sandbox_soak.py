@@ -37,9 +37,18 @@ MIXED = [
 ]
 
 
+_others: set[str] = set()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _begin() -> None:
+    """Verifiers of other tests keep a sandbox for the life of this process."""
+    _others.update(cgroups(os.getpid()))
+
+
 def cgroups(pid: int) -> list[str]:
     """Folders of a process's sandboxes in every hierarchy."""
-    return [f for f, folders, _ in os.walk("/sys/fs/cgroup") if re.search(rf"/rlvr-{pid}-\d+$", f)]
+    return [f for f, folders, _ in os.walk("/sys/fs/cgroup") if re.search(rf"/rlvr-{pid}-\d+$", f) and f not in _others]
 
 
 def census(sandbox: Sandbox) -> dict[str, object]:
