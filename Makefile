@@ -1,6 +1,7 @@
 # Every target makes or reuses .venv by itself: a fresh machine needs make and Python >= 3.11, nothing else.
 #
-#   make demo    score a few hundred arithmetic completions and print what became of them
+#   make demo    train a tiny model to add, on the CPU, in about two minutes; ends with a table and a plot
+#   make score   score a few hundred arithmetic completions and print what became of them
 #   make test    run the whole test suite
 #   make check   format, lint, package, types and layers (no tests)
 #   make wheel   build dist/*.tar.gz and dist/*.whl
@@ -16,15 +17,19 @@ CHECK := build/check
 # Stamps live inside .venv: who removes it starts afresh, and git sees nothing.
 READY := $(VENV)/.rlvr-ready
 DEMO := $(VENV)/.rlvr-demo
+TRAIN := $(VENV)/.rlvr-train
 DEV := $(VENV)/.rlvr-dev
 
 # We run many small processes; a maths library that starts a thread per core in each only makes them wait.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test check wheel clean
+.PHONY: demo score test check wheel clean
 .DELETE_ON_ERROR:
 
-demo: $(DEMO)
+demo: $(TRAIN)
+	@$(BIN)/python -m recipes.arithmetic_cpu.run
+
+score: $(DEMO)
 	@$(BIN)/python -m recipes.score_arithmetic.run
 
 test: $(DEV)
@@ -70,8 +75,13 @@ $(DEMO): $(READY) pyproject.toml constraints.txt
 	@$(PIP) -e .
 	@touch $@
 
-# Holds all that $(DEMO) does.
+# Each holds all that those above do.
+$(TRAIN): $(READY) pyproject.toml constraints.txt
+	@echo "installing rlvr and its trainer into $(VENV)"
+	@$(PIP) -e '.[train]'
+	@touch $(DEMO) $@
+
 $(DEV): $(READY) pyproject.toml constraints.txt
 	@echo "installing rlvr and its checks into $(VENV)"
 	@$(PIP) -e '.[dev]'
-	@touch $(DEMO) $@
+	@touch $(DEMO) $(TRAIN) $@

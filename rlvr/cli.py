@@ -6,7 +6,6 @@ Exit codes: 0 all well; 1 done, but something needs a look (rows left out, UNSCO
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections import Counter, deque
@@ -24,6 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 from tyro.conf import Positional, UseAppendAction, arg
 
+from rlvr.cli_train import Eval, Plot, Train, options_of
 from rlvr.doctor import examine
 from rlvr.environment import Environment
 from rlvr.errors import DataError, RlvrError, UsageError
@@ -79,7 +79,7 @@ class Score:
 
     def run(self, out: Console, err: Console) -> int:
         read_rows(self.file)  # first, so that a missing input leaves no trace of an output
-        env = make(self.env, **_options(load(self.env), self.option))
+        env = make(self.env, **options_of(load(self.env), self.option))
         run, tally = provenance(env, self.env), Tally()
         rejected = _Rejected(self.output, strict=self.strict)
         if self.file.resolve() in (self.output.resolve(), rejected.path.resolve()):
@@ -196,16 +196,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if list(argv) == ["--version"]:
         out.print(f"rlvr {version('rlvr')}", highlight=False)
         return 0
-    commands: dict[str, Any] = {"score": Score, "envs": Envs, "replay": Replay, "doctor": Doctor}
-    command: _Command = tyro.extras.subcommand_cli_from_dict(
-        commands,
-        prog="rlvr",
-        description="Verifiable rewards: score completions, list environments, replay records, examine the machine.  "
-        "`rlvr --version` says which one this is.",
-        args=argv,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
+    command: _Command | None = None
     try:
+        command = _asked_for(argv)
         return command.run(out, err)
     except (RlvrError, OSError) as error:  # the caller's, the environment's, the disk's: one line says which
         err.print(f"[bold red]rlvr:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
@@ -216,6 +209,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         err.print("interrupted" + "; `--resume` goes on where it stopped" * isinstance(command, Score))
         return 130
+
+
+def _asked_for(argv: Sequence[str]) -> _Command:
+    commands: dict[str, Any] = {
+        "score": Score,
+        "envs": Envs,
+        "replay": Replay,
+        "train": Train,
+        "eval": Eval,
+        "plot": Plot,
+        "doctor": Doctor,
+    }
+    command: _Command = tyro.extras.subcommand_cli_from_dict(
+        commands,
+        prog="rlvr",
+        description="Verifiable rewards: score completions, list environments, replay records, train and evaluate "
+        "policies, examine the machine.  `rlvr --version` says which one this is.",
+        args=argv,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    return command
 
 
 class _Input:
@@ -320,26 +334,6 @@ class _Rejected:
         if not self.count:
             return ""
         return f"none of its {self.count} rows can be used, as {self.path} says; the first is {self._shown[0]}"
-
-
-def _options(env: type[Environment], given: Sequence[str]) -> dict[str, Any]:
-    """NAME=VALUE pairs; a value is text where the option's default is, and JSON otherwise.
-
-    Where the default does not tell (None, or there is none) it is JSON if it can be, else text.
-    """
-    options: dict[str, Any] = {}
-    for pair in given:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise UsageError(f"--option {pair}: write NAME=VALUE, such as --option split=test")
-        default = env.options().get(name, "")
-        try:
-            options[name] = value if isinstance(default, str) else json.loads(value)
-        except ValueError:
-            if default is not None and default is not MISSING:
-                raise UsageError(f"--option {pair}: {value!r} is not a value like {default!r}") from None
-            options[name] = value
-    return options
 
 
 def _must_match(row: Row, run: dict[str, Any], partial: Path) -> None:

@@ -1,0 +1,163 @@
+"""Judge each completion by its score.  Axes: P prompts, G completions per prompt.
+
+Every function takes `scored`, False for a rollout that is UNSCORED or missing (groups may be ragged): it counts in no
+mean and no std, its score may be anything, and its advantage is 0.  Advantages carry no gradient.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rlvr.algo.masks import counted, require_finite, standardised
+
+__all__ = [
+    "batch_mean",
+    "global_advantages",
+    "group_advantages",
+    "magistral_advantages",
+    "moving_average",
+    "reinforce_advantages",
+    "rloo_advantages",
+]
+
+
+def group_advantages(
+    scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"] | None = None, *, scale: bool = True, eps: float = 1e-6
+) -> Float[Tensor, "P G"]:
+    r"""Judge each completion against its siblings: A = (r - mean_G r) / (std_G r + eps).
+
+    `scale=True` is GRPO (arXiv:2402.03300, 4.1.2); False keeps only the centring (Dr. GRPO, arXiv:2503.20783, 3.1).
+    The papers do not say which std: ours divides by the number of scored siblings, as numpy's does, verl's and TRL's
+    by one less, which makes their advantages sqrt((G - 1) / G) times ours.  A group of one, or one that agrees, gives
+    exactly 0; verl passes the raw score of a group of one through.
+
+    Raises:
+        ValueError: a scored rollout's score is not finite.
+    """
+    return standardised(scores.detach(), _weights(scores, scored), scale=scale, eps=eps)
+
+
+def rloo_advantages(scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"] | None = None) -> Float[Tensor, "P G"]:
+    """Judge each completion against the mean of its *other* siblings: A_i = r_i - mean_{j≠i} r_j.
+
+    RLOO (arXiv:2402.14740, 3.3), which is n / (n - 1) times the centred score, n being the scored siblings.  With
+    n = 1 there is nobody to compare with and A is 0; verl passes the raw score through.
+
+    Raises:
+        ValueError: a scored rollout's score is not finite.
+    """
+    weights = _weights(scores, scored)
+    n = weights.sum(dim=1, keepdim=True)
+    return standardised(scores.detach(), weights, scale=False, eps=0.0) * n / (n - 1).clamp(min=1)
+
+
+def reinforce_advantages(
+    scores: Float[Tensor, "P G"],
+    scored: Bool[Tensor, "P G"] | None = None,
+    *,
+    baseline: float | Float[Tensor, "#P #G"] = 0.0,
+) -> Float[Tensor, "P G"]:
+    """A = r - b (Williams 1992, eq. 4).  The gradient stays unbiased as long as b does not depend on the completion.
+
+    `baseline` is a constant, `batch_mean(…)`, a `moving_average(…)`, or one number per prompt [P, 1], such as the
+    score of the greedy completion (ReMax, arXiv:2310.10505).  `batch_mean` contains the completion's own score, which
+    shrinks the expected gradient by 1 - 1/n; `rloo_advantages` does not.
+
+    Raises:
+        ValueError: a scored rollout's score is not finite.
+    """
+    _weights(scores, scored)
+    return counted(scores.detach() - baseline, scored)
+
+
+def batch_mean(scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"] | None = None) -> float:
+    """The mean score of the batch, each scored completion counted once; 0 if there is none.
+
+    Raises:
+        ValueError: a scored rollout's score is not finite.
+    """
+    weights = _weights(scores, scored)
+    return float(counted(scores.detach(), scored).sum() / weights.sum().clamp(min=1))
+
+
+def moving_average(
+    average: float | None, scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"] | None = None, *, decay: float
+) -> float | None:
+    """The baseline for the *next* batch: decay · average + (1 - decay) · batch_mean.
+
+    `average` is None before the first batch, whose mean is then the start (no bias towards 0).  A batch without a
+    scored rollout changes nothing.
+
+    Raises:
+        ValueError: `decay` outside [0, 1), or a scored rollout's score is not finite.
+    """
+    if not 0 <= decay < 1:
+        raise ValueError(f"decay is {decay}; it must lie in [0, 1), where 0 forgets all but the last batch")
+    if scored is not None and not scored.any():
+        return average
+    mean = batch_mean(scores, scored)
+    return mean if average is None else decay * average + (1 - decay) * mean
+
+
+def global_advantages(
+    scores: Float[Tensor, "P G"],
+    scored: Bool[Tensor, "P G"] | None = None,
+    *,
+    group_baseline: bool = False,
+    lengths_tokens: Int[Tensor, "P G"] | None = None,
+    eps: float = 1e-8,
+) -> Float[Tensor, "P G"]:
+    """Normalise over the whole batch: A = (r - mean_batch) / (std_batch + eps).  REINFORCE++ (arXiv:2501.03262).
+
+    `group_baseline=True` subtracts the group's mean first (REINFORCE++-baseline).  Each completion counts once;
+    with `lengths_tokens`, the number of its trained tokens, it counts once per token, as in the paper, where the
+    advantage is a token's.  With a KL penalty in the reward advantages differ from token to token: see
+    `returns.whiten`.  The std is the population's; verl's has n - 1, and its eps stands under the root.
+
+    Raises:
+        ValueError: a scored rollout's score is not finite.
+    """
+    weights = _weights(scores, scored)
+    x = standardised(scores.detach(), weights, scale=False, eps=0.0) if group_baseline else scores.detach()
+    if lengths_tokens is not None:
+        weights = weights * lengths_tokens
+    flat = standardised(x.reshape(1, -1), weights.reshape(1, -1), scale=True, eps=eps)
+    return flat.reshape(scores.shape)
+
+
+def magistral_advantages(
+    scores: Float[Tensor, "P G"],
+    scored: Bool[Tensor, "P G"] | None = None,
+    *,
+    minibatch: Int[Tensor, "P G"] | None = None,
+    eps: float = 1e-8,
+) -> Float[Tensor, "P G"]:
+    """Centre per group, then normalise per mini-batch.  Magistral (arXiv:2506.10910, 2.1), "advantage normalization".
+
+    Mean and std of a mini-batch count each completion once, whatever its length.  A group may be spread over several
+    mini-batches: it is centred as a whole.
+
+    Args:
+        minibatch: the number of the mini-batch each rollout is trained in; None if there is only one.
+
+    Raises:
+        ValueError: a scored rollout's score is not finite.
+    """
+    weights = _weights(scores, scored)
+    centred = standardised(scores.detach(), weights, scale=False, eps=0.0)
+    if minibatch is None:
+        minibatch = torch.zeros_like(scores, dtype=torch.long)
+    # One row per mini-batch, in which the others' rollouts weigh nothing; their sum has each rollout once.
+    members = torch.stack(
+        [(minibatch == number) * weights for number in sorted(set(minibatch.flatten().tolist()))]
+    ).flatten(1)
+    rows = standardised(centred.reshape(1, -1).expand_as(members), members, scale=True, eps=eps)
+    return rows.sum(dim=0).reshape(scores.shape)
+
+
+def _weights(scores: Tensor, scored: Tensor | None) -> Tensor:
+    """1 for a rollout that counts, 0 for another, after the check that all that count are finite."""
+    require_finite(scores, scored, "the score", "prompt", "completion")
+    return torch.ones_like(scores) if scored is None else scored.to(scores.dtype)

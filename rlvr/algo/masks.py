@@ -1,0 +1,55 @@
+"""Sums over the entries that count.  What a mask leaves out never touches a result, be it inf or NaN."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+__all__ = ["counted", "masked_mean", "require_finite", "standardised"]
+
+
+def counted(x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"] | None) -> Float[Tensor, "*shape"]:
+    """`x`, exactly 0 where the mask is False.  A product would not do: 0 · inf is NaN, and so is its gradient."""
+    return x if mask is None else torch.where(mask, x, 0.0)
+
+
+def masked_mean(x: Float[Tensor, "*shape"], weights: Tensor, *, dim: int) -> Float[Tensor, "*rest"]:
+    """Σ w·x / Σ w along `dim`, which is kept with length 1; 0 where the weights sum to 0."""
+    total = weights.sum(dim=dim, keepdim=True)
+    return (weights * x).sum(dim=dim, keepdim=True) / torch.where(total > 0, total, 1).to(x.dtype)
+
+
+def standardised(
+    x: Float[Tensor, "rows n"], weights: Float[Tensor, "rows n"], *, scale: bool, eps: float
+) -> Float[Tensor, "rows n"]:
+    """Each row centred by its weighted mean and divided by its weighted population std + eps; 0 where a weight is 0.
+
+    A row whose counted entries are equal gives exactly 0, whatever eps: its largest entry is subtracted before the
+    mean is taken, since the rounded mean of three times 0.1 is not 0.1, and what is left would be divided by little.
+    """
+    here = weights > 0
+    anchor = torch.where(here, x, -torch.inf).amax(dim=1, keepdim=True)
+    x = torch.where(here, x - anchor, 0.0)
+    centred = counted(x - masked_mean(x, weights, dim=1), here)
+    if not scale:
+        return centred
+    std = masked_mean(centred.square(), weights, dim=1).sqrt()
+    return centred / torch.where(std > 0, std + eps, 1.0)
+
+
+def require_finite(x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"] | None, what: str, *axes: str) -> None:
+    """Refuse a counted entry that is not finite.
+
+    Args:
+        what: the name of `x` in the message.
+        axes: what an index of each axis is called there.
+
+    Raises:
+        ValueError: with the place and the value of the first one.
+    """
+    bad = ~counted(x, mask).isfinite()
+    if bad.any():
+        where = bad.nonzero()[0].tolist()
+        place = ", ".join(f"{axis} {i}" for axis, i in zip(axes, where, strict=True))
+        raise ValueError(f"{place}: {what} is {x[tuple(where)].item()}, and it must be finite")

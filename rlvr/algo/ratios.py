@@ -1,0 +1,103 @@
+"""Two policies' opinions of the same tokens.  Axes: B rows, T tokens.
+
+log ratio = logprobs - behaviour_logprobs        ratio = exp(log ratio)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+__all__ = ["LOG_RATIO", "RatioStats", "log_ratio", "ratio_stats", "sequence_mean_log_ratio"]
+
+LOG_RATIO = 20.0
+"""Log ratios are clamped to ± this: exp(88.8) is inf in float32, and a clipped token would then have the gradient
+0 · inf = NaN.  Beyond it, e^20 = 4.9e8, no gradient flows."""
+
+
+def log_ratio(
+    logprobs: Float[Tensor, "B T"],
+    other_logprobs: Float[Tensor, "B T"],
+    completion_mask: Bool[Tensor, "B T"],
+) -> Float[Tensor, "B T"]:
+    """logprobs - other_logprobs within ± LOG_RATIO; 0, also in the gradient, where the mask is False.
+
+    The gradient goes to `logprobs` alone.
+    """
+    return torch.where(completion_mask, logprobs - other_logprobs.detach(), 0.0).clamp(-LOG_RATIO, LOG_RATIO)
+
+
+def sequence_mean_log_ratio(
+    log_ratio: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, "B 1"]:
+    """Mean over a row's trained tokens, the log of the geometric mean of its ratios; 0 for a row without any."""
+    return log_ratio.sum(dim=1, keepdim=True) / completion_mask.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+@dataclass(frozen=True, slots=True)
+class RatioStats:
+    """Sums over trained tokens, without gradient: `a + b` is that of both micro-batches, `means()` what is logged.
+
+    Attributes:
+        tokens: trained tokens, as many as were summed over.
+        ratio_sum, ratio_max: of the ratios that the loss or the weight was made of; the max is 0 without tokens.
+        kl_sum: of ratio - 1 - log ratio, the estimate k3 of KL(behaviour policy ‖ policy), never negative
+            (Schulman 2020, "Approximating KL divergence").
+        low, high: tokens whose ratio was clipped (truncated, dropped) at the lower and at the upper bound.
+        dual: tokens at the bound of the dual clip.
+    """
+
+    tokens: Tensor
+    ratio_sum: Tensor
+    ratio_max: Tensor
+    kl_sum: Tensor
+    low: Tensor
+    high: Tensor
+    dual: Tensor
+
+    def __add__(self, other: RatioStats) -> RatioStats:
+        both = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        return RatioStats(**(both | {"ratio_max": torch.maximum(self.ratio_max, other.ratio_max)}))
+
+    def means(self) -> dict[str, float]:
+        """Per token; waits for the device.  All 0 if there was no token."""
+        n = max(float(self.tokens), 1.0)
+        return {
+            "ratio_mean": float(self.ratio_sum) / n,
+            "ratio_max": float(self.ratio_max),
+            "kl": float(self.kl_sum) / n,
+            "clipped_low": float(self.low) / n,
+            "clipped_high": float(self.high) / n,
+            "clipped_dual": float(self.dual) / n,
+        }
+
+
+def ratio_stats(
+    log_ratio: Float[Tensor, "B T"],
+    completion_mask: Bool[Tensor, "B T"],
+    *,
+    used: Float[Tensor, "B T"] | None = None,
+    low: Bool[Tensor, "B T"] | None = None,
+    high: Bool[Tensor, "B T"] | None = None,
+    dual: Bool[Tensor, "B T"] | None = None,
+) -> RatioStats:
+    """Count what happened; `log_ratio` is per token, `used` the ratio in its stead if that is not exp(log_ratio)."""
+    log_ratio = log_ratio.detach().float()
+    token_ratio = log_ratio.exp()
+    ratio = torch.where(completion_mask, token_ratio if used is None else used.detach().float(), 0.0)
+
+    def count(clipped: Tensor | None) -> Tensor:
+        return ratio.new_zeros(()) if clipped is None else (clipped & completion_mask).sum().to(ratio.dtype)
+
+    return RatioStats(
+        tokens=completion_mask.sum().to(ratio.dtype),
+        ratio_sum=ratio.sum(),
+        ratio_max=ratio.amax() if ratio.numel() else ratio.new_zeros(()),
+        kl_sum=torch.where(completion_mask, token_ratio - 1 - log_ratio, 0.0).sum(),
+        low=count(low),
+        high=count(high),
+        dual=count(dual),
+    )

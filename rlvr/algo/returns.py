@@ -1,0 +1,212 @@
+"""Credit over time: rewards and values per token or per step.  Axes: B rows, T tokens; P prompts, G per prompt.
+
+`completion_mask` is True where a token is trained on.  Everything else (padding, the environment's replies of several
+turns) is stepped over as if it were not there: no discount, no reward, no value, and the result there is 0.
+Nothing here carries a gradient.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rlvr.algo.masks import counted, require_finite, standardised
+
+__all__ = [
+    "Estimate",
+    "discounted_returns",
+    "gae",
+    "monte_carlo_advantages",
+    "n_step_returns",
+    "process_advantages",
+    "whiten",
+]
+
+
+class Estimate(NamedTuple):
+    """What a critic learns from and what the policy learns from."""
+
+    advantages: Float[Tensor, "B T"]
+    returns: Float[Tensor, "B T"]
+
+
+def gae(
+    rewards: Float[Tensor, "B T"],
+    values: Float[Tensor, "B T"],
+    completion_mask: Bool[Tensor, "B T"],
+    *,
+    gamma: float = 1.0,
+    lam: float = 0.95,
+    bootstrap: Float[Tensor, " B"] | None = None,
+) -> Estimate:
+    """Generalised advantage estimation: A_t = δ_t + γλ A_{t+1}, δ_t = r_t + γ V_{t+1} - V_t; returns are A + V.
+
+    arXiv:1506.02438, eq. 16 and 11-12.  `values[t]` is V of the state in which token t is chosen.  `bootstrap` is V
+    of the state after the last token: 0 (or None) where the completion ended, the critic's estimate where it was
+    truncated.  A reward stands on a trained token; one on a masked token is not seen.  Not whitened, unlike verl's:
+    see `whiten`.
+
+    Raises:
+        ValueError: a trained token's reward or value is not finite, or gamma or lam outside [0, 1].
+    """
+    rewards, values = _checked(rewards, values, completion_mask, gamma)
+    _require_share("lam", lam)
+    last, value = torch.zeros_like(values[:, 0]), _end_value(bootstrap, values)
+    advantages = torch.zeros_like(values)
+    for t in reversed(range(values.shape[1])):
+        here = rewards[:, t] + gamma * value - values[:, t] + gamma * lam * last
+        trained = completion_mask[:, t]
+        last, value = torch.where(trained, here, last), torch.where(trained, values[:, t], value)
+        advantages[:, t] = torch.where(trained, here, 0.0)
+    return Estimate(advantages, advantages + values)
+
+
+def discounted_returns(
+    rewards: Float[Tensor, "B T"],
+    completion_mask: Bool[Tensor, "B T"],
+    *,
+    gamma: float = 1.0,
+    bootstrap: Float[Tensor, " B"] | None = None,
+) -> Float[Tensor, "B T"]:
+    """R_t = Σ_{k≥0} γ^k r_{t+k} (+ γ^n · bootstrap): what followed each token, to the end of the completion.
+
+    Raises:
+        ValueError: a trained token's reward is not finite, or gamma outside [0, 1].
+    """
+    return gae(rewards, torch.zeros_like(rewards), completion_mask, gamma=gamma, lam=1.0, bootstrap=bootstrap).returns
+
+
+def n_step_returns(
+    rewards: Float[Tensor, "B T"],
+    values: Float[Tensor, "B T"],
+    completion_mask: Bool[Tensor, "B T"],
+    *,
+    n: int,
+    gamma: float = 1.0,
+    bootstrap: Float[Tensor, " B"] | None = None,
+) -> Float[Tensor, "B T"]:
+    """R_t = r_t + γ r_{t+1} + … + γ^{n-1} r_{t+n-1} + γ^n V_{t+n}: truncated returns (A3C, arXiv:1602.01783, sec. 4).
+
+    n counts trained tokens; past the last one stands `bootstrap`, as in `gae`.  R - V is A2C's advantage.  n = 1 is
+    the one-step target r + γV', and n ≥ T the discounted return.
+
+    Raises:
+        ValueError: n < 1, gamma outside [0, 1], or a trained token's reward or value is not finite.
+    """
+    if n < 1:
+        raise ValueError(f"n is {n}; a return looks at least 1 token ahead")
+    rewards, values = _checked(rewards, values, completion_mask, gamma)
+    end = _end_value(bootstrap, values)[:, None]
+    # Trained tokens first, so that a token's successor is its neighbour; `back` undoes it.
+    order = completion_mask.long().argsort(dim=1, descending=True, stable=True)
+    back = order.argsort(dim=1)
+    trained = completion_mask.gather(1, order)
+    rewards, target = rewards.gather(1, order), torch.where(trained, values.gather(1, order), end)
+    for _ in range(min(n, values.shape[1])):
+        ahead = torch.cat([target[:, 1:], end], dim=1)
+        target = torch.where(trained, rewards + gamma * ahead, end)
+    return counted(target.gather(1, back), completion_mask)
+
+
+def process_advantages(
+    rewards: Float[Tensor, "P G T"],
+    step_ends: Bool[Tensor, "P G T"],
+    scored: Bool[Tensor, "P G"] | None = None,
+    *,
+    scale: bool = True,
+    eps: float = 1e-6,
+) -> Float[Tensor, "P G T"]:
+    """Process-supervised GRPO: A_t = Σ of the normalised rewards of the steps that end at t or later.
+
+    arXiv:2402.03300, 4.1.3: r̃ = (r - mean R) / std R with R all step rewards of all G completions of a prompt, so a
+    completion with more steps weighs more.  The std divides by the number of steps.  Tokens after a completion's last
+    step get 0.
+
+    Args:
+        rewards: a step's reward, on the token with which the step ends; anything elsewhere.
+        step_ends: True on those tokens.
+        scored: False for a rollout that is left out.
+
+    Raises:
+        ValueError: a counted step's reward is not finite.
+    """
+    ends = step_ends if scored is None else step_ends & scored[:, :, None]
+    require_finite(rewards, ends, "the step reward", "prompt", "completion", "token")
+    flat = rewards.detach().flatten(1)
+    normalised = standardised(flat, ends.flatten(1).to(flat.dtype), scale=scale, eps=eps).reshape(rewards.shape)
+    return normalised.flip(2).cumsum(dim=2).flip(2)
+
+
+def monte_carlo_advantages(
+    values: Float[Tensor, "B N"],
+    boundaries: Int[Tensor, "B N"],
+    completion_mask: Bool[Tensor, "B T"],
+) -> Float[Tensor, "B T"]:
+    """VinePPO: each token of a step gets V(after the step) - V(before it)  (arXiv:2410.01679, sec. 4; γ = 1).
+
+    A value is the mean score of fresh completions of a prefix, at the last boundary the completion's own score, so
+    a row's steps add up to its score minus the prompt's value.  A boundary whose value nobody knows is left out: the
+    two steps around it become one.
+
+    Args:
+        values: at each boundary.
+        boundaries: 0, …, T of the row, in tokens; a row with fewer repeats its last one, with any value.
+
+    Raises:
+        ValueError: boundaries that decrease or leave a trained token out, or a value that is not finite.
+    """
+    if (boundaries.diff(dim=1) < 0).any():
+        row = int((boundaries.diff(dim=1) < 0).any(dim=1).nonzero()[0])
+        raise ValueError(f"row {row}: the boundaries {boundaries[row].tolist()} decrease; give them in order")
+    tokens = torch.arange(completion_mask.shape[1], device=boundaries.device).expand(completion_mask.shape)
+    after = torch.searchsorted(boundaries.contiguous(), tokens.contiguous(), right=True)
+    outside = completion_mask & ((after == 0) | (after == boundaries.shape[1]))
+    if outside.any():
+        row, token = outside.nonzero()[0].tolist()
+        raise ValueError(
+            f"row {row}: token {token} is trained on and outside the boundaries {boundaries[row].tolist()}"
+        )
+    used = torch.cat([torch.ones_like(boundaries[:, :1], dtype=torch.bool), boundaries.diff(dim=1) > 0], dim=1)
+    require_finite(values, used, "the value", "row", "boundary")
+    values = counted(values.detach(), used)
+    after = after.clamp(1, boundaries.shape[1] - 1)
+    return counted(values.gather(1, after) - values.gather(1, after - 1), completion_mask)
+
+
+def whiten(
+    advantages: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"], *, eps: float = 1e-8
+) -> Float[Tensor, "B T"]:
+    """(A - mean) / (std + eps) over all trained tokens of the whole batch, before it is split into micro-batches.
+
+    PPO's habit after `gae`, and REINFORCE++ (arXiv:2501.03262) after `discounted_returns` of rewards that hold a KL
+    penalty.  The std is the population's; verl's has n - 1.
+
+    Raises:
+        ValueError: a trained token's advantage is not finite.
+    """
+    require_finite(advantages, completion_mask, "the advantage", "row", "token")
+    weights = completion_mask.to(advantages.dtype).reshape(1, -1)
+    flat = standardised(advantages.detach().reshape(1, -1), weights, scale=True, eps=eps)
+    return flat.reshape(advantages.shape)
+
+
+def _checked(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+    _require_share("gamma", gamma)
+    require_finite(rewards, mask, "the reward", "row", "token")
+    require_finite(values, mask, "the value", "row", "token")
+    return counted(rewards.detach(), mask), counted(values.detach(), mask)
+
+
+def _end_value(bootstrap: Tensor | None, values: Tensor) -> Tensor:
+    if bootstrap is None:
+        return values.new_zeros(values.shape[0])
+    require_finite(bootstrap, None, "the bootstrap value", "row")
+    return bootstrap.detach()
+
+
+def _require_share(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} is {value}; it must lie in [0, 1]")

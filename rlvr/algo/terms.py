@@ -1,0 +1,58 @@
+"""The other terms of a loss, per token.  Axes: B rows, T tokens.  Masked tokens have loss 0 and gradient 0."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rlvr.algo.masks import counted
+
+__all__ = ["ValueLosses", "entropy_bonus", "value_loss"]
+
+
+class ValueLosses(NamedTuple):
+    """The critic's losses per token, and how many tokens the clip held."""
+
+    losses: Float[Tensor, "B T"]
+    clipped: Float[Tensor, ""]
+
+
+def value_loss(
+    values: Float[Tensor, "B T"],
+    old_values: Float[Tensor, "B T"],
+    returns: Float[Tensor, "B T"],
+    completion_mask: Bool[Tensor, "B T"],
+    *,
+    clip: float | None = None,
+) -> ValueLosses:
+    """½ max((V - R)², (clip(V, V_old ± clip) - R)²): the critic's squared error, its step clipped like the policy's.
+
+    The habit of OpenAI's baselines, named in arXiv:2005.12729, sec. 2; PPO's paper has the plain square, which is
+    `clip=None`.  Old values and returns carry no gradient.
+
+    Raises:
+        ValueError: clip ≤ 0.
+    """
+    if clip is not None and not clip > 0:
+        raise ValueError(f"clip is {clip}; it must be above 0, or None for the plain squared error")
+    # Cleaned before the square: its gradient is 2 (V - R), and 0 · inf would be NaN.
+    values = counted(values, completion_mask)
+    old, target = counted(old_values.detach(), completion_mask), counted(returns.detach(), completion_mask)
+    plain = (values - target).square()
+    if clip is None:
+        return ValueLosses(plain / 2, plain.new_zeros(()))
+    near = (torch.minimum(torch.maximum(values, old - clip), old + clip) - target).square()
+    return ValueLosses(torch.maximum(plain, near) / 2, (near > plain).sum().to(plain.dtype))
+
+
+def entropy_bonus(
+    entropies: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"], *, coefficient: float
+) -> Float[Tensor, "B T"]:
+    """-c H: a loss that falls as the policy's entropy at each token rises (arXiv:1602.01783, sec. 4).
+
+    `entropies` are in nats and carry the gradient.
+    """
+    return -coefficient * counted(entropies, completion_mask)

@@ -1,0 +1,56 @@
+"""Which task comes next: a position in an endless row of them, so that resuming is a number."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from rlvr.environment import Environment, seeded
+from rlvr.errors import UsageError
+
+__all__ = ["Cursor"]
+
+
+class Cursor:
+    """Walks through an environment's tasks, epoch after epoch, each in an order of its own.
+
+    The order of an epoch is a permutation seeded by a hash of (id, split, seed, epoch).  An environment that
+    generates its tasks has one epoch that never ends, and its indices are taken as they come.
+
+    Attributes:
+        position: how many tasks were given out.
+
+    Raises:
+        UsageError: the environment has no task.
+    """
+
+    def __init__(self, env: Environment, *, seed: int, shuffle: bool = True) -> None:
+        self.position = 0
+        self.size: int | None = getattr(env, "size", None)
+        if self.size is not None and self.size < 1:
+            raise UsageError(f"{env.id} has no tasks in split {env.split!r}")
+        self.shuffle = shuffle
+        self._key = (env.id, env.split, seed)
+        self._order = lru_cache(maxsize=1)(self._permutation)
+
+    @property
+    def epoch(self) -> int:
+        """How many times every task has been given out."""
+        return 0 if self.size is None else self.position // self.size
+
+    def take(self, count: int) -> list[tuple[int, int]]:
+        """The next tasks: (position, index)."""
+        first, self.position = self.position, self.position + count
+        return [(position, self.index(position)) for position in range(first, self.position)]
+
+    def index(self, position: int) -> int:
+        """The index of the task at a position."""
+        if self.size is None:
+            return position
+        epoch, place = divmod(position, self.size)
+        return self._order(epoch)[place] if self.shuffle else place
+
+    def _permutation(self, epoch: int) -> list[int]:
+        assert self.size is not None
+        order = list(range(self.size))
+        seeded("epoch", *self._key, epoch).shuffle(order)
+        return order

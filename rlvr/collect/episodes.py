@@ -1,0 +1,223 @@
+"""Episodes of a multi-turn environment: the policy's turns and the environment's replies in one token sequence.
+
+    prompt │ turn 0 │ reply │ turn 1 │ reply │ … │ turn n        completion_mask is True on the turns alone
+
+All episodes take their turns together: one `generate` for the turns of all that still go on, and as each turn is
+finished its environment steps in a thread.  A reply is encoded after the tokens that stand there, and the next turn
+goes on from tokens: nothing is tokenised twice, so what is trained on is what was sampled.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import traceback
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from numbers import Real
+
+from rlvr.collect.background import Background
+from rlvr.collect.sampler import Sample, Sampler, Sampling, drawn, rollout_seed
+from rlvr.environment import MultiTurnEnv, seeded
+from rlvr.errors import UsageError, brief
+from rlvr.types import Group, Outcome, Prompt, Rollout, Score, Task, Turn, Verdict
+
+__all__ = ["Episodes"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What an environment said to a turn."""
+
+    reply: Prompt
+    reward: float | None
+    ended: bool
+    score: Score | None
+
+
+@dataclass(slots=True)
+class _Episode:
+    """One under way."""
+
+    env: MultiTurnEnv
+    task: Task
+    number: tuple[int, int]
+    seed: tuple[str | int, ...]
+    prompt_ids: Sequence[int] = ()
+    ids: list[int] = field(default_factory=list)
+    mask: list[bool] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    version: int = 0
+    truncated: bool = False
+    score: Score | None = None
+
+    def own_tokens(self) -> int:
+        return sum(turn.stop - turn.start for turn in self.turns)
+
+
+class Episodes:
+    """Plays episodes of a multi-turn environment.
+
+    The episode of an index begins with `reset(seed=…, options={"index": index})`, the seed a hash of environment,
+    split and index; the G episodes of a group begin alike.  Each runs on a deep copy of the environment (the reward
+    is shared); one that holds much data should define `__deepcopy__`.
+
+    It ends where the environment says so, after `max_turns`, and where the policy has used up `max_tokens` over all its
+    turns; the last two are truncated.  A turn that hits the limit is still shown to the environment, as a truncated
+    completion is still scored.
+
+    The score is the `Score` under "score" in the last step's `info`.  Without one the total is the sum of the steps'
+    rewards, and the outcome is CORRECT if the environment ended the episode and that sum is above 0, else WRONG.
+    A step that raises is our failure: the rollout is UNSCORED.
+    """
+
+    def __init__(
+        self,
+        env: MultiTurnEnv,
+        sampler: Sampler,
+        background: Background,
+        sampling: Sampling,
+        max_turns: int,
+        key: tuple[str | int, ...],
+    ) -> None:
+        self.env, self.sampler, self.background = env, sampler, background
+        self.sampling, self.max_turns, self._key = sampling, max_turns, key
+
+    def task(self, index: int) -> Task:
+        """What the episode of an index begins with."""
+        return self._begun(index)[1]
+
+    def play(self, asked: Sequence[tuple[int, int]], group_size: int) -> list[Group]:
+        """Groups for these (place in the run, index), in this order.
+
+        Raises:
+            UsageError: the environment cannot be copied, or its reset does not keep to the contract.
+        """
+        groups = [self._group(p, place, index, group_size) for p, (place, index) in enumerate(asked)]
+        going = [episode for group in groups for episode in group]
+        turn = 0
+        while going:
+            going, turn = self._turn(going, groups, turn), turn + 1
+        return [Group(group[0].task, [_rollout(episode) for episode in group]) for group in groups]
+
+    def _group(self, p: int, place: int, index: int, group_size: int) -> list[_Episode]:
+        begun = [self._begun(index) for _ in range(group_size)]
+        task = begun[0][1]
+        if any((other.id, other.prompt) != (task.id, task.prompt) for _, other in begun):
+            raise UsageError(
+                f"{self.env.id}: reset with one seed began with {brief(task.prompt)} and then with something else; the "
+                "seed has to fix all that is random in it"
+            )
+        return [_Episode(env, task, (p, g), (*self._key, task.id, place, g)) for g, (env, _) in enumerate(begun)]
+
+    def _begun(self, index: int) -> tuple[MultiTurnEnv, Task]:
+        try:
+            env = copy.deepcopy(self.env, {id(self.env.reward): self.env.reward})
+        except Exception as error:  # whatever stands in it
+            raise UsageError(
+                f"{self.env.id} cannot be copied for episodes side by side ({type(error).__name__}: {error}); define "
+                "__deepcopy__, or make in reset what an episode changes"
+            ) from error
+        seed = seeded("episode", env.id, env.split, index).getrandbits(32)  # NumPy's legacy generators take no more
+        prompt, info = env.reset(seed=seed, options={"index": index})
+        name = info.get("task")
+        return env, Task(name if isinstance(name, str) else f"{env.id}/{env.split}/{index}", prompt)
+
+    def _turn(self, going: list[_Episode], groups: list[list[_Episode]], turn: int) -> list[_Episode]:
+        """One turn of every episode; those that go on."""
+        stepped: dict[tuple[int, int], Future[_Step]] = {}
+        with self.background.generating():
+            if turn == 0:
+                prompts = [group[0].task.prompt for group in groups]
+                seeds = [[rollout_seed(*episode.seed, turn) for episode in group] for group in groups]
+                for p, g, sample in drawn(self.sampler, prompts, len(groups[0]), self.sampling, seeds):
+                    self._take(stepped, groups[p][g], sample)
+            else:
+                contexts = [(*episode.prompt_ids, *episode.ids) for episode in going]
+                seeds = [[rollout_seed(*episode.seed, turn)] for episode in going]
+                limits = [self.sampling.max_tokens - episode.own_tokens() for episode in going]
+                for i, _, sample in drawn(self.sampler, contexts, 1, self.sampling, seeds, limits):
+                    self._take(stepped, going[i], sample)
+        with self.background.waiting():
+            steps = [stepped[episode.number].result() for episode in going]
+        return [episode for episode, step in zip(going, steps, strict=True) if self._goes_on(episode, step)]
+
+    def _take(self, stepped: dict[tuple[int, int], Future[_Step]], episode: _Episode, sample: Sample) -> None:
+        """Append a turn and have the environment step."""
+        if not episode.turns:
+            episode.prompt_ids, episode.version = sample.prompt_ids, sample.weights_version
+        start = len(episode.ids)
+        episode.ids += sample.completion_ids
+        episode.mask += [True] * len(sample.completion_ids)
+        episode.logprobs += sample.behaviour_logprobs(self.sampling)
+        episode.turns.append(Turn(start, len(episode.ids)))
+        episode.texts.append(sample.text)
+        episode.version = min(episode.version, sample.weights_version)
+        episode.truncated = sample.truncated
+        stepped[episode.number] = self.background.submit(_stepped, episode.env, sample.text)
+
+    def _goes_on(self, episode: _Episode, step: _Step) -> bool:
+        last = episode.turns[-1]
+        episode.turns[-1] = Turn(last.start, last.stop, step.reward)
+        spent = episode.truncated or episode.own_tokens() >= self.sampling.max_tokens
+        if step.ended or spent or len(episode.turns) == self.max_turns:
+            episode.truncated = episode.truncated or not step.ended
+            episode.score = step.score or _summed(episode, step.ended)
+            return False
+        reply = list(self.sampler.encode(step.reply, (*episode.prompt_ids, *episode.ids)))
+        episode.ids += reply
+        episode.mask += [False] * len(reply)
+        episode.logprobs += [0.0] * len(reply)
+        episode.texts.append(_plain(step.reply))
+        return True
+
+
+def _stepped(env: MultiTurnEnv, action: str) -> _Step:
+    """One step, in a thread.  The border: what the environment raises, or says against its contract, is our failure."""
+    try:
+        reply, reward, terminated, truncated, info = env.step(action)
+        if not isinstance(reward, Real) or not math.isfinite(reward):
+            raise TypeError(f"step gave the reward {brief(reward)}; it must be a finite number")
+        ended, score = bool(terminated or truncated), info.get("score")
+        if ended and score is not None and not isinstance(score, Score):
+            raise TypeError(f"step's info has the score {brief(score)}; it must be a Score")
+        if not ended and not isinstance(reply, str):
+            Task("reply", reply)  # raises where it is no prompt
+        return _Step(reply, float(reward), ended, score if ended else None)
+    except Exception as error:  # noqa: BLE001  see above
+        why = f"environment-error: {type(error).__name__}: {error}"
+        lost = Verdict(Outcome.UNSCORED, why=why, detail={"traceback": traceback.format_exc()})
+        return _Step("", None, True, Score(None, {}, lost))
+
+
+def _summed(episode: _Episode, ended: bool) -> Score:
+    """The score of an episode whose environment gave none."""
+    total = math.fsum(turn.reward or 0.0 for turn in episode.turns)
+    outcome = Outcome.CORRECT if ended and total > 0 else Outcome.WRONG
+    why = "summed: rewards of the steps" if ended else f"truncated: not over after {len(episode.turns)} turns"
+    return Score(total, {"return": total}, Verdict(outcome, why=why))
+
+
+def _rollout(episode: _Episode) -> Rollout:
+    return Rollout(
+        task=episode.task,
+        text="".join(episode.texts),
+        prompt_ids=episode.prompt_ids,
+        completion_ids=episode.ids,
+        completion_mask=episode.mask,
+        behaviour_logprobs=episode.logprobs,
+        weights_version=episode.version,
+        truncated=episode.truncated,
+        score=episode.score,
+        turns=tuple(episode.turns),
+    )
+
+
+def _plain(reply: Prompt) -> str:
+    """A reply as people read it in the rollout's text."""
+    if isinstance(reply, str):
+        return reply
+    return "".join(f"\n{message['role']}: {message['content']}\n" for message in reply)

@@ -1,0 +1,1 @@
+"""The trainer: policy, samplers and the loop.  Needs the extra `train` (torch, transformers)."""

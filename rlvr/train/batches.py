@@ -1,0 +1,137 @@
+"""Ragged rows to padded tensors, with little padding.  Axes: B rows, L tokens of a row, T tokens of a completion.
+
+Rows are padded on the right: nothing in a causal model looks ahead, so padding needs no attention mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlvr.errors import UsageError
+
+__all__ = ["Padded", "Row", "TokenRow", "buckets", "pad", "ragged_to_padded"]
+
+
+@runtime_checkable
+class Row(Protocol):
+    """What is needed of a rollout: `Rollout`, `Sample` and `TokenRow` are rows."""
+
+    @property
+    def prompt_ids(self) -> Sequence[int]:
+        """At least one token: the first token of a completion is predicted from it."""
+
+    @property
+    def completion_ids(self) -> Sequence[int]:
+        """May be empty."""
+
+
+class TokenRow(NamedTuple):
+    """A row and nothing else."""
+
+    prompt_ids: Sequence[int]
+    completion_ids: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Padded:
+    """Rows side by side.  N = number of completion tokens in all rows.
+
+    Attributes:
+        input_ids: prompt, completion, padding.
+        sources: where in `input_ids`, flattened, each completion token is predicted: one before it.
+        targets: the completion tokens, row after row.
+        rows, columns: where in [B, T] each completion token belongs.
+        width: T, the longest completion.
+    """
+
+    input_ids: Int[Tensor, "B L"]
+    sources: Int[Tensor, " N"]
+    targets: Int[Tensor, " N"]
+    rows: Int[Tensor, " N"]
+    columns: Int[Tensor, " N"]
+    width: int
+
+
+def pad(rows: Sequence[Row], *, pad_id: int = 0, device: torch.device | str = "cpu") -> Padded:
+    """Rows of any lengths as one batch.
+
+    Raises:
+        UsageError: no rows, or one without a prompt.
+    """
+    if not rows:
+        raise UsageError("there are no rows to pad; give at least one")
+    prompts = np.array([len(row.prompt_ids) for row in rows])
+    completions = np.array([len(row.completion_ids) for row in rows])
+    if not prompts.all():
+        raise UsageError(f"row {int(np.argmin(prompts))} has an empty prompt; begin it with a token such as <bos>")
+    length = int((prompts + completions).max())
+    ids = np.full((len(rows), length), pad_id, dtype=np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : prompts[i]] = row.prompt_ids
+        ids[i, prompts[i] : prompts[i] + completions[i]] = row.completion_ids
+    row_of = np.repeat(np.arange(len(rows)), completions)
+    column = np.arange(len(row_of)) - np.repeat(completions.cumsum() - completions, completions)
+    sources = row_of * length + prompts[row_of] + column - 1
+    targets = ids.reshape(-1)[sources + 1]
+
+    def there(array: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(array).to(device)
+
+    return Padded(there(ids), there(sources), there(targets), there(row_of), there(column), int(completions.max()))
+
+
+def ragged_to_padded(values: Float[Tensor, " N"], padded: Padded, width: int | None = None) -> Float[Tensor, "B T"]:
+    """One value per completion token back in its row, 0 where there is none.  Differentiable.
+
+    Args:
+        values: row after row, as `padded.targets`.
+        padded: the rows.
+        width: T, at least the longest completion of these rows; by default that.
+    """
+    empty = values.new_zeros(len(padded.input_ids), padded.width if width is None else width)
+    return empty.index_put((padded.rows, padded.columns), values)
+
+
+def buckets(lengths: Sequence[int], *, max_tokens: int, overhead_tokens: int = 256) -> list[list[int]]:
+    """Split rows into batches of similar length: indices of the rows in each, longest first.
+
+    Exact: of all splits of the sorted rows it takes the one of least cost.  A batch of n rows costs
+    n · (its longest) + `overhead_tokens`; the second term is what starting a batch costs, in tokens.
+
+    Args:
+        lengths: tokens of each row, prompt and completion.
+        max_tokens: n · (its longest) of a batch stays within it.  A row that alone is longer gets its own batch.
+        overhead_tokens: small on a CPU, 1000 or more on a GPU, where short batches leave it idle.
+
+    Raises:
+        UsageError: a budget below 1 or a negative overhead.
+    """
+    if max_tokens < 1 or overhead_tokens < 0:
+        raise UsageError(
+            f"max_tokens={max_tokens}, overhead_tokens={overhead_tokens}: give at least 1 token, and no less than 0"
+        )
+    order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable")
+    sizes = np.asarray(lengths, dtype=np.int64)[order]
+    n = len(sizes)
+    cost = np.full(n + 1, np.iinfo(np.int64).max, dtype=np.int64)  # of the rows before this one, in the best split
+    start = np.zeros(n + 1, dtype=np.int64)  # where the last batch of that split begins
+    cost[0] = 0
+    for i, size in enumerate(sizes.tolist()):
+        most = min(n - i, max(1, max_tokens // size) if size else n)
+        tried = cost[i] + overhead_tokens + size * np.arange(1, most + 1)
+        better = tried < cost[i + 1 : i + most + 1]
+        cost[i + 1 : i + most + 1][better] = tried[better]
+        start[i + 1 : i + most + 1][better] = i
+    cuts = [n]
+    while cuts[-1] > 0:
+        cuts.append(int(start[cuts[-1]]))
+    return [order[a:b].tolist() for a, b in pairwise(reversed(cuts))]

@@ -1,0 +1,115 @@
+"""Checkpoints: one file each, whole or absent, and all that the next step depends on.
+
+A run that is killed at any moment and resumed continues as if nothing had happened; on a CPU, to the last bit.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from rlvr.errors import DataError, UsageError
+
+__all__ = ["latest", "load", "restore_rng", "rng_state", "save", "stop_requested"]
+
+_NAME: Final = re.compile(r"step-(\d{8})\.pt")
+
+
+def save(folder: Path, step: int, state: Mapping[str, Any], *, keep: int) -> Path:
+    """Write `step-NNNNNNNN.pt` under another name, move it into place, and remove all but the `keep` newest.
+
+    Args:
+        state: tensors, numbers, strings, and dicts, lists and tuples of them: what loads without running code.
+        keep: how many checkpoints stay, at least 1.
+    """
+    if keep < 1:
+        raise UsageError(f"keep is {keep}; at least the newest checkpoint has to stay")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"step-{step:08d}.pt"
+    partial = path.with_suffix(".partial")
+    with partial.open("wb") as file:
+        torch.save(dict(state), file)
+        file.flush()
+        os.fsync(file.fileno())  # or a power cut leaves the new name with nothing behind it
+    partial.replace(path)
+    for old in sorted(_found(folder))[:-keep]:
+        (folder / f"step-{old:08d}.pt").unlink(missing_ok=True)
+    return path
+
+
+def latest(folder: Path) -> Path | None:
+    """The newest whole checkpoint, None where there is none."""
+    steps = _found(folder)
+    return folder / f"step-{max(steps):08d}.pt" if steps else None
+
+
+def load(path: Path) -> dict[str, Any]:
+    """What was saved, on the CPU.
+
+    Raises:
+        DataError: it is no checkpoint of ours, or was cut short.
+    """
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # noqa: BLE001  whatever a damaged file makes torch raise
+        raise DataError(f"{path} cannot be read as a checkpoint: {error}") from None
+    return state
+
+
+def rng_state(device: torch.device | None = None) -> dict[str, Any]:
+    """The state of every random generator that a step may draw from; numpy's global one is none of them."""
+    version, words, gauss = random.getstate()
+    state = {"python": [version, list(words), gauss], "torch": torch.get_rng_state()}
+    if device is not None and device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def restore_rng(state: Mapping[str, Any], device: torch.device | None = None) -> None:
+    """Set them back."""
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    torch.set_rng_state(state["torch"])
+    if device is not None and device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
+@contextmanager
+def stop_requested() -> Iterator[Callable[[], bool]]:
+    """Whether SIGTERM or SIGINT came since; the second one does what it would have done without us.
+
+    In another thread than the main one, which alone may handle signals, nothing is caught.
+    """
+    came = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield came.is_set
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def note(number: int, frame: object) -> None:
+        came.set()
+        restore()
+
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield came.is_set
+    finally:
+        restore()
+
+
+def _found(folder: Path) -> list[int]:
+    return [int(name[1]) for path in folder.glob("step-*.pt") if (name := _NAME.fullmatch(path.name))]

@@ -1,0 +1,212 @@
+"""From groups of scored rollouts to a batch: which tokens are trained on, and with what advantage.
+
+Axes: P groups of G rollouts, B = P · G rows, T tokens of the longest completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import chain
+from pathlib import Path
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rlvr.algo import advantages as judge
+from rlvr.algo import returns
+from rlvr.algo.kl import penalised
+from rlvr.algo.presets import Algorithm
+from rlvr.collect.prefixes import PrefixValues
+from rlvr.errors import UsageError
+from rlvr.types import Group, Rollout
+
+__all__ = ["Batch", "credit", "laid_out", "minibatches", "save_batch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows with all that an update needs.  Everything is on the CPU until a micro-batch is trained on.
+
+    Attributes:
+        rows: rollouts, group after group.
+        completion_mask: tokens that are trained on.
+        behaviour_logprobs: of the policy that sampled.
+        advantages: per token; filled in by `credit`.
+        old_logprobs: the trainer's own under the weights before the step, where a correction compares them with the
+            behaviour's; else None.
+        ref_logprobs: the reference policy's, where there is a KL penalty; else None.  A penalty in the reward takes
+            them before credit is given, one in the loss at every update.
+    """
+
+    rows: Sequence[Rollout]
+    completion_mask: Bool[Tensor, "B T"]
+    behaviour_logprobs: Float[Tensor, "B T"]
+    advantages: Float[Tensor, "B T"]
+    old_logprobs: Float[Tensor, "B T"] | None = None
+    ref_logprobs: Float[Tensor, "B T"] | None = None
+
+    def part(self, indices: Sequence[int]) -> Batch:
+        """Some of its rows, no wider than they need."""
+        rows = [self.rows[i] for i in indices]
+        width = max((len(row.completion_ids) for row in rows), default=0)
+
+        def cut(values: Tensor | None) -> Tensor | None:
+            return None if values is None else values[indices, :width]
+
+        mask, behaviour, advantages = (
+            values[indices, :width] for values in (self.completion_mask, self.behaviour_logprobs, self.advantages)
+        )
+        return Batch(rows, mask, behaviour, advantages, cut(self.old_logprobs), cut(self.ref_logprobs))
+
+
+def laid_out(groups: Sequence[Group]) -> Batch:
+    """Rows side by side, without advantages yet."""
+    rows = list(chain.from_iterable(group.rollouts for group in groups))
+    width = max(len(row.completion_ids) for row in rows)
+    mask = torch.zeros(len(rows), width, dtype=torch.bool)
+    behaviour = torch.zeros(len(rows), width)
+    for i, row in enumerate(rows):
+        mask[i, : len(row.completion_ids)] = torch.tensor(list(row.completion_mask), dtype=torch.bool)
+        behaviour[i, : len(row.completion_ids)] = torch.tensor(list(row.behaviour_logprobs))
+    return Batch(rows, mask, behaviour, torch.zeros(len(rows), width))
+
+
+def credit(
+    groups: Sequence[Group],
+    batch: Batch,
+    algorithm: Algorithm,
+    *,
+    minibatch_of: Sequence[int] | None = None,
+    values: Sequence[PrefixValues] | None = None,
+) -> Float[Tensor, "B T"]:
+    """The advantage of every trained token, as the algorithm has it.
+
+    Args:
+        batch: of these groups, with `ref_logprobs` where a KL penalty is in the reward.
+        minibatch_of: the number of each row's mini-batch in the first epoch, for Magistral's normalisation.
+        values: of prefixes, for VinePPO.
+
+    Raises:
+        UsageError: the algorithm judges steps, and the rollouts have none.
+    """
+    scores, scored = _scores(groups)
+    mask, name = batch.completion_mask, algorithm.advantage
+    if name == "monte_carlo_advantages":
+        assert values is not None
+        found = returns.monte_carlo_advantages(*_boundaries(values), mask)
+        return torch.where(mask, found, 0.0)
+    if name == "process_advantages":
+        rewards, ends = _steps(batch.rows, mask)
+        shaped = (*scores.shape, mask.shape[1])
+        found = returns.process_advantages(
+            rewards.view(shaped), ends.view(shaped), scored, scale=algorithm.scale
+        ).view_as(rewards)
+        return torch.where(mask, found, 0.0)
+    if name == "discounted_returns":
+        rewards = _penalised(_at_the_end(scores, mask), batch, algorithm)
+        found = returns.discounted_returns(rewards, mask, gamma=algorithm.gamma)
+        if algorithm.whiten and mask.any():
+            found = returns.whiten(found, mask)
+        return torch.where(mask, found, 0.0)
+    scores = scores + _penalised(torch.zeros_like(batch.advantages), batch, algorithm).sum(dim=1).view_as(scores)
+    per_row = _per_row(algorithm, scores, scored, mask, minibatch_of)
+    return torch.where(mask, per_row.reshape(-1, 1), 0.0)
+
+
+def _per_row(
+    algorithm: Algorithm, scores: Tensor, scored: Tensor, mask: Tensor, minibatch_of: Sequence[int] | None
+) -> Tensor:
+    match algorithm.advantage:
+        case "group_advantages":
+            return judge.group_advantages(scores, scored, scale=algorithm.scale)
+        case "rloo_advantages":
+            return judge.rloo_advantages(scores, scored)
+        case "reinforce_advantages":
+            return judge.reinforce_advantages(scores, scored, baseline=judge.batch_mean(scores, scored))
+        case "global_advantages":
+            lengths = mask.sum(dim=1).view_as(scores)
+            return judge.global_advantages(
+                scores, scored, group_baseline=algorithm.group_baseline, lengths_tokens=lengths
+            )
+        case "magistral_advantages":
+            number = None if minibatch_of is None else torch.tensor(list(minibatch_of)).view_as(scores)
+            return judge.magistral_advantages(scores, scored, minibatch=number)
+        case other:
+            raise UsageError(f"the trainer does not know how to give credit by {other!r}")
+
+
+def _scores(groups: Sequence[Group]) -> tuple[Float[Tensor, "P G"], Bool[Tensor, "P G"]]:
+    """Totals, 0 for the unscored, and which are scored."""
+    totals = [[None if r.score is None else r.score.total for r in group.rollouts] for group in groups]
+    scored = torch.tensor([[total is not None for total in row] for row in totals])
+    return torch.tensor([[float(total or 0.0) for total in row] for row in totals]), scored
+
+
+def _at_the_end(scores: Tensor, mask: Tensor) -> Float[Tensor, "B T"]:
+    """The score on the last trained token of each row."""
+    rewards = torch.zeros(mask.shape)
+    last = mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)
+    rewards[torch.arange(len(mask)), last] = scores.reshape(-1)
+    return torch.where(mask, rewards, 0.0)
+
+
+def _penalised(rewards: Tensor, batch: Batch, algorithm: Algorithm) -> Tensor:
+    """Rewards less the KL penalty, if it is in the reward: that of the policy that sampled."""
+    kl = algorithm.kl
+    if kl is None or kl.place != "reward":
+        return rewards
+    assert batch.ref_logprobs is not None
+    return penalised(
+        rewards,
+        batch.behaviour_logprobs,
+        batch.ref_logprobs,
+        batch.completion_mask,
+        coefficient=kl.coefficient,
+        estimator=kl.estimator,
+    )
+
+
+def _steps(rows: Sequence[Rollout], mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Rewards of turns on the token each ends with, and where those are."""
+    rewards, ends = torch.zeros(mask.shape), torch.zeros_like(mask)
+    for i, row in enumerate(rows):
+        for turn in row.turns:
+            if turn.reward is not None:
+                rewards[i, turn.stop - 1], ends[i, turn.stop - 1] = turn.reward, True
+    if not ends.any():
+        raise UsageError("process_advantages judges steps, and no rollout has a turn with a reward of its own; use an "
+                         "environment with several turns, or group_advantages")  # fmt: skip
+    return rewards, ends
+
+
+def _boundaries(values: Sequence[PrefixValues]) -> tuple[Tensor, Tensor]:
+    """Values and boundaries side by side [B, N], each row's last one repeated as padding.
+
+    A boundary whose value nobody knows is left out; a row without a value at either end teaches nothing.
+    """
+    rows = []
+    for one in values:
+        known = [(b, float(v)) for b, v in zip(one.boundaries, one.values, strict=True) if v is not None]
+        ends = {one.boundaries[0], one.boundaries[-1]}
+        whole = len(known) > 1 and {known[0][0], known[-1][0]} == ends
+        rows.append(known if whole else [(b, 0.0) for b in sorted(ends)])
+    N = max(map(len, rows))
+    padded = [row + [row[-1]] * (N - len(row)) for row in rows]
+    return torch.tensor([[v for _, v in row] for row in padded]), torch.tensor([[b for b, _ in row] for row in padded])
+
+
+def minibatches(count: int, size: int | None, generator: torch.Generator) -> list[list[int]]:
+    """Rows in a random order, `size` at a time; all of them, in order, where there is no size."""
+    if size is None or size >= count:
+        return [list(range(count))]
+    order = torch.randperm(count, generator=generator).tolist()
+    return [order[start : start + size] for start in range(0, count, size)]
+
+
+def save_batch(path: Path, batch: Batch) -> None:
+    """Write a batch to be looked at: `torch.load` gives its tensors, and `rows` as (prompt_ids, completion_ids)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tensors = {f.name: getattr(batch, f.name) for f in fields(batch) if f.name != "rows"}
+    torch.save({"rows": [(list(row.prompt_ids), list(row.completion_ids)) for row in batch.rows], **tensors}, path)

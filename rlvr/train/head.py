@@ -1,0 +1,161 @@
+"""Log-probabilities of given tokens without the logits: the vocabulary is worked off in blocks.
+
+Axes: N tokens, H hidden width, V vocabulary, W width of a block.  Full logits would be N·V numbers in float32,
+0.6 MB per token at V = 152k, several times over.  Here a block of N·W is made, used and forgotten; what stays are
+sums per token.  Backward makes the blocks anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+__all__ = ["Logits", "token_logprobs"]
+
+_BLOCK: Final = 2**21  # numbers in a block where the tokens are few: 8 MiB in float32, which a cache may hold
+_NARROWEST: Final = 1024  # with many tokens: 4 KB per token and copy, and still a good shape for a matrix product
+
+
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """What a model makes of the head's output z: `scale`·z, then `softcap`·tanh(z / softcap) unless that is None."""
+
+    scale: float = 1.0
+    softcap: float | None = None
+
+    def apply_(self, z: Tensor) -> Tensor:
+        """In place."""
+        if self.scale != 1.0:
+            z.mul_(self.scale)
+        return z if self.softcap is None else z.div_(self.softcap).tanh_().mul_(self.softcap)
+
+    def backward_(self, gradient: Tensor, logits: Tensor) -> Tensor:
+        """Gradient at z, in place, from that at the logits; overwrites the logits too."""
+        if self.softcap is not None:
+            gradient.mul_(logits.div_(self.softcap).square_().neg_().add_(1.0))  # 1 - tanh²
+        return gradient if self.scale == 1.0 else gradient.mul_(self.scale)
+
+
+def token_logprobs(
+    hidden: Float[Tensor, "N H"],
+    weight: Float[Tensor, "V H"],
+    targets: Int[Tensor, " N"],
+    *,
+    bias: Float[Tensor, " V"] | None = None,
+    logits: Logits = Logits(),
+    temperature: float = 1.0,
+    with_entropy: bool = False,
+) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"] | None]:
+    """log softmax(logits / temperature) at the targets and, if asked for, the entropy of that softmax, in nats.
+
+    Both are differentiable once, in `hidden`, `weight` and `bias`.  Sums run in float32, or float64 if that is what
+    comes in.  Under autocast the products run in its type, as they would in the model's own head.
+
+    Raises:
+        ValueError: the temperature is not above 0.
+    """
+    if not temperature > 0:
+        raise ValueError(f"temperature is {temperature}; it must be above 0, as greedy choice has no log-probabilities")
+    kind = hidden.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
+    with torch.autocast(kind, enabled=False):
+        logprobs, entropy = _TokenLogprobs.apply(
+            hidden, weight, bias, targets, _Settings(logits, 1.0 / temperature, dtype, with_entropy)
+        )
+    return logprobs, entropy if with_entropy else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    logits: Logits
+    inverse_temperature: float
+    dtype: torch.dtype
+    with_entropy: bool
+
+    @property
+    def sums(self) -> torch.dtype:
+        return torch.promote_types(self.dtype, torch.float32)
+
+    def blocks(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """(Which tokens of the vocabulary, their rows of the weight, their logits before the temperature.)"""
+        width = max(_NARROWEST, _BLOCK // max(1, len(hidden)))
+        for start in range(0, len(weight), width):
+            block = slice(start, min(start + width, len(weight)))
+            rows = weight[block].to(self.dtype)
+            z = (hidden @ rows.T).to(self.sums)
+            if bias is not None:
+                z.add_(bias[block])
+            yield block, rows, self.logits.apply_(z)
+
+    @staticmethod
+    def inside(targets: Tensor, block: slice) -> tuple[Tensor, Tensor]:
+        """(Whether the target lies in the block, its column there or any column.)"""
+        columns = targets - block.start
+        inside = (columns >= 0) & (columns < block.stop - block.start)
+        return inside, columns.clamp(0, block.stop - block.start - 1).unsqueeze(1)
+
+
+class _TokenLogprobs(torch.autograd.Function):  # type: ignore[misc]
+    """Forward keeps a running maximum m and, scaled by exp(-m), the sums of exp(l) and of exp(l)·l."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, settings: _Settings
+    ) -> tuple[Tensor, Tensor]:
+        states = hidden.to(settings.dtype)
+        peak = states.new_full((len(states),), -torch.inf, dtype=settings.sums)
+        total, weighted, at_target = (torch.zeros_like(peak) for _ in range(3))
+        for block, _, logit in settings.blocks(states, weight, bias):
+            logit.mul_(settings.inverse_temperature)
+            inside, columns = settings.inside(targets, block)
+            at_target = torch.where(inside, logit.gather(1, columns).squeeze(1), at_target)
+            higher = torch.maximum(peak, logit.amax(dim=1))
+            shrink = (peak - higher).exp_()
+            peak = higher
+            if settings.with_entropy:
+                p = (logit - peak.unsqueeze(1)).exp_()
+                weighted = weighted * shrink + torch.linalg.vecdot(p, logit)
+                total = total * shrink + p.sum(dim=1)
+            else:
+                total = total * shrink + logit.sub_(peak.unsqueeze(1)).exp_().sum(dim=1)
+        log_total = peak + total.log()
+        entropy = log_total - weighted / total
+        ctx.settings = settings
+        ctx.save_for_backward(hidden, weight, bias, targets, log_total, entropy)
+        return at_target - log_total, entropy
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, at_logprobs: Tensor, at_entropy: Tensor) -> tuple[Tensor | None, ...]:
+        """d log p_t / d l_j = [j = t] - p_j, and d entropy / d l_j = -p_j (log p_j + entropy)."""
+        settings: _Settings = ctx.settings
+        hidden, weight, bias, targets, log_total, entropy = ctx.saved_tensors
+        states = hidden.to(settings.dtype)
+        at_hidden = torch.zeros_like(states, dtype=settings.sums) if ctx.needs_input_grad[0] else None
+        at_weight = torch.empty_like(weight) if ctx.needs_input_grad[1] else None
+        at_bias = torch.empty_like(bias) if ctx.needs_input_grad[2] else None
+        for block, rows, logit in settings.blocks(states, weight, bias):
+            log_p = logit if settings.logits.softcap is None else logit.clone()  # which the softcap needs below
+            log_p.mul_(settings.inverse_temperature).sub_(log_total.unsqueeze(1))
+            if settings.with_entropy:
+                outer = (log_p + entropy.unsqueeze(1)).mul_(at_entropy.unsqueeze(1)).add_(at_logprobs.unsqueeze(1))
+                gradient = log_p.exp_().mul_(outer).neg_()
+            else:
+                gradient = log_p.exp_().mul_(-at_logprobs.unsqueeze(1))
+            inside, columns = settings.inside(targets, block)
+            gradient.scatter_add_(1, columns, torch.where(inside, at_logprobs, 0).unsqueeze(1))
+            gradient = settings.logits.backward_(gradient.mul_(settings.inverse_temperature), logit)
+            if at_bias is not None:
+                at_bias[block] = gradient.sum(dim=0)
+            gradient = gradient.to(settings.dtype)
+            if at_weight is not None:
+                at_weight[block] = gradient.T @ states
+            if at_hidden is not None:
+                at_hidden += gradient @ rows
+        return None if at_hidden is None else at_hidden.to(hidden.dtype), at_weight, at_bias, None, None

@@ -1,0 +1,256 @@
+"""The update: a batch in, better weights and a few numbers out.
+
+mini-batches ─▶ micro-batches, bucketed by length ─▶ objective × correction + KL + entropy ─▶ backward ─▶ clip ─▶ AdamW
+
+Denominators are those of the whole mini-batch, so the gradient does not depend on how rows are split further.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rlvr.algo import aggregation, corrections, objectives
+from rlvr.algo.aggregation import Denominators, denominators
+from rlvr.algo.kl import kl_loss
+from rlvr.algo.presets import Algorithm
+from rlvr.algo.ratios import RatioStats
+from rlvr.algo.terms import entropy_bonus
+from rlvr.errors import RlvrError
+from rlvr.train.config import Config
+from rlvr.train.credit import Batch
+from rlvr.train.policy import Policy
+from rlvr.types import Rollout
+
+__all__ = ["Diverged", "Learner"]
+
+
+class Diverged(RlvrError):
+    """Losses or gradients were not finite too many times in a row; the weights are those before."""
+
+
+class Learner:
+    """Policy, optimiser, schedule, and the reference policy where the algorithm has one.
+
+    Args:
+        policy: trained in place.
+        config: of the run.
+
+    Attributes:
+        reference: a frozen copy of the policy as it was given, or at the last reset; None without a KL penalty.
+        updates: optimiser steps so far; the learning rate is a function of it.
+        bad: mini-batches left out because a loss or gradient was not finite.
+    """
+
+    def __init__(self, policy: Policy, config: Config) -> None:
+        self.policy, self.config, self.algorithm = policy, config, config.algorithm_
+        self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        self.optimizer = self._fresh_optimizer()
+        self.reference = None if self.algorithm.kl is None else _frozen(policy)
+        self.updates = self.bad = self._bad_in_a_row = 0
+
+    def _fresh_optimizer(self) -> torch.optim.AdamW:
+        config = self.config
+        return torch.optim.AdamW(self._parameters, config.lr, betas=config.betas, weight_decay=config.weight_decay)
+
+    @property
+    def lr(self) -> float:
+        """Of the next update: a rise to the full rate, then the schedule."""
+        warm = self.config.warmup_steps
+        if self.updates < warm:
+            return self.config.lr * (self.updates + 1) / (warm + 1)
+        done = min(1.0, (self.updates - warm) / max(1, self.config.updates - warm))
+        match self.config.schedule:
+            case "linear":
+                return self.config.lr * (1.0 - done)
+            case "cosine":
+                return self.config.lr * 0.5 * (1.0 + math.cos(math.pi * done))
+            case _:
+                return self.config.lr
+
+    def reset(self) -> None:
+        """ProRL: the reference becomes the policy of now, and the optimiser forgets (arXiv:2505.24864).
+
+        The learning rate's schedule goes on.
+        """
+        assert self.reference is not None
+        assert self.algorithm.reset is not None
+        self.reference.model.load_state_dict(self.policy.model.state_dict())
+        if self.algorithm.reset.optimizer:
+            self.optimizer = self._fresh_optimizer()
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def logprobs(self, rows: Sequence[Rollout], policy: Policy) -> Float[Tensor, "B T"]:
+        """What a policy says of completions, on the CPU."""
+        return policy.logprobs(rows, self.config.temperature_).float().cpu()
+
+    def prepared(self, batch: Batch) -> Batch:
+        """The batch with the logprobs of before the step that credit and losses will need."""
+        if self.algorithm.correction is not None:
+            batch = replace(batch, old_logprobs=self.logprobs(batch.rows, self.policy))
+        if self.reference is not None:
+            batch = replace(batch, ref_logprobs=self.logprobs(batch.rows, self.reference))
+        return batch
+
+    def update(self, batch: Batch, parts: Sequence[Sequence[int]], on_bad: Callable[[Batch], None]) -> dict[str, float]:
+        """One optimiser step for each mini-batch in which something is to be learned; numbers for the log.
+
+        `loss`, `grad_norm` (before it is clipped) and `kl_ref` are means over the steps; the ratio's statistics are
+        over all tokens of rows that teach.
+
+        Args:
+            batch: with advantages, and what `prepared` adds.
+            parts: rows of each mini-batch.
+            on_bad: given a mini-batch whose loss or gradient is not finite, to keep it; no step is made on it.
+
+        Raises:
+            Diverged: `config.bad_steps` of them in a row.
+        """
+        found: list[dict[str, float]] = []
+        stats: list[RatioStats] = []
+        for part in parts:
+            mini = batch.part(part)
+            teaching = self.teaching(mini)
+            if not teaching:
+                continue  # no gradient, and so no step: AdamW's momentum alone would still move the weights
+            numbers, seen = self.backward(mini, teaching)
+            numbers["grad_norm"] = float(torch.nn.utils.clip_grad_norm_(self._parameters, self.config.grad_clip))
+            if math.isfinite(numbers["loss"]) and math.isfinite(numbers["grad_norm"]):
+                self._step()
+                found.append(numbers)
+                stats += seen
+            else:
+                self._skip(mini, on_bad)
+        means = {name: sum(one[name] for one in found) / len(found) for name in (found[0] if found else ())}
+        ratios = sum(stats[1:], start=stats[0]).means() if stats else {}
+        return {**means, **ratios, "updates": float(len(found)), "bad_updates": float(self.bad), "lr": self.lr}
+
+    def _step(self) -> None:
+        self.optimizer.param_groups[0]["lr"] = self.lr
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.updates += 1
+        self._bad_in_a_row = 0
+
+    def _skip(self, mini: Batch, on_bad: Callable[[Batch], None]) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        self.bad += 1
+        self._bad_in_a_row += 1
+        on_bad(mini)
+        if self._bad_in_a_row >= self.config.bad_steps:
+            raise Diverged(
+                f"{self._bad_in_a_row} losses or gradients in a row were not finite, the last on {len(mini.rows)} "
+                f"rollouts, which are kept in {self.config.run / 'bad'}; lower lr or grad_clip, or train in fp32"
+            )
+
+    def teaching(self, mini: Batch) -> list[int]:
+        """Rows that can have a gradient.  Where only the objective gives one, advantage 0 gives none: such rows cost
+        nothing but their place in the denominators."""
+        kl = self.algorithm.kl
+        every = self.algorithm.entropy != 0 or (kl is not None and kl.place == "loss")
+        teaches = mini.completion_mask if every else mini.advantages != 0
+        found: list[int] = teaches.any(dim=1).nonzero().flatten().tolist()
+        return found
+
+    def backward(self, mini: Batch, rows: Sequence[int]) -> tuple[dict[str, float], list[RatioStats]]:
+        """Add a mini-batch's gradient, micro-batch by micro-batch, of these of its rows."""
+        whole = denominators(mini.completion_mask)
+        sums: dict[str, Tensor] = {}
+        stats = []
+        for indices in self.policy.micro_batches([mini.rows[i] for i in rows]):
+            loss, terms, seen = self._loss(_on(mini.part([rows[i] for i in indices]), self.policy.device), whole)
+            loss.backward()
+            stats.append(seen)
+            for name, value in {"loss": loss, **terms}.items():
+                sums[name] = sums.get(name, 0.0) + value.detach()
+        return {name: float(value) for name, value in sums.items()}, stats
+
+    def _loss(self, micro: Batch, whole: Denominators) -> tuple[Tensor, dict[str, Tensor], RatioStats]:
+        """The micro-batch's part of the loss, of the terms that are logged, and what the ratios were."""
+        algorithm, mask, entropies = self.algorithm, micro.completion_mask, None
+        if algorithm.entropy != 0:
+            logprobs, entropies = self.policy.logprobs(micro.rows, self.config.temperature_, with_entropy=True)
+        else:
+            logprobs = self.policy.logprobs(micro.rows, self.config.temperature_)
+        before = micro.behaviour_logprobs if micro.old_logprobs is None else micro.old_logprobs
+        losses, stats = _objective(algorithm, logprobs, before, micro.advantages, mask)
+        if micro.old_logprobs is not None:
+            losses = losses * _correction(algorithm, micro.old_logprobs, micro.behaviour_logprobs, mask)
+        terms = {}
+        if algorithm.kl is not None and algorithm.kl.place == "loss":
+            assert micro.ref_logprobs is not None
+            kl = kl_loss(logprobs, micro.ref_logprobs, mask, estimator=algorithm.kl.estimator)
+            losses = losses + algorithm.kl.coefficient * kl
+            terms["kl_ref"] = kl.detach().sum() / whole.tokens
+        if entropies is not None:
+            losses = losses + entropy_bonus(entropies, mask, coefficient=algorithm.entropy)
+        return self._aggregated(losses, mask, whole), terms, stats
+
+    def _aggregated(self, losses: Tensor, mask: Tensor, whole: Denominators) -> Tensor:
+        match self.algorithm.aggregation:
+            case "token_mean":
+                return aggregation.token_mean(losses, mask, tokens=whole.tokens)
+            case "sequence_mean":
+                return aggregation.sequence_mean(losses, mask, sequences=whole.sequences)
+            case "constant":
+                length = self.algorithm.length_tokens or self.config.max_tokens
+                return aggregation.constant(losses, mask, sequences=whole.sequences, length_tokens=length)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next update depends on."""
+        return {
+            "policy": self.policy.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "reference": None if self.reference is None else self.reference.model.state_dict(),
+            "counts": [self.updates, self.bad, self._bad_in_a_row],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.policy.model.load_state_dict(state["policy"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.reference is not None:
+            self.reference.model.load_state_dict(state["reference"])
+        self.updates, self.bad, self._bad_in_a_row = state["counts"]
+
+
+def _objective(
+    algorithm: Algorithm, logprobs: Tensor, before: Tensor, advantages: Tensor, mask: Tensor
+) -> objectives.Losses:
+    clip = algorithm.clip
+    if clip is None:
+        assert algorithm.objective == "reinforce"
+        return objectives.reinforce(logprobs, before, advantages, mask)
+    if algorithm.objective == "clipped":
+        return objectives.clipped(logprobs, before, advantages, mask, low=clip.low, high=clip.high, dual=clip.dual)
+    of = objectives.gspo if algorithm.objective == "gspo" else objectives.cispo
+    return of(logprobs, before, advantages, mask, low=clip.low, high=clip.high)
+
+
+def _correction(algorithm: Algorithm, old: Tensor, behaviour: Tensor, mask: Tensor) -> Tensor:
+    """Weights for what was sampled with other weights, or by other numerics, than the step begins with."""
+    chosen = algorithm.correction
+    assert chosen is not None
+    if chosen.kind == "truncated":
+        return corrections.truncated(old, behaviour, mask, cap=chosen.high, level=chosen.level).weights
+    return corrections.masked(old, behaviour, mask, low=chosen.low, high=chosen.high, level=chosen.level).weights
+
+
+def _on(batch: Batch, device: torch.device) -> Batch:
+    tensors = ("completion_mask", "behaviour_logprobs", "advantages", "old_logprobs", "ref_logprobs")
+    moved = {name: value.to(device) for name in tensors if (value := getattr(batch, name)) is not None}
+    return replace(batch, **moved)
+
+
+def _frozen(policy: Policy) -> Policy:
+    """A copy that is never trained."""
+    twin = copy.copy(policy)
+    twin.model = copy.deepcopy(policy.model).requires_grad_(False).eval()
+    return twin

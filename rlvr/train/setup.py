@@ -1,0 +1,75 @@
+"""From the settings of a run to its parts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+
+from rlvr.environment import Environment, SingleTurnEnv
+from rlvr.errors import UsageError
+from rlvr.parts import Overlong
+from rlvr.registry import make
+from rlvr.train.config import Config
+from rlvr.train.policy import Policy
+
+__all__ = ["about", "configured_policy", "environments", "load_policy"]
+
+
+def environments(
+    config: Config, env: Environment | None = None, eval_env: Environment | None = None
+) -> tuple[Environment, Environment | None]:
+    """(What is trained on, what is evaluated on), made from the config unless given.
+
+    Raises:
+        UsageError: there is no telling what to evaluate on, or the reward cannot be what the algorithm wants.
+    """
+    if config.eval_every is None:
+        eval_env = None
+    elif eval_env is None:
+        if env is not None:
+            raise UsageError("an environment is given, and none to evaluate on: give eval_env, or eval_every=None")
+        eval_env = make(config.env, **{**config.env_options, "split": config.eval_split})
+    if env is None:
+        env = make(config.env, **{"split": "train", **config.env_options})
+    return _with_overlong(env, config), eval_env
+
+
+def _with_overlong(env: Environment, config: Config) -> Environment:
+    """The environment with DAPO's soft punishment (arXiv:2503.14476, eq. 13) in its reward, if it is wanted."""
+    if config.algorithm_.overlong != "soft" or any(isinstance(leaf, Overlong) for leaf in env.reward.leaves):
+        return env
+    if not isinstance(env, SingleTurnEnv):
+        raise UsageError(f"{env.id} has several turns and says its score itself; choose overlong='mask' or 'keep'")
+    cache = config.overlong_cache or max(1, config.max_tokens // 5)
+    return env.with_reward(env.reward + Overlong(max_tokens=config.max_tokens, cache=cache))
+
+
+def load_policy(model: str, *, device: str = "auto", **options: Any) -> Policy:
+    """A model on its device; for the options see `Policy`."""
+    there = "cuda" if torch.cuda.is_available() else "cpu"
+    return Policy.load(model, device=there if device == "auto" else device, **options)
+
+
+def configured_policy(config: Config) -> Policy:
+    """The model that a run trains."""
+    return load_policy(
+        config.model,
+        device=config.device,
+        chat=config.chat,
+        autocast=torch.bfloat16 if config.precision == "bf16" else None,
+        gradient_checkpointing=config.gradient_checkpointing,
+        max_tokens=config.micro_tokens,
+    )
+
+
+def about(config: Config, env: Environment, eval_env: Environment | None) -> dict[str, Any]:
+    """All that decides how a run goes, as plain JSON."""
+    found = {"settings": config.resolved(), "env": _described(env), "eval_env": eval_env and _described(eval_env)}
+    plain: dict[str, Any] = json.loads(json.dumps(found, default=str))
+    return plain
+
+
+def _described(env: Environment) -> dict[str, Any]:
+    return {"id": env.id, "split": env.split, **env.config, "reward": str(env.reward)}

@@ -1,0 +1,102 @@
+"""A model small enough for a laptop, made from a config: random weights and one token per character.
+
+It is a real transformers model with a real fast tokenizer: saved to a folder, it loads like any other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import torch
+from tokenizers import Tokenizer, decoders, models, processors
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen2Config
+
+from rlvr.errors import UsageError
+
+__all__ = ["character_tokenizer", "tiny"]
+
+_SPECIAL: Final = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
+_CONFIGS: Final = {"qwen2": Qwen2Config, "llama": LlamaConfig}
+
+
+def tiny(
+    charset: str,
+    *,
+    hidden: int = 128,
+    layers: int = 2,
+    heads: int = 4,
+    kv_heads: int | None = None,
+    max_length_tokens: int = 1024,
+    family: Literal["qwen2", "llama"] = "qwen2",
+    tied: bool = True,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> tuple[Any, PreTrainedTokenizerFast]:
+    """A causal language model with random weights, and its tokenizer.  The same arguments give the same weights.
+
+    The MLP is four times as wide as `hidden`.  The seed leaves torch's global generator as it was.
+
+    Args:
+        charset: every character that the model can read and write, each once.
+        hidden: width of the residual stream, a multiple of `heads`.
+        layers: number of transformer blocks.
+        heads: attention heads.
+        kv_heads: key and value heads, a divisor of `heads`; by default as many.
+        max_length_tokens: prompt and completion together.
+        family: whose architecture.
+        tied: one matrix embeds and unembeds.
+        dtype: of the weights.
+        seed: fixes the weights.
+
+    Raises:
+        UsageError: a size that no transformer has.
+    """
+    tokenizer = character_tokenizer(charset)
+    kv_heads = heads if kv_heads is None else kv_heads
+    sizes = {"hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads}
+    for name, size in {**sizes, "max_length_tokens": max_length_tokens}.items():
+        if size < 1:
+            raise UsageError(f"{name} is {size}; it must be at least 1")
+    if hidden % (2 * heads) or heads % kv_heads:  # rotary embeddings turn pairs, so a head's width is even
+        raise UsageError(f"hidden={hidden}, heads={heads}, kv_heads={kv_heads}: each head needs an even width, and "
+                         "kv_heads must divide heads; try hidden=128, heads=4, kv_heads=2")  # fmt: skip
+    if family not in _CONFIGS:
+        raise UsageError(f"family is {family!r}; it must be one of {', '.join(map(repr, _CONFIGS))}")
+    config = _CONFIGS[family](
+        vocab_size=len(tokenizer),
+        hidden_size=hidden,
+        intermediate_size=4 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=max_length_tokens,
+        tie_word_embeddings=tied,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+    return model.eval(), tokenizer
+
+
+def character_tokenizer(charset: str) -> PreTrainedTokenizerFast:
+    """One token per character; encoding puts `<bos>` first, and what is not in the charset becomes `<unk>`.
+
+    Ids: 0 `<pad>`, 1 `<bos>`, 2 `<eos>`, 3 `<unk>`, then the charset in its order.
+
+    Raises:
+        UsageError: no characters, or one of them twice.
+    """
+    twice = sorted({c for c in charset if charset.count(c) > 1})
+    if not charset or twice:
+        raise UsageError(f"the charset {charset!r} is empty or repeats {twice}; give each character once")
+    vocabulary = {token: i for i, token in enumerate([*_SPECIAL.values(), *charset])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=_SPECIAL["unk_token"]))
+    tokenizer.decoder = decoders.Fuse()
+    bos = _SPECIAL["bos_token"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{bos} $A", pair=f"{bos} $A $B", special_tokens=[(bos, vocabulary[bos])]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **_SPECIAL)

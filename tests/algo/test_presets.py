@@ -1,0 +1,138 @@
+"""Presets are data: every name leads to a function, and a setting that cannot work is refused where it is written."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+from rlvr.algo import advantages, aggregation, corrections, kl, objectives, presets, returns
+from rlvr.algo.presets import PRESETS, Algorithm, Clip, Correction, Kl, Reset, preset
+from rlvr.errors import UsageError
+from tests.algo.plain import unchecked
+
+PLAIN = unchecked(presets)
+
+
+def test_the_promised_algorithms_are_there():
+    """The README names these."""
+    assert list(PRESETS) == "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo ppo".split()
+
+
+@pytest.mark.parametrize(
+    ("names", "modules"),
+    [
+        (presets.Advantage, (advantages, returns)),
+        (presets.Objective, (objectives,)),
+        (presets.Aggregation, (aggregation,)),
+    ],
+)
+def test_every_name_is_a_function(names, modules):
+    """A search for the name in the code finds the formula."""
+    for name in get_args(names):
+        assert any(callable(getattr(module, name, None)) for module in modules), name
+
+
+def test_kinds_of_correction_and_kl_are_those_of_the_functions():
+    """Presets repeat them, since they load no torch."""
+    for kind in ("truncated", "masked"):
+        assert callable(getattr(corrections, kind))
+        Correction(kind=kind)
+    assert get_args(presets.Estimator) == get_args(kl.Estimator)
+    for level in get_args(corrections.Level):
+        Correction(level=level)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_says_where_it_is_from(name: str):
+    """Paper and section for its numbers."""
+    assert PRESETS[name].paper.startswith("arXiv:")
+    assert len(PRESETS[name].sources) > 20
+
+
+def test_published_numbers():
+    """As printed: DAPO 4.1 and ProRL."""
+    dapo, prorl = PRESETS["dapo"], PRESETS["prorl"]
+    assert (dapo.clip, dapo.kl, dapo.aggregation) == (Clip(0.2, 0.28), None, "token_mean")
+    assert dapo.dynamic_sampling
+    assert dapo.overlong == "soft"
+    assert (prorl.clip, prorl.temperature, prorl.minibatch) == (Clip(0.2, 0.4), 1.2, 64)
+    assert prorl.reset is not None
+    assert prorl.reset.optimizer
+    assert PRESETS["grpo"].kl == Kl("k3", 0.04, "loss")
+
+
+def test_those_that_need_more_than_scores_say_so():
+    """A critic for ppo, forked prefixes for vineppo, nothing for the rest."""
+    assert {name: a.needs for name, a in PRESETS.items() if a.needs} == {
+        "vineppo": ("prefix_values",),
+        "ppo": ("values",),
+    }
+
+
+def test_a_misspelt_name_gets_the_nearest():
+    """One line: value, rule, fix."""
+    with pytest.raises(UsageError, match=r"there is no algorithm 'gpro'; did you mean 'grpo'\? \(there are grpo, dapo"):
+        preset("gpro")
+    assert preset("dapo") is PRESETS["dapo"]
+
+
+def test_presets_load_no_torch():
+    """`rlvr train --help` lists them."""
+    code = "import sys, rlvr.algo.presets; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"advantage": "group"}, r"advantage is 'group'; it must be one of 'group_advantages'"),
+        ({"objective": "ppo"}, r"objective is 'ppo'; it must be one of"),
+        ({"aggregation": "mean"}, r"aggregation is 'mean'"),
+        ({"overlong": "drop"}, r"overlong is 'drop'"),
+        ({"needs": ("critic",)}, r"needs is 'critic'"),
+        ({"clip": None}, r"objective 'clipped' with clip None"),
+        ({"objective": "reinforce"}, r"objective 'reinforce' with clip Clip"),
+        ({"reset": Reset(every_steps=10)}, r"reset without kl"),
+        ({"advantage": "gae"}, r"gae is computed from values; add 'values' to needs"),
+        ({"objective": "a2c", "clip": None}, r"a2c is computed from values"),
+        ({"advantage": "monte_carlo_advantages"}, r"computed from prefix_values"),
+        ({"epochs": 0}, r"epochs is 0; it must be at least 1"),
+    ],
+)
+def test_a_combination_that_cannot_work_is_refused(changes: dict, message: str):
+    """When it is written, not after the first batch was sampled."""
+    with pytest.raises(UsageError, match=message):
+        replace(PLAIN.PRESETS["dapo"], **changes)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PLAIN.Clip(1.2, 0.2), r"clip is \[1 - 1\.2, 1 \+ 0\.2\]"),
+        (lambda: PLAIN.Clip(0.2, 0.2, dual=1.1), r"clip\.dual is 1\.1; it must be above 1 \+ high = 1\.2"),
+        (lambda: PLAIN.Kl("k4", 0.1, "loss"), r"kl\.estimator is 'k4'"),
+        (lambda: PLAIN.Kl("k3", 0.1, "advantage"), r"kl\.place is 'advantage'"),
+        (
+            lambda: PLAIN.Kl("k3", 0.0, "loss"),
+            r"kl\.coefficient is 0\.0; it must be above 0, and kl None for none",
+        ),
+        (lambda: PLAIN.Correction(kind="tis"), r"correction\.kind is 'tis'"),
+        (lambda: PLAIN.Correction(level="row"), r"correction\.level is 'row'"),
+        (lambda: PLAIN.Correction(high=0.5), r"correction keeps \[0\.0, 0\.5\]; 1 must lie inside"),
+        (lambda: PLAIN.Reset(), r"never happens; give one"),
+        (lambda: PLAIN.Reset(every_steps=0), r"reset\.every_steps is 0; it must be at least 1, or None"),
+    ],
+)
+def test_a_number_outside_its_range_is_refused(make, message: str):
+    """With the field's name as the user wrote it."""
+    with pytest.raises(UsageError, match=message):
+        make()
+
+
+def test_an_algorithm_of_ones_own():
+    """A paper of tomorrow is a few fields."""
+    mine = Algorithm("mine", "rloo_advantages", "gspo", "sequence_mean", clip=Clip(3e-4, 4e-4))
+    assert mine.kl is None
+    assert mine.epochs == 1

@@ -1,0 +1,97 @@
+"""What the tests of the collector share: scripts whose outcome is known, and samplers and environments that dawdle."""
+
+import random
+import time
+from collections.abc import Iterator
+
+import rlvr
+from rlvr.collect import Collector, Sampling, ScriptedSampler
+from tests.environments import Trials
+
+SAMPLING = Sampling(max_tokens=64)
+
+
+def number(prompt) -> int:
+    """Of the task, from its prompt."""
+    return int("".join(filter(str.isdecimal, prompt)))
+
+
+def by_fours(prompt, rollout: int, seed: int) -> str:
+    """Tasks 0, 4, 8 …: all wrong; 1, 5, 9 …: all right; of the others, even rollouts are right."""
+    kind = number(prompt) % 4
+    return str(number(prompt)) if kind == 1 or (kind > 1 and rollout % 2 == 0) else "no"
+
+
+def guesses(prompt, rollout: int, seed: int) -> str:
+    """One of three numbers, drawn by the seed alone; the task's among them."""
+    return str(number(prompt) + random.Random(seed).randint(-1, 1))
+
+
+class Backwards(ScriptedSampler):
+    """What was asked for last is finished first."""
+
+    def generate(self, *args, **kwargs) -> Iterator:
+        yield from reversed(list(super().generate(*args, **kwargs)))
+
+
+class Dawdling(Trials):
+    """Scoring takes up to 10 ms: who is finished first has nothing to do with who was begun first."""
+
+    id = "Trials"  # the same tasks
+
+    def verify(self, task: rlvr.Task, completion: str) -> rlvr.Verdict:
+        time.sleep(random.uniform(0, 0.01))
+        return super().verify(task, completion)
+
+
+class Count(rlvr.MultiTurnEnv):
+    """Say the numbers from one up to a goal, 1 to 3 by the seed.  Each right turn earns 0.25; a wrong one ends it."""
+
+    chat: bool = False
+
+    def reset(self, *, seed=None, options=None):
+        self.goal, self.said = rlvr.seeded(self.id, seed or 0).randint(1, 3), 0
+        return self._told(f"To {self.goal}."), {}
+
+    def step(self, action):
+        self.said += 1
+        right = action == str(self.said)
+        done = right and self.said == self.goal
+        if right and not done:
+            return self._told("On!"), 0.25, False, False, {}
+        verdict = rlvr.Verdict("correct" if done else "wrong", why="counted" if done else "slip")
+        return "", 0.25 * right, True, False, {"score": rlvr.Score(verdict.value, {"correct": verdict.value}, verdict)}
+
+    def _told(self, text):
+        return [{"role": "user", "content": text}] if self.chat else text
+
+
+def counts(prompt, rollout: int, seed: int) -> str:
+    """Right at every turn: one more than it was told to go on."""
+    return str((prompt if isinstance(prompt, str) else "").count("On!") + 1)
+
+
+class Inline(rlvr.Scorer):
+    """Scores in this process: what is tested needs no worker."""
+
+    def __init__(self, env: rlvr.Environment) -> None:
+        super().__init__(env, workers=0)
+
+
+def collector(env: rlvr.Environment | None = None, script=guesses, **settings) -> Collector:
+    """One over `Trials`, four rollouts a group, scored in this process."""
+    env = Trials() if env is None else env
+    settings = {"group_size": 4, "sampling": SAMPLING} | settings
+    sampler = script if isinstance(script, ScriptedSampler) else ScriptedSampler(script)
+    if isinstance(env, rlvr.SingleTurnEnv):
+        settings = {"scorer": Inline(env)} | settings
+    return Collector(env, sampler, **settings)
+
+
+def untimed(stats) -> dict[str, float]:
+    """Without the seconds, which are never the same."""
+    return {name: value for name, value in stats.items() if not name.endswith("_s")}
+
+
+def texts(groups) -> list[list[str]]:
+    return [[rollout.text for rollout in group.rollouts] for group in groups]

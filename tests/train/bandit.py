@@ -1,0 +1,45 @@
+"""What the tests of the trainer share: an environment that a tiny policy solves in a few steps, and a short run."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+import rlvr
+from rlvr.train.config import Config
+from rlvr.train.loop import Trainer
+from rlvr.train.policy import Policy
+from rlvr.train.tiny import tiny
+
+CHARSET = "0123456789ab= "
+
+
+class Bandit(rlvr.SingleTurnEnv):
+    """One character decides: a digit below 5 is right.  What stands behind it does not matter."""
+
+    def task(self, index: int) -> rlvr.Task:
+        return rlvr.Task(f"{self.id}/{self.split}/{index}", f"{index % 40}=", reference="a digit below 5")
+
+    def verify(self, task: rlvr.Task, completion: str) -> rlvr.Verdict:
+        right = completion[:1] in tuple("01234")
+        outcome = rlvr.Outcome.CORRECT if right else rlvr.Outcome.WRONG
+        return rlvr.Verdict(outcome, why="by its first character", answer=completion[:1])
+
+
+def policy(seed: int = 0, **options) -> Policy:
+    return Policy(*tiny(CHARSET, hidden=16, heads=2, layers=1, seed=seed), **options)
+
+
+def trainer(run: Path, *, env: rlvr.Environment | None = None, quietly: bool = True, made=None, **settings) -> Trainer:
+    """A run on `Bandit` of a policy that is made anew, scored in this process."""
+    env = env or Bandit()
+    settings = {
+        "env": "bandit", "model": "tiny", "algorithm": "grpo", "steps": 4, "prompts": 4, "group_size": 4,
+        "max_tokens": 4, "lr": 1e-2, "workers": 0, "eval_every": None, "rollouts_every": 0, "checkpoint_every": 100,
+    } | settings  # fmt: skip
+    return Trainer(
+        Config(run=run, **settings),
+        policy=made or policy(),
+        env=env,
+        eval_env=type(env)(split="test"),
+        console=Console(quiet=quietly, stderr=True),
+    )

@@ -1,0 +1,78 @@
+"""Checkpoints: whole or absent, the newest few, and the same state again."""
+
+import random
+import signal
+
+import pytest
+import torch
+
+from rlvr.errors import DataError, UsageError
+from rlvr.train import checkpoint
+from rlvr.train.checkpoint import stop_requested
+
+
+def test_what_was_saved_comes_back_to_the_bit(tmp_path):
+    """Tensors of any kind, numbers, texts, and what is made of them."""
+    state = {"w": torch.randn(3, dtype=torch.float64), "n": [1, 2.5, None, "x"], "m": {"b": torch.tensor([True])}}
+    found = checkpoint.load(checkpoint.save(tmp_path, 7, state, keep=1))
+    assert torch.equal(found["w"], state["w"])
+    assert (found["n"], found["m"]["b"].tolist()) == (state["n"], [True])
+
+
+def test_the_newest_few_are_kept(tmp_path):
+    """Steps are numbers, not texts: 10 is after 9."""
+    for step in (8, 9, 10):
+        checkpoint.save(tmp_path, step, {}, keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000009.pt", "step-00000010.pt"]
+    assert checkpoint.latest(tmp_path) == tmp_path / "step-00000010.pt"
+
+
+def test_a_run_killed_while_it_saved_has_the_checkpoint_before(tmp_path, monkeypatch):
+    """The new file has its name only when all of it is on the disk."""
+    checkpoint.save(tmp_path, 1, {"a": 1}, keep=2)
+
+    def killed(state, file):
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save(tmp_path, 2, {"a": 2}, keep=2)
+    assert checkpoint.load(checkpoint.latest(tmp_path)) == {"a": 1}
+
+
+def test_no_folder_and_an_empty_one_have_no_checkpoint(tmp_path):
+    """A run that begins."""
+    assert checkpoint.latest(tmp_path) is checkpoint.latest(tmp_path / "none") is None
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path):
+    """One line, with its path; and nothing in it is run."""
+    (tmp_path / "step-00000001.pt").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
+    with pytest.raises(DataError, match=r"step-00000001\.pt cannot be read as a checkpoint"):
+        checkpoint.load(tmp_path / "step-00000001.pt")
+
+
+def test_the_newest_checkpoint_has_to_stay(tmp_path):
+    """keep=0 would remove what was just written."""
+    with pytest.raises(UsageError, match="keep is 0"):
+        checkpoint.save(tmp_path, 1, {}, keep=0)
+
+
+def test_generators_go_on_where_they_stood(tmp_path):
+    """Python's and torch's; through a file, as a run would."""
+    checkpoint.save(tmp_path, 1, {"rng": checkpoint.rng_state()}, keep=1)
+    drawn = random.random(), torch.rand(3)
+    checkpoint.restore_rng(checkpoint.load(checkpoint.latest(tmp_path))["rng"])
+    assert random.random() == drawn[0]
+    assert torch.equal(torch.rand(3), drawn[1])
+
+
+def test_the_first_signal_asks_and_the_second_one_interrupts():
+    """Who presses Ctrl-C twice does not want to wait for the step."""
+    with stop_requested() as stopped:
+        assert not stopped()
+        signal.raise_signal(signal.SIGINT)
+        assert stopped()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)

@@ -1,0 +1,105 @@
+"""train, eval and plot, as they are typed."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.train.bandit import policy
+
+ENV = "tests.train.bandit:Bandit"
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A folder with a tiny model."""
+    policy().save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def train(say, tmp_path, model):
+    """Two steps of training, with further flags; gives the code and what was said."""
+
+    def run(*flags: object) -> tuple[int, str]:
+        return say("train", "--env", ENV, "--model", model, "--run", tmp_path / "run", "--steps", 2, "--prompts", 4,
+                   "--group-size", 4, "--max-tokens", 4, "--workers", 0, "--eval-tasks", 4, *flags)  # fmt: skip
+
+    return run
+
+
+def test_a_policy_is_trained_evaluated_and_drawn(train, say, tmp_path):
+    """The three commands, each with what the one before has left."""
+    pytest.importorskip("matplotlib")
+    code, said = train("--algorithm", "grpo")
+    assert code == 0, said
+    assert "step 0: avg@1 " in said
+    assert "2 steps; all of it is in" in said
+    flags = "-n 4 -k 1 4 --limit 5 --max-tokens 4 --workers 0 --device cpu --option split=test".split()
+    code, said = say("eval", ENV, "--model", tmp_path / "run" / "model", *flags, "-o", tmp_path / "r.json")
+    assert code == 0, said
+    assert "pass@4" in said
+    assert "maj@4" in said
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert (report["n"], len(report["tasks"]), report["config"]) == (4, 5, {"split": "test"})
+    code, said = say("plot", tmp_path / "run")
+    assert (code, (tmp_path / "run" / "curves.png").is_file()) == (0, True)
+
+
+def test_the_same_command_goes_on_and_another_is_refused(train, say):
+    """A finished run is left alone; other settings are named in one line."""
+    assert train("--algorithm", "grpo")[0] == 0
+    assert train("--algorithm", "grpo")[0] == 0
+    assert "going on after step 2" in say.err
+    code, said = train("--algorithm", "grpo", "--lr", "0.5")
+    assert code == 2
+    assert "settings.lr: float 1e-06 there, float 0.5 here" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("--algorithm", "dappo"), "did you mean 'dapo'"),
+        (("--algorithm", "ppo"), "learns a value function"),
+        (("--lr", "0"), "lr is float 0.0; it must be a number above 0"),
+        (("--group-size", "0"), "group_size is int 0; it must be a whole number of at least 1"),
+        (("--option", "colour=red"), "colour"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_one_line(train, tmp_path, flags, why):
+    """Before a model is loaded; and the folder is free for the next try."""
+    code, said = train(*flags)
+    assert (code, why in said) == (2, True), said
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_is_not_there_leaves_the_folder_free(train, tmp_path):
+    """The next try, with the name put right, is not another run."""
+    assert train("--model", tmp_path / "nowhere", "--algorithm", "grpo")[0] == 2
+    assert train("--algorithm", "grpo")[0] == 0
+
+
+def test_help_loads_no_torch():
+    """Who looks for a flag does not wait two seconds for it, and need not have it installed."""
+    code = (
+        "import sys\n"
+        "from rlvr.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit as end: print(end.code, {'torch', 'transformers', 'numpy'} & set(sys.modules))"
+    )
+    for command in ("train", "eval", "plot"):
+        done = subprocess.run([sys.executable, "-c", code, command, "--help"], capture_output=True, text=True)
+        assert done.stdout.splitlines()[-1:] == ["0 set()"], done.stderr
+
+
+def test_without_torch_the_extra_is_named(train, monkeypatch):
+    """One line says how to get it."""
+
+    def absent(name: str):
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr("rlvr.cli_train.importlib.import_module", absent)
+    code, said = train("--algorithm", "grpo")
+    assert code == 2
+    assert "torch is not installed; get it with: pip install 'rlvr[train]'" in said

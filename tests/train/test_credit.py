@@ -1,0 +1,164 @@
+"""From scores to an advantage for every token, by hand, for every way of giving credit that a preset names."""
+
+import dataclasses
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+import rlvr
+from rlvr.algo.presets import Kl, preset
+from rlvr.collect import PrefixValues
+from rlvr.errors import UsageError
+from rlvr.train.credit import credit, laid_out, minibatches, save_batch
+
+TASK = rlvr.Task("t", "?")
+
+
+def rollout(length: int, total: float | None, *, mask=None, turns=(), logprobs=None) -> rlvr.Rollout:
+    outcome = "unscored" if total is None else "correct" if total > 0 else "wrong"
+    return rlvr.Rollout(
+        task=TASK,
+        text="",
+        prompt_ids=[1, 2],
+        completion_ids=list(range(length)),
+        completion_mask=[True] * length if mask is None else mask,
+        behaviour_logprobs=[-0.5] * length if logprobs is None else logprobs,
+        weights_version=0,
+        turns=turns,
+        score=rlvr.Score(total, {} if total is None else {"correct": total}, rlvr.Verdict(outcome, why="given")),
+    )
+
+
+def judged(name: str, *groups: list[rlvr.Rollout], ref: float | None = None, changes=None, **more) -> list[list[float]]:
+    """Advantages under a preset; `ref` is what the reference says of every token."""
+    made = [rlvr.Group(TASK, group) for group in groups]
+    batch = laid_out(made)
+    if ref is not None:
+        batch = replace(batch, ref_logprobs=torch.full(batch.completion_mask.shape, ref))
+    algorithm = dataclasses.replace(preset(name), **(changes or {}))
+    return [[round(x, 5) for x in row] for row in credit(made, batch, algorithm, **more).tolist()]
+
+
+def test_a_batch_is_rows_side_by_side():
+    """Group after group, padded on the right, nothing trained on in the padding."""
+    batch = laid_out([rlvr.Group(TASK, [rollout(1, 1), rollout(3, 0, mask=[True, False, True])])])
+    assert batch.completion_mask.tolist() == [[True, False, False], [True, False, True]]
+    assert batch.behaviour_logprobs.tolist() == [[-0.5, 0, 0], [-0.5, -0.5, -0.5]]
+    part = batch.part([0])
+    assert (part.completion_mask.shape, len(part.rows), part.ref_logprobs) == ((1, 1), 1, None)
+
+
+def test_every_token_has_its_completions_advantage():
+    """GRPO: mean 1/2, population std 1/2: +1 and -1; padding has none."""
+    assert judged("dapo", [rollout(1, 1), rollout(2, 0)]) == [[1, 0], [-1, -1]]
+    assert judged("dr_grpo", [rollout(1, 1), rollout(2, 0)]) == [[0.5, 0], [-0.5, -0.5]]
+
+
+def test_groups_are_judged_apart():
+    """A hard task's only success is not weighed against an easy one's."""
+    assert judged("dr_grpo", [rollout(1, 3), rollout(1, 1)], [rollout(1, 9), rollout(1, 9)]) == [[1], [-1], [0], [0]]
+
+
+def test_an_unscored_rollout_is_in_no_mean():
+    """1 and 0 are judged as if they were alone; the third, masked by the collector, has no advantage."""
+    found = judged("dr_grpo", [rollout(1, 1), rollout(1, 0), rollout(1, None, mask=[False])])
+    assert found == [[0.5], [-0.5], [0]]
+
+
+def test_a_masked_rollout_that_is_scored_is_in_the_mean():
+    """Overlong filtering masks the loss alone: the siblings are judged against it."""
+    assert judged("dr_grpo", [rollout(1, 1), rollout(1, 0, mask=[False])]) == [[0.5], [0]]
+
+
+def test_a_penalty_in_the_reward_is_taken_from_the_score_before_it_is_judged():
+    """RLOO, k1 by 0.03: row 1 has 2 tokens of -0.5 + 1.5 = 1 each, so 1 - 0.06; row 2 one token, 0 - 0.03.
+    Each against the other: ± (0.94 + 0.03) = ± 0.97."""
+    assert judged("rloo", [rollout(2, 1), rollout(1, 0)], ref=-1.5) == [[0.97, 0.97], [-0.97, 0]]
+
+
+def test_a_penalty_per_token_is_summed_from_there_to_the_end():
+    """REINFORCE++ without whitening, k1 by 0.01, d = 1: returns 1 - 0.02, 1 - 0.01; 0 - 0.01."""
+    found = judged("reinforce_pp", [rollout(2, 1)], [rollout(1, 0)], ref=-1.5, changes={"whiten": False})
+    assert found == [[0.98, 0.99], [-0.01, 0]]
+
+
+def test_whitened_returns_have_mean_0_and_std_1_over_tokens():
+    """1, 1 and 0 on three tokens: mean 2/3, std sqrt(2)/3: 1/sqrt(2) twice, -sqrt(2)."""
+    found = judged("reinforce_pp", [rollout(2, 1)], [rollout(1, 0)], changes={"kl": None})
+    assert found == [[round(1 / math.sqrt(2), 5)] * 2, [round(-math.sqrt(2), 5), 0]]
+
+
+def test_magistral_normalises_each_mini_batch():
+    """Centred 1, -1 and 2, -2.  Mini-batches {1, -1} and {2, -2} have std 1 and 2; together sqrt(2.5)."""
+    groups = [rollout(1, 2), rollout(1, 0)], [rollout(1, 4), rollout(1, 0)]
+    assert judged("magistral", *groups, minibatch_of=[0, 0, 1, 1]) == [[1], [-1], [1], [-1]]
+    both = [[round(x / math.sqrt(2.5), 5)] for x in (1, -1, 2, -2)]
+    assert judged("magistral", *groups, minibatch_of=[0, 0, 0, 0]) == both
+
+
+def test_global_advantages_count_a_completion_once_per_token():
+    """Scores 1 (2 tokens) and 0 (1 token): mean 2/3, std sqrt(2)/3, as in whitening."""
+    changes = {"advantage": "global_advantages", "kl": None}
+    found = judged("reinforce_pp", [rollout(2, 1)], [rollout(1, 0)], changes=changes)
+    assert found == [[round(1 / math.sqrt(2), 5)] * 2, [round(-math.sqrt(2), 5), 0]]
+
+
+def test_the_batch_mean_is_a_baseline():
+    """1, 0, 0, 0: mean 1/4."""
+    changes = {"advantage": "reinforce_advantages"}
+    found = judged("dr_grpo", [rollout(1, 1), rollout(1, 0)], [rollout(1, 0), rollout(1, 0)], changes=changes)
+    assert found == [[0.75], [-0.25], [-0.25], [-0.25]]
+
+
+def test_a_step_is_worth_what_it_adds_to_the_value():
+    """VinePPO: values 0.25, 0.75 and the score 1 at tokens 0, 2, 3: the steps gain 0.5 and 0.25."""
+    values = [PrefixValues((0, 2, 3), (0.25, 0.75, 1.0), (4, 4, 1)), PrefixValues((0, 1), (0.25, 0.0), (4, 1))]
+    found = judged("vineppo", [rollout(3, 1), rollout(1, 0)], values=values)
+    assert found == [[0.5, 0.5, 0.25], [-0.25, 0, 0]]
+
+
+def test_a_boundary_that_nobody_could_score_is_stepped_over():
+    """Its two steps become one; without a value at an end, nothing can be said of the row at all."""
+    values = [PrefixValues((0, 2, 3), (0.25, None, 1.0), (4, 0, 1)), PrefixValues((0, 1), (None, 1.0), (0, 1))]
+    found = judged("vineppo", [rollout(3, 1), rollout(1, 1)], values=values)
+    assert found == [[0.75, 0.75, 0.75], [0, 0, 0]]
+
+
+def test_turns_with_rewards_of_their_own_are_judged_each():
+    """Process supervision: rewards 1, 0 | 0, 1 have mean and std 1/2; a token has the sum of what follows it."""
+    turns = [rlvr.Turn(0, 1, 1.0), rlvr.Turn(2, 3, 0.0)], [rlvr.Turn(0, 1, 0.0), rlvr.Turn(2, 3, 1.0)]
+    rows = [rollout(3, 1, mask=[True, False, True], turns=of) for of in turns]
+    found = judged("dapo", rows, changes={"advantage": "process_advantages"})
+    assert found == [[0, 0, -1], [0, 0, 1]]
+
+
+def test_steps_without_rewards_cannot_be_judged():
+    """Said by name, and not as a batch of zeros that never learns."""
+    with pytest.raises(UsageError, match="no rollout has a turn with a reward"):
+        judged("dapo", [rollout(1, 1)], changes={"advantage": "process_advantages"})
+
+
+def test_a_penalty_in_the_loss_leaves_the_scores_alone():
+    """It is the update's business."""
+    changes = {"kl": Kl("k3", 0.5, "loss")}
+    assert judged("dr_grpo", [rollout(1, 1), rollout(1, 0)], ref=-9.0, changes=changes) == [[0.5], [-0.5]]
+
+
+def test_mini_batches_have_every_row_once_in_a_seeded_order():
+    """The last one may be smaller; without a size all rows are one, in their order."""
+    parts = minibatches(10, 4, torch.Generator().manual_seed(1))
+    assert [len(part) for part in parts] == [4, 4, 2]
+    order = [row for part in parts for row in part]
+    assert sorted(order) == list(range(10)) != order
+    assert parts == minibatches(10, 4, torch.Generator().manual_seed(1))
+    assert minibatches(3, None, torch.Generator()) == [[0, 1, 2]]
+
+
+def test_a_saved_batch_can_be_looked_at(tmp_path):
+    """By torch.load alone, without our classes."""
+    save_batch(tmp_path / "bad" / "one.pt", laid_out([rlvr.Group(TASK, [rollout(2, 1)])]))
+    found = torch.load(tmp_path / "bad" / "one.pt", weights_only=True)
+    assert found["rows"] == [([1, 2], [0, 1])]
+    assert found["behaviour_logprobs"].tolist() == [[-0.5, -0.5]]

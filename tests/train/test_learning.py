@@ -1,0 +1,37 @@
+"""Does it learn?  A task in which one letter decides, which every algorithm without a critic has to solve."""
+
+import dataclasses
+import json
+
+import pytest
+
+from rlvr.algo.presets import PRESETS, Reset
+from tests.train.bandit import trainer
+
+WITHOUT_A_CRITIC = [name for name, algorithm in PRESETS.items() if "values" not in algorithm.needs]
+
+
+@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+@pytest.mark.parametrize("one_step_off", [False, True], ids=["on-policy", "one-step-off"])
+@pytest.mark.parametrize("name", WITHOUT_A_CRITIC)
+def test_every_preset_solves_a_bandit(tmp_path, name, one_step_off):
+    """From 5 in 17 by chance to 9 in 10.  Published KL coefficients, temperatures and epochs, another learning rate."""
+    algorithm = PRESETS[name]
+    if algorithm.reset:
+        algorithm = dataclasses.replace(algorithm, reset=Reset(every_steps=20))
+    group = 1 if name == "reinforce_pp" else 8
+    with trainer(
+        tmp_path / "run",
+        algorithm=algorithm,
+        steps=60,
+        prompts=32 // group,
+        group_size=group,
+        max_tokens=4,
+        lr=0.02,
+        vine_k=3,
+        one_step_off=one_step_off,
+    ) as made:
+        made.run()
+    rows = [json.loads(line) for line in (made.config.run / "metrics.jsonl").read_text().splitlines()]
+    assert rows[0]["accuracy"] < 0.5
+    assert sum(row["accuracy"] for row in rows[-5:]) / 5 > 0.9

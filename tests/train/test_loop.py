@@ -1,0 +1,244 @@
+"""The loop as a whole: what reaches the update, what reaches the sampler, and how a run ends."""
+
+import dataclasses
+import json
+import os
+import signal
+
+import pytest
+import torch
+
+import rlvr
+from rlvr.algo.presets import Reset, preset
+from rlvr.errors import UsageError
+from rlvr.train.canary import CanaryFailed
+from rlvr.train.credit import credit
+from rlvr.train.learner import Diverged, Learner
+from tests.collecting import Count
+from tests.train.bandit import Bandit, trainer
+
+
+def metrics(made) -> list[dict]:
+    return [json.loads(line) for line in (made.config.run / "metrics.jsonl").read_text().splitlines()]
+
+
+class Hopeless(Bandit):
+    """Nothing is ever right."""
+
+    def verify(self, task, completion):
+        return rlvr.Verdict(rlvr.Outcome.WRONG, why="hopeless")
+
+
+def test_a_run_leaves_what_people_need_to_read_it(tmp_path):
+    """Settings, versions, seeds, numbers, rollouts, and a model that any user of transformers can load."""
+    with trainer(tmp_path / "run", steps=3, rollouts_every=2, eval_every=2, eval_tasks=5, seed=7) as made:
+        made.run()
+    run = made.config.run
+    config = json.loads((run / "config.json").read_text())
+    assert (config["settings"]["seed"], config["settings"]["algorithm"]["clip"]["low"]) == (7, 0.2)
+    assert {"torch", "transformers", "python"} <= set(config["versions"])
+    rows = metrics(made)
+    assert [row["step"] for row in rows] == [0, 1, 2, 3]
+    assert [row["step"] for row in rows if "eval/avg@1" in row] == [0, 2, 3]
+    assert rows[0]["eval/avg@1/low"] <= rows[0]["eval/avg@1"] <= rows[0]["eval/avg@1/high"]
+    wanted = {"reward", "accuracy", "length", "truncated", "entropy", "kl", "kl_ref", "clipped_high", "grad_norm",
+              "waste", "staleness", "tokens_per_s", "memory_mib", "lr"}  # fmt: skip
+    assert wanted <= set(rows[1])
+    assert sorted(path.name for path in (run / "rollouts").iterdir()) == [
+        "step-00000001.parquet",
+        "step-00000003.parquet",
+    ]
+    assert (run / "model" / "config.json").is_file()
+
+
+def test_the_same_settings_give_the_same_run(tmp_path):
+    """And another seed another one."""
+    runs = []
+    for name, seed in [("a", 0), ("b", 0), ("c", 1)]:
+        with trainer(tmp_path / name, seed=seed) as made:
+            made.run()
+        runs.append([row["loss"] for row in metrics(made)])
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_the_first_step_is_on_policy(tmp_path):
+    """Behaviour logprobs are the sampler's, the ratio's other side the trainer's: the same weights, so 1."""
+    with trainer(tmp_path / "run", steps=3, temperature=0.7) as made:
+        made.run()
+    for row in metrics(made):
+        assert row["ratio_max"] == pytest.approx(1, abs=1e-4)
+        assert (row["clipped_low"], row["clipped_high"], row["staleness"]) == (0, 0, 0)
+
+
+def test_one_step_off_trains_on_what_the_weights_before_have_sampled(tmp_path):
+    """Staleness is 1 from the second step on, never more; the correction sees the weights of both."""
+    with trainer(tmp_path / "run", steps=5, one_step_off=True) as made:
+        assert made.sampler.model is not made.policy.model
+        made.run()
+    assert [row["staleness"] for row in metrics(made)] == [0, 1, 1, 1, 1]
+    assert made.config.algorithm_.correction is not None
+
+
+def test_dynamic_sampling_leaves_only_groups_with_both_kinds(tmp_path, monkeypatch):
+    """DAPO, eq. 11: what reaches the update has advantages; what was dropped is in the log."""
+    seen = []
+    update = Learner.update
+    monkeypatch.setattr(Learner, "update", lambda self, batch, *rest: seen.append(batch) or update(self, batch, *rest))
+    with trainer(tmp_path / "run", algorithm="dapo", steps=3, group_size=2, max_rounds=50) as made:
+        made.run()
+    for batch in seen:
+        correct = torch.tensor([row.score.verdict.correct for row in batch.rows]).view(-1, 2)
+        assert (correct.any(dim=1) & ~correct.all(dim=1)).all()
+    assert sum(row["dropped/all-wrong"] for row in metrics(made)) > 0
+
+
+def test_a_step_without_a_group_is_skipped_and_says_so(tmp_path, capsys):
+    """Nothing can be learned where everything is wrong; the run goes on, with the weights as they were."""
+    with trainer(tmp_path / "run", env=Hopeless(), algorithm="dapo", steps=2, max_rounds=2, quietly=False) as made:
+        before = [p.clone() for p in made.policy.model.parameters()]
+        with pytest.warns(RuntimeWarning, match="0 of 4 groups after 2 rounds"):
+            made.run()
+        assert all(map(torch.equal, before, made.policy.model.parameters()))
+    assert [(row["skipped"], row["updates"]) for row in metrics(made)] == [(1, 0), (1, 0)]
+    assert "step 1 is skipped: no group has anything to teach" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+def test_soft_overlong_is_in_the_reward_and_mask_in_the_loss(tmp_path):
+    """Every completion here is cut off at 4 tokens: -1 each under "soft"; nothing is trained on under "mask"."""
+    with trainer(tmp_path / "soft", algorithm="dapo", steps=1, overlong_cache=2) as made:
+        made.run()
+        assert str(made.env.reward) == "correct + overlong(max_tokens=4, cache=2)"
+    row = metrics(made)[0]
+    assert row["reward"] == pytest.approx(row["accuracy"] + row["reward/overlong"])
+    assert row["reward/overlong"] < -0.5
+    with trainer(tmp_path / "mask", algorithm="grpo", overlong="mask", steps=1) as made:
+        made.run()
+    row = metrics(made)[0]
+    assert row["masked"] == row["truncated"] * 16 > 0
+    with trainer(tmp_path / "keep", algorithm="grpo", steps=1) as made:
+        made.run()
+    assert metrics(made)[0]["masked"] == 0
+
+
+def test_a_tampered_sampler_stops_the_run(tmp_path):
+    """A sync that does nothing is the silent end of many a run: here it is the end of this step, with both numbers."""
+    with trainer(tmp_path / "run", one_step_off=True, lr=0.1, canary=1e-4) as made:
+        made.sampler.sync = lambda state, version: None
+        with pytest.raises(
+            CanaryFailed, match=r"version \d the sampler gives a token the logprob -\d.*, the trainer\s+-\d"
+        ):
+            made.run()
+
+
+def test_a_sampler_that_computes_otherwise_fails_within_a_tolerance(tmp_path):
+    """What is within it is logged and no more."""
+    with trainer(tmp_path / "run", one_step_off=True, steps=2) as made:
+        made.run()
+    assert all(row["canary"] < 1e-5 for row in metrics(made))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_finishes_the_step_and_saves(tmp_path, number):
+    """A machine that is taken away gives a minute; nothing is lost but what was not begun."""
+    with trainer(tmp_path / "run", steps=50, quietly=True) as made:
+        update = made.learner.update
+
+        def updating(*args):
+            if made.step == 2:
+                os.kill(os.getpid(), number)
+            return update(*args)
+
+        made.learner.update = updating
+        made.run()
+    assert made.step == 3
+    assert [path.name for path in (made.config.run / "checkpoints").iterdir()] == ["step-00000003.pt"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_losses_that_are_not_finite_end_the_run_with_their_batches_kept(tmp_path, monkeypatch):
+    """The weights are those before; the batches say what it was."""
+    with trainer(tmp_path / "run", bad_steps=2) as made:
+        monkeypatch.setattr("rlvr.train.loop.credit", lambda groups, batch, *rest, **more: batch.advantages + torch.inf)
+        with pytest.raises(Diverged, match="bad"):
+            made.run()
+        assert all(p.isfinite().all() for p in made.policy.model.parameters())
+    kept = sorted((made.config.run / "bad").iterdir())
+    assert [path.name for path in kept] == ["step-00000001-1.pt", "step-00000002-2.pt"]
+    batch = torch.load(kept[0])
+    assert batch["advantages"].shape == batch["completion_mask"].shape
+    assert len(batch["rows"]) == 16
+
+
+def test_prorl_resets_by_period(tmp_path):
+    """Every 2 steps the reference is the policy, so the step after it begins without KL."""
+    prorl = dataclasses.replace(preset("prorl"), reset=Reset(every_steps=2), dynamic_sampling=False)
+    with trainer(tmp_path / "run", algorithm=prorl, steps=5, lr=0.05) as made:
+        made.run()
+    rows = metrics(made)
+    assert [row["step"] for row in rows if row.get("reset")] == [2, 4]
+    assert [row["kl_ref"] < 1e-6 for row in rows] == [True, False, True, False, True]
+
+
+@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+def test_prorl_resets_when_validation_stalls(tmp_path):
+    """A hopeless task has its best at the first look, with 0; two more without a better one are a stall."""
+    prorl = dataclasses.replace(preset("prorl"), reset=Reset(stall_validations=2))
+    with trainer(
+        tmp_path / "run", env=Hopeless(), algorithm=prorl, steps=6, eval_every=1, eval_tasks=4, max_rounds=1
+    ) as made:
+        made.run()
+    assert [row["step"] for row in metrics(made) if row.get("reset")] == [2, 5]
+
+
+def test_a_stall_that_nobody_looks_for_is_refused():
+    """ProRL without evaluations would never reset."""
+    with pytest.raises(UsageError, match="eval_every is 0; say how many"):
+        trainer(None, algorithm="prorl", eval_every=0)
+
+
+def test_an_environment_of_several_turns_is_trained_on(tmp_path):
+    """Its replies are in the rows and not in the loss."""
+    with trainer(tmp_path / "run", env=Count(), steps=2, max_tokens=6) as made:
+        made.run()
+    assert [row["updates"] for row in metrics(made)] == [1, 1]
+
+
+def test_unscored_rollouts_teach_nothing(tmp_path):
+    """A verifier that fails is our fault: masked and counted, in no mean."""
+
+    class Failing(Bandit):
+        def verify(self, task, completion):
+            if len(completion) % 2:
+                raise RuntimeError("broken")
+            return super().verify(task, completion)
+
+    with trainer(tmp_path / "run", env=Failing(), steps=1, prompts=8) as made:
+        made.run()
+    row = metrics(made)[0]
+    assert 0 < row["unscored"] < row["rollouts"]
+
+
+def test_memory_does_not_grow(tmp_path):
+    """200 steps: what the second hundred adds to the peak is less than a MiB or two of fragments."""
+    with trainer(tmp_path / "run", steps=200, one_step_off=True, eval_every=50, eval_tasks=4) as made:
+        made.run()
+    rows = metrics(made)
+    assert rows[200]["memory_mib"] - rows[100]["memory_mib"] < 4
+
+
+def test_credit_knows_the_mini_batch_of_every_row(tmp_path, monkeypatch):
+    """Magistral normalises over those that are trained on: the very parts that the update is given."""
+    seen = {}
+
+    def crediting(groups, batch, algorithm, *, minibatch_of, values):
+        seen["numbers"] = list(minibatch_of)
+        return credit(groups, batch, algorithm, minibatch_of=minibatch_of, values=values)
+
+    monkeypatch.setattr("rlvr.train.loop.credit", crediting)
+    with trainer(tmp_path / "run", algorithm="dr_grpo", minibatch=6, steps=1) as made:
+        update = made.learner.update
+        made.learner.update = lambda batch, parts, keep: seen.update(parts=parts) or update(batch, parts, keep)
+        made.run()
+    assert [len(part) for part in seen["parts"]] == [6, 6, 4]
+    assert [[seen["numbers"][row] for row in part] for part in seen["parts"]] == [[0] * 6, [1] * 6, [2] * 4]

@@ -1,0 +1,131 @@
+"""What a run leaves for people: the log, the line on the terminal, rollouts, and the picture."""
+
+import json
+import sys
+import types
+
+import pytest
+from rich.console import Console
+
+import rlvr
+from rlvr.errors import DataError, MissingDependency, UsageError
+from rlvr.rows import read_whole
+from rlvr.train.metrics import Jsonl, Progress, TensorBoard, Tracker, log_rollouts, read_metrics, versions
+from rlvr.train.plot import plot
+from tests.train.test_credit import rollout
+
+
+def test_a_number_that_is_not_finite_is_null(tmp_path):
+    """NaN is no JSON: other readers would refuse the whole line."""
+    log = Jsonl(tmp_path / "m.jsonl")
+    log.log(1, {"a": float("nan"), "b": float("inf"), "c": 0.5})
+    log.close()
+    assert json.loads((tmp_path / "m.jsonl").read_text()) == {"step": 1, "a": None, "b": None, "c": 0.5}
+
+
+def test_a_run_that_goes_on_drops_what_was_logged_after_its_checkpoint(tmp_path):
+    """Those steps come again. A run that begins anew drops everything."""
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"step": 0}\n{"step": 1}\n{"step": 2}\n{"step": 3, "lo')
+    Jsonl(path, resume_at=1).close()
+    assert read_metrics(path) == [{"step": 0}, {"step": 1}]
+    Jsonl(path).close()
+    assert read_metrics(path) == []
+
+
+def test_the_terminal_has_a_line_per_step_with_what_is_left(capsys):
+    """Titles first; a number that a step does not have is a dash."""
+    progress = Progress(4, Console(force_terminal=True, no_color=True, width=90))
+    progress.log(1, {"accuracy": 0.5, "step_s": 1.0})
+    said = capsys.readouterr().out.splitlines()
+    assert "step accuracy   reward" in said[0]
+    assert said[1].split()[:3] == ["1", "0.500", "–"]
+    assert said[1].split()[-1] == "0:00"
+
+
+def test_a_log_file_has_every_tenth_step_and_the_last(capsys):
+    """Nobody watches a file."""
+    progress = Progress(12, Console(width=90))
+    for step in range(13):
+        progress.log(step, {})
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["step", "10", "12"]
+
+
+def test_rollouts_can_be_read_as_a_table(tmp_path):
+    """One row each, with what was asked, said and found."""
+    group = rlvr.Group(rlvr.Task("t", "?"), [rollout(2, 1.0), rollout(3, None)])
+    log_rollouts(tmp_path / "rollouts" / "a.parquet", [group])
+    rows = read_whole(tmp_path / "rollouts" / "a.parquet")
+    assert [(row["rollout"], row["score"], row["outcome"], row["length_tokens"]) for row in rows] == [
+        (0, 1.0, "correct", 2),
+        (1, None, "unscored", 3),
+    ]
+
+
+def test_tensorboard_has_the_same_numbers(tmp_path):
+    """And a run that goes on hides what came after its checkpoint."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    first = TensorBoard(tmp_path)
+    for step in (1, 2, 3):
+        first.log(step, {"reward": step / 10})
+    first.close()
+    again = TensorBoard(tmp_path, resume_at=1)
+    again.log(2, {"reward": 0.9})
+    again.close()
+    found = accumulator.EventAccumulator(str(tmp_path))
+    found.Reload()
+    assert [(event.step, round(event.value, 5)) for event in found.Scalars("reward")] == [(1, 0.1), (2, 0.9)]
+
+
+def test_a_tracker_is_whatever_has_its_three_functions(monkeypatch):
+    """W&B, trackio: init, log, finish."""
+    calls = []
+    fake = types.SimpleNamespace(
+        init=lambda **given: calls.append(("init", given)),
+        log=lambda numbers: calls.append(("log", numbers)),
+        finish=lambda: calls.append(("finish",)),
+    )
+    monkeypatch.setitem(sys.modules, "fake_tracker", fake)
+    tracker = Tracker("fake_tracker", project="p", name="n", config={"lr": 1})
+    tracker.log(3, {"reward": 0.5})
+    tracker.close()
+    assert calls == [
+        ("init", {"project": "p", "name": "n", "config": {"lr": 1}}),
+        ("log", {"reward": 0.5, "step": 3}),
+        ("finish",),
+    ]
+    with pytest.raises(UsageError, match=r"no_such_tracker.*not installed"):
+        Tracker("no_such_tracker", project="p", name="n", config={})
+
+
+def test_versions_name_what_a_number_may_depend_on():
+    """A curve that cannot be had again is first held against these."""
+    assert {"python", "platform", "torch", "transformers"} <= set(versions())
+
+
+def test_a_run_becomes_a_picture(tmp_path):
+    """Also one whose steps lack some of the numbers, or have null for them."""
+    pytest.importorskip("matplotlib")
+    rows = [
+        {"step": 0, "eval/avg@1": 0.2, "eval/avg@1/low": 0.1, "eval/avg@1/high": 0.3},
+        {"step": 1, "reward": 0.5, "entropy": None},
+        {"step": 2, "reward": 0.6, "entropy": 1.0},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert plot(tmp_path) == tmp_path / "curves.png"
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert plot(tmp_path, tmp_path / "other.png").stat().st_size > 10_000
+
+
+def test_a_folder_without_a_run_is_named(tmp_path):
+    """And not drawn as six empty panels."""
+    with pytest.raises(DataError, match="has no steps"):
+        plot(tmp_path)
+
+
+def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
+    """One line says how to get it."""
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'rlvr\[train\]'"):
+        plot(tmp_path)

@@ -1,0 +1,140 @@
+"""A run that is stopped anywhere and goes on is the run that was never stopped, to the last bit."""
+
+import dataclasses
+import json
+import os
+import random
+import signal
+
+import pytest
+import torch
+
+import rlvr
+from rlvr.algo.presets import Reset, preset
+from rlvr.errors import UsageError
+from rlvr.train import checkpoint
+from rlvr.train.loop import Trainer
+from tests.train.bandit import Bandit, trainer
+
+PRORL = dataclasses.replace(preset("prorl"), reset=Reset(every_steps=3, stall_validations=2))
+STALL = dataclasses.replace(preset("prorl"), reset=Reset(stall_validations=2))
+RUNS = {
+    "grpo": {"algorithm": "grpo", "minibatch": 8},
+    "dapo": {"algorithm": "dapo", "minibatch": 8, "warmup_steps": 3, "schedule": "cosine"},
+    "prorl": {"algorithm": PRORL, "eval_every": 1, "eval_tasks": 8, "minibatch": 4},
+    "prorl-stall": {"algorithm": STALL, "eval_every": 1, "eval_tasks": 1},
+    "one-step-off": {"algorithm": "dapo", "one_step_off": True, "prompts": 3},
+    "vineppo-one-step-off": {"algorithm": "vineppo", "one_step_off": True, "vine_k": 2, "prompts": 2},
+    "rloo": {"algorithm": "rloo", "eval_every": 2, "eval_tasks": 4, "schedule": "linear"},
+}
+STEPS = 6
+
+
+class Drawing(Bandit):
+    """Its verdicts are drawn from Python's global generator, which they should not be."""
+
+    def verify(self, task, completion):
+        return rlvr.Verdict("correct" if random.random() < 0.5 else "wrong", why="drawn", answer=completion[:1])
+
+
+RUNS["drawing"] = {"algorithm": "grpo", "env": Drawing()}
+
+
+def logged(run) -> list[dict]:
+    """Metrics without the seconds and bytes, which are never the same."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if not k.endswith(("_s", "memory_mib"))} for row in rows]
+
+
+def state(made: Trainer) -> dict:
+    """All that the run's last step left, as a checkpoint has it."""
+    return checkpoint.load(checkpoint.latest(made.config.run / "checkpoints"))
+
+
+def differences(a, b, path: str = "") -> list[str]:
+    """Where two states differ in as much as a bit; seconds are never the same."""
+    if isinstance(a, torch.Tensor):
+        return [] if torch.equal(a, b) else [path]
+    if isinstance(a, dict):
+        return [f"{path}: {a.keys() ^ b.keys()}"] * (a.keys() != b.keys()) or [
+            place for k in a if not str(k).endswith("_s") for place in differences(a[k], b[k], f"{path}.{k}")
+        ]
+    if isinstance(a, list | tuple):
+        return [f"{path}: {len(a)}, {len(b)}"] * (len(a) != len(b)) or [
+            place for i, (x, y) in enumerate(zip(a, b, strict=True)) for place in differences(x, y, f"{path}[{i}]")
+        ]
+    return [] if a == b else [f"{path}: {a!r}, {b!r}"]
+
+
+def stopped_after(made: Trainer, step: int) -> None:
+    """Run it, and let the signal come in the midst of this step."""
+    learn = made._learn
+
+    def learning(gathered):
+        if made.step + 1 == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return learn(gathered)
+
+    made._learn = learning
+    made.run()
+
+
+@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+@pytest.mark.parametrize("name", RUNS)
+def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name):
+    """Weights, optimiser, reference, generators, cursor, waiting batch, stall counter and log: nothing may be lost."""
+    settings = RUNS[name] | {"steps": STEPS, "seed": 3}
+    with trainer(tmp_path / "whole", **settings) as whole:
+        whole.run()
+    for step in range(1, STEPS):
+        run = tmp_path / f"stopped-{step}"
+        with trainer(run, **settings) as made:
+            stopped_after(made, step)
+            assert made.step == step
+        with trainer(run, **settings) as again:
+            assert again.step == step
+            again.run()
+        assert logged(run) == logged(whole.config.run)
+        assert differences(state(again), state(whole)) == []
+
+
+def test_a_run_with_other_settings_is_not_gone_on_with(tmp_path):
+    """It would be a mixture of two. All that differs is named, the algorithm's numbers too."""
+    with trainer(tmp_path / "run", steps=1) as made:
+        made.run()
+    with pytest.raises(UsageError, match=r"settings\.algorithm\.kl\.coefficient: float 0\.04 there.*settings\.lr: "):
+        trainer(tmp_path / "run", steps=1, algorithm="dr_grpo", lr=0.5)
+
+
+def test_a_folder_with_anything_else_in_it_is_left_alone(tmp_path):
+    """It may be somebody's home."""
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(UsageError, match="not empty"):
+        trainer(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_run_killed_between_log_and_checkpoint_logs_no_step_twice(tmp_path):
+    """Steps after the checkpoint are run again; what they had logged is dropped, and so is a torn line."""
+    with trainer(tmp_path / "run", steps=4, checkpoint_every=2, keep=9) as made:
+        made.run()
+    run = made.config.run
+    (run / "checkpoints" / "step-00000004.pt").unlink()
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 5, "lo')
+    before = (run / "metrics.jsonl").read_text().splitlines()[:2]
+    with trainer(run, steps=4, checkpoint_every=2, keep=9) as again:
+        assert again.step == 2
+        again.run()
+    assert (run / "metrics.jsonl").read_text().splitlines()[:2] == before
+    assert [row["step"] for row in logged(run)] == [1, 2, 3, 4]
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path):
+    """Saying the command once more must not train on."""
+    with trainer(tmp_path / "run", steps=2) as made:
+        made.run()
+    before = logged(made.config.run)
+    with trainer(tmp_path / "run", steps=2) as again:
+        again.run()
+    assert (again.step, logged(again.config.run)) == (2, before)
