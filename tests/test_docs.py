@@ -80,3 +80,13 @@ def test_the_demo_tells_scripted_kinds_apart(tmp_path: Path):
     assert wrong["right"] + unparsed["right"] == 0
     assert wrong["hostile"] + unparsed["hostile"] > 0
     assert sum(unscored.values()) == 0
+
+
+def test_the_training_demo_runs(tmp_path: Path):
+    """Its whole path, with too few steps to learn anything: what `make demo` does in two minutes."""
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "recipes.arithmetic_cpu.run", "--steps", "2", "--warm-steps", "2"]
+    done = subprocess.run([*command, "--run", str(run)], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "accuracy" in done.stdout
+    assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")
