@@ -147,7 +147,7 @@ def _enter() -> None:
     from rlvr.sandbox.guest import linux
 
     hidden: dict[str, list[str]] = {}
-    for path in {sys.base_prefix, sys.prefix, str(_REPO)}:
+    for path in sorted({sys.base_prefix, sys.prefix, str(_REPO)}):  # a folder before those inside it
         for folder in reversed(Path(path).parents):
             if not folder.stat().st_mode & 1:
                 hidden.setdefault(str(folder), []).append(path)
@@ -158,7 +158,7 @@ def _enter() -> None:
         sources = [os.open(path, os.O_PATH) for path in paths]
         linux.mount("tests", folder, "tmpfs", 0, "mode=755")
         for path, source in zip(paths, sources, strict=True):
-            Path(path).mkdir(parents=True)
+            Path(path).mkdir(parents=True, exist_ok=True)
             linux.mount(f"/proc/self/fd/{source}", path, None, linux.MS_BIND)
     os.setgroups([])
     os.setresgid(ORDINARY, ORDINARY, ORDINARY)
