@@ -126,9 +126,9 @@ def test_a_traceback_shows_the_program_and_none_of_our_frames(sandbox):
     run = sandbox.run(python("def f():\n    raise ValueError('seen')\nf()"))
     assert run.stderr.decode().splitlines() == [
         "Traceback (most recent call last):",
-        '  File "/box/work/main.py", line 3, in <module>',
+        '  File "/box/home/main.py", line 3, in <module>',
         "    f()",
-        '  File "/box/work/main.py", line 2, in f',
+        '  File "/box/home/main.py", line 2, in f',
         "    raise ValueError('seen')",
         "ValueError: seen",
     ]

@@ -1,7 +1,7 @@
 """The file system that a slot sees: read-only pieces of the host on an empty tmpfs.
 
 /usr/lib, /usr/bin, the interpreter …   bound read-only, as the host's plan says
-/box/{work,tmp,shm}                     mounted afresh by each box; /tmp and /dev/shm lead there
+/box/{home,tmp,shm}                     mounted afresh by each box; /tmp and /dev/shm lead there
 /dev                                    null zero full random urandom
 /proc                                   of the run's own processes
 """
@@ -29,7 +29,7 @@ from rlvr.sandbox.guest.linux import (
 
 __all__ = ["BOX", "SHM", "TMP", "WORK", "build", "fresh_scratch", "limit_scratch", "mount_proc", "sources_of"]
 
-BOX, WORK, TMP, SHM = "/box", "/box/work", "/box/tmp", "/box/shm"
+BOX, WORK, TMP, SHM = "/box", "/box/home", "/box/tmp", "/box/shm"
 
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {

@@ -155,7 +155,7 @@ def test_javascript_finds_no_secret(host):
         ("ulimit -t 9999; ulimit -u 9999; ulimit -f unlimited; while :; do :; done", ("TLE",)),
         ("ulimit -v 1000; ls", ("RE", "OK")),
         ("rm -rf / --no-preserve-root 2>/dev/null", ("RE", "TLE")),
-        ("cd /; mv /box/work /box/other; ln -s /usr /box/work; chmod 0 /box; sleep 60", ("TLE",)),
+        ("cd /; mv /box/home /box/other; ln -s /usr /box/home; chmod 0 /box; sleep 60", ("TLE",)),
         ("rm -rf ~ /tmp/* . ..", ("RE", "OK")),
         ("sudo -n id || su -c id || unshare -r id || nsenter -t 1 -a id", ("RE",)),
         ("chmod -R 000 /box /tmp . ; exit 3", ("RE",)),

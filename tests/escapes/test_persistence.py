@@ -55,7 +55,7 @@ assert not left, left
 assert 'LEFT' not in os.environ and 'PYTHONPATH' not in os.environ and '/LEFT' not in sys.path
 assert json.loads(json.dumps([1, None])) == [1, None] and math.sqrt(4) == 2 and len([1]) == 1
 assert 3 + 4 == 7 and () == tuple([]) and sys.getrecursionlimit() == 1000
-assert os.getcwd() == '/box/work' and os.umask(0o22) == 0o22
+assert os.getcwd() == '/box/home' and os.umask(0o22) == 0o22
 assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
 assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
