@@ -109,7 +109,7 @@ def attempts(thing):
                  ['method', '__func__']):
         try: got = pry(thing, *path)
         except BaseException: continue
-        if '42' in repr(got) or 'expected' in repr(got): out.append(path)
+        if 'zugzwang' in repr(got): out.append(path)  # no address of an object spells it
     return out
 def forge(mock):
     for name in ('assert_called_once_with', 'called', 'reset_mock', 'configure_mock', 'assert_called'):
@@ -125,9 +125,9 @@ def replace(thing):
 def test_the_program_cannot_walk_from_an_argument_to_what_the_tests_know(guests):
     """Functions, generators, instances, bound methods, classes, exceptions."""
     test = """
-expected = 42
+expected = 'zugzwang'
 class Thing:
-    def __init__(self): self._secret = 'expected 42'
+    def __init__(self): self._secret = expected
     def method(self, x=expected): return expected
 def gen():
     hidden = expected
