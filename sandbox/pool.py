@@ -22,13 +22,13 @@ __all__ = ["MIB", "SlotPool"]
 
 MIB: Final = 1 << 20
 _STOCK: Final = 2  # boxes in readiness: a suite takes two at once
-_OWN_PROCESSES: Final = 2 * _STOCK + 3  # the zygote, boxes in stock and at work, the other program of a suite
+_OWN_PROCESSES: Final = _STOCK + 4  # the zygote, its boxes, one that is not yet reaped, the other program of a suite
 _UNPRIVILEGED: Final = 65534
 _TRIES: Final = 2  # a slot that was killed between two runs is no reason to fail the second
 _PRELOAD: Final = (
-    "abc argparse array ast base64 bisect builtins calendar cmath collections collections.abc contextlib copy csv "
-    "dataclasses datetime decimal enum fractions functools hashlib heapq inspect io itertools json keyword locale "
-    "math numbers operator pprint queue random re secrets statistics string struct sys textwrap threading time timeit "
+    "abc argparse array ast base64 bisect builtins calendar cmath collections collections.abc contextlib copy "
+    "dataclasses datetime decimal enum fractions functools heapq inspect io itertools json keyword locale "
+    "math numbers operator pprint queue random re statistics string struct sys textwrap threading time timeit "
     "tokenize traceback types typing unicodedata warnings weakref zlib"
 ).split()
 

@@ -311,7 +311,7 @@ class Sandbox:
                         os.ftruncate(fd, 0)
                     with contextlib.suppress(OSError):  # a pipe has no start to go to
                         os.lseek(fd, 0, os.SEEK_SET)
-                message = {**self._message(limits), "case_cpu_s": case_cpu_s}
+                message = {**self._message(limits), "case_cpu_s": case_cpu_s, "collect": header.get("collect")}
                 return [Request(message, {**streams.fds, "bundle": bundle, **extra})]
 
             try:

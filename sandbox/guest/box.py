@@ -1,16 +1,20 @@
-"""A box: pid 1 of one run's pid namespace.  It is ours, it outlives every process of the run, and its end ends them.
+"""A box: pid 1 of a pid namespace, for one run after another.  It is ours, and it outlives every process of a run.
 
 It waits on the slot's socket, so that a request finds everything mounted.  Signals from inside do not reach it: the
 kernel keeps pid 1 from any that it does not handle, SIGKILL and SIGSTOP among them.
+
+A run finds nothing of the one before.  Every process of that is gone before its reply is sent; the scratch is another;
+and what was sent for it never came into our memory, which the next program is forked from: a program's own process
+reads its files.  A box whose run was not over by itself ends, and its namespaces with it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import math
 import os
+import random
 import resource
 import signal
 import socket
@@ -21,7 +25,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from rlvr.sandbox.guest import user
-from rlvr.sandbox.guest.linux import CLONE_NEWNS, CLONE_NEWPID, MS_RDONLY, clone, dumpable, same_memory, shared_memory
+from rlvr.sandbox.guest.linux import (
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    MS_RDONLY,
+    clone,
+    detach,
+    dumpable,
+    same_memory,
+    shared_memory,
+)
 from rlvr.sandbox.guest.root import BOX, WORK, fresh_scratch, limit_scratch, mount_proc
 
 __all__ = ["HUNG_UP", "NAMESPACES", "TAKEN", "main", "prepare"]
@@ -30,13 +43,13 @@ NAMESPACES = CLONE_NEWPID | CLONE_NEWNS
 TAKEN = struct.Struct("<ii")  # what the zygote is told: serial number of the box, id of the request
 HUNG_UP = 3  # exit code: the host closed its end
 
+_RUNS = 500  # of one box: whatever a run may leave in it is gone after so many
 _FDS = 8
 _REQUEST_BYTES = 1 << 16
 _POLL_S = 0.01  # how often memory and output are looked at where no kernel limit watches them
 _POLL_MAX_S = 0.25
 _EVADED_S = 0.25  # the cgroup's clock also counts the zygote's work on the next box
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-_LENGTH = struct.Struct("<i")
 _SOCKET_BYTES = 416 << 10  # twice what a Unix socket's buffer is; programs cannot make it larger (sandbox/seccomp.py)
 _OOM_BOX, _OOM_PROGRAM = b"500", b"1000"  # whom the kernel kills first; the zygote, at 0, goes last
 
@@ -47,7 +60,7 @@ def prepare(config: Mapping[str, Any]) -> None:
 
 
 def main(slot: socket.socket, note: int, serial: int, meters: list[int], config: Mapping[str, Any]) -> NoReturn:
-    """Wait for one request, run it, reply, end.  An exception ends it with code 1, and the zygote tells the host."""
+    """Run one request after another.  An exception ends it with code 1, and the zygote tells the host."""
     code = 1
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
@@ -55,13 +68,24 @@ def main(slot: socket.socket, note: int, serial: int, meters: list[int], config:
         score = _oom_score()
         if config["namespaces"]:
             mount_proc(MS_RDONLY)  # or a program would take back its place among those to be killed first
-            fresh_scratch(config["disk"], config["files"])
-        message, fds, _, _ = socket.recv_fds(slot, _REQUEST_BYTES, _FDS)
-        if not message:
-            os._exit(HUNG_UP)
-        request = json.loads(message)
-        os.write(note, TAKEN.pack(serial, request["id"]))
-        slot.send(json.dumps(_Box(request, fds, meters, score, config).run()).encode())
+        for _ in range(_RUNS):
+            if config["namespaces"]:
+                fresh_scratch(config["disk"], config["files"])
+                os.chdir(WORK)
+            random.seed()  # what the program draws; else every run would draw the zygote's numbers
+            message, fds, _, _ = socket.recv_fds(slot, _REQUEST_BYTES, _FDS)
+            if not message:
+                os._exit(HUNG_UP)
+            request = json.loads(message)
+            os.write(note, TAKEN.pack(serial, request["id"]))
+            run = _Run(request, fds, meters, score, config)
+            slot.send(json.dumps(run.reply()).encode())
+            if not (run.over and config["namespaces"]):
+                break
+            for fd in fds:
+                os.close(fd)
+            os.chdir("/")
+            detach(BOX)
         code = 0
     except BaseException:  # noqa: BLE001  ours, whatever it is: the zygote tells the host
         import traceback
@@ -82,7 +106,13 @@ def _oom_score() -> int:
         dumpable(False)
 
 
-class _Box:
+class _Run:
+    """One request.
+
+    Attributes:
+        over: the run ended by itself and left no process behind.
+    """
+
     def __init__(
         self, request: dict[str, Any], fds: list[int], meters: list[int], score: int, config: Mapping[str, Any]
     ) -> None:
@@ -90,46 +120,50 @@ class _Box:
         self.fds = dict(zip(request["fds"], fds, strict=True))
         (self.usage, self.events), self.score = meters, score
         self.killed = ""
+        self.over = False
         self.given = self._held()
         self.shared = shared_memory() if config["sampled"] else 0
+        self.reaped_before = _reaped_cpu()
+        self.rss_kib = 0
         self.answered, self.answered_cpu_s = 0, 0.0  # size of the results, and the clock when they last grew
 
-    def run(self) -> dict[str, Any]:
+    def reply(self) -> dict[str, Any]:
+        """Run it; what the host is told."""
         if [self.limits["disk"], self.limits["files"]] != [self.config["disk"], self.config["files"]]:
             limit_scratch(self.limits["disk"], self.limits["files"])
-        try:
-            header = _unpacked(self.fds["bundle"])
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            return self._reply(killed="memory")  # a program may be larger than its scratch: a binary, say
         told, tell = os.pipe()
         self.usage_before, self.kills_before = self._usage(), self._kills()
         self._oom(_OOM_PROGRAM)
         self.started = time.monotonic()
         self.pid = clone(0)  # os.fork() would cost twice as much, for hooks that one thread does not need
         if self.pid == 0:
-            user.main(self.request, header, self.fds, tell, self.config)
+            user.main(self.request, self.fds, tell, self.config)
         self._oom(_OOM_BOX)
         os.close(tell)
         status = self._wait()
         wall = time.monotonic() - self.started
         self._end_all()
-        cpu = _reaped_cpu()
+        cpu = self._reaped_cpu()
         evaded = self._usage() - self.usage_before
         if evaded > 2 * cpu + _EVADED_S + self.request.get("partner_cpu_s", 0.0):
             cpu = evaded  # its children ended unseen, by ignoring SIGCHLD
         if not self.killed and cpu > self.limits["cpu_s"]:
             self.killed = "cpu"
         if "artifact" in self.fds and not self.killed and status == 0:
-            self._collect(header["collect"])
+            self._collect(self.request["collect"])
         said = os.read(told, 4096).decode(errors="replace")
-        return self._reply(status=status, killed=self.killed, told=said, cpu_s=cpu, wall_s=wall)
-
-    def _reply(self, **found: Any) -> dict[str, Any]:
-        rss = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        nothing = {"status": 0, "killed": "", "told": "", "cpu_s": 0.0, "wall_s": 0.0}
-        return {"id": self.request["id"], "rss_kib": rss, **nothing, **found}
+        os.close(told)
+        if said == user.FULL:
+            self.killed = "memory"  # a program may be larger than its scratch: a binary, say
+        return {
+            "id": self.request["id"],
+            "rss_kib": self.rss_kib,
+            "status": status,
+            "killed": self.killed,
+            "told": said,
+            "cpu_s": cpu,
+            "wall_s": wall,
+        }
 
     def _oom(self, score: bytes) -> None:
         with contextlib.suppress(OSError):
@@ -142,7 +176,7 @@ class _Box:
             if timeout > 0:
                 signal.sigtimedwait([signal.SIGCHLD], timeout)
             while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status = self._reaped(os.WNOHANG)
                 if pid == self.pid:
                     return status
                 if pid == 0:
@@ -150,6 +184,14 @@ class _Box:
             self.killed = self._exceeded()
             if self.killed:
                 return self._end_all()
+
+    def _reaped(self, options: int) -> tuple[int, int]:
+        pid, status, usage = os.wait4(-1, options)
+        self.rss_kib = max(self.rss_kib, usage.ru_maxrss)
+        return pid, status
+
+    def _reaped_cpu(self) -> float:
+        return _reaped_cpu() - self.reaped_before
 
     def _pause(self) -> float:
         """How long nothing can go over a limit; with every core at work, CPU time runs that much faster."""
@@ -184,7 +226,7 @@ class _Box:
 
     def _cpu(self) -> float:
         """CPU seconds so far: of the dead that were waited for, and of the living."""
-        total = _reaped_cpu()
+        total = self._reaped_cpu()
         for pid in _living():
             with contextlib.suppress(OSError, ValueError):
                 if pid != self.pid:
@@ -232,13 +274,15 @@ class _Box:
         """Kill whatever is left and wait for it; the program's own wait status if it was among them."""
         status = 0
         if os.getpid() == 1:  # anywhere else, -1 would be every process of the user
-            with contextlib.suppress(ProcessLookupError):
+            try:
                 os.kill(-1, signal.SIGKILL)
+            except ProcessLookupError:
+                self.over = not self.killed
         else:
             _kill_tree()
         with contextlib.suppress(ChildProcessError):
             while True:
-                pid, ended = os.waitpid(-1, 0)
+                pid, ended = self._reaped(0)
                 if pid == self.pid:
                     status = ended
         return status
@@ -258,24 +302,6 @@ class _Box:
                 if not sent:
                     break
                 left -= sent
-
-
-def _unpacked(bundle: int) -> dict[str, Any]:
-    """The header of what the host packed; its files are written to the scratch folder."""
-    (length,) = _LENGTH.unpack(os.pread(bundle, _LENGTH.size, 0))
-    header: dict[str, Any] = json.loads(os.pread(bundle, length, _LENGTH.size))
-    at = _LENGTH.size + length
-    os.chdir(WORK)
-    for name, size, mode in header["files"]:
-        folder = os.path.dirname(name)
-        if folder:
-            os.makedirs(folder, exist_ok=True)
-        fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
-        end = at + size
-        while at < end:
-            at += os.write(fd, os.pread(bundle, min(end - at, 1 << 20), at))
-        os.close(fd)
-    return header
 
 
 def _reaped_cpu() -> float:

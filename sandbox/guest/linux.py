@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import signal
 from collections.abc import Callable
 from typing import Any, Final
@@ -68,7 +67,7 @@ _SECCOMP_MODE_FILTER = 2
 _CAPABILITY_VERSION_3 = 0x20080522
 
 # Only what is called by number; the two architectures that sandbox/seccomp.py knows.
-_ARM = platform.machine() == "aarch64"
+_ARM = os.uname().machine == "aarch64"
 _SYS_CLONE = 220 if _ARM else 56
 _SYS_PIVOT_ROOT = 41 if _ARM else 155
 _SYS_MOUNT_SETATTR = 442

@@ -7,7 +7,6 @@ import contextlib
 import os
 import symtable
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
@@ -75,6 +74,8 @@ def run_pytest(session: Session) -> None:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ.pop("PYTEST_ADDOPTS", None)
     try:
+        import tempfile  # it brings compressors, whose libraries each run would pay for
+
         import pytest
     except ImportError:
         session.missing("pytest is not installed")

@@ -6,14 +6,21 @@ memory it was forked from holds the standard library and this package.
 
 from __future__ import annotations
 
+import _io
+import _signal  # signal's own functions look up an enumeration's member for each number
+import _thread
+import atexit
 import contextlib
+import errno
 import fcntl
 import io
+import json
 import os
-import random
 import resource
 import signal
+import struct
 import sys
+import threading
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
@@ -27,7 +34,9 @@ from rlvr.sandbox.guest.linux import (
 )
 from rlvr.sandbox.guest.root import WORK
 
-__all__ = ["give_up", "main", "prepare"]
+__all__ = ["FULL", "give_up", "main", "prepare"]
+
+FULL = "full"  # what the box is told of a program that its scratch has no room for
 
 _SPARE_FD = 64  # above every descriptor that a run is given
 _THREAD_STACK = 8 << 20
@@ -42,7 +51,8 @@ _ALWAYS = {
     resource.RLIMIT_STACK: 1 << 30,
 }
 _CHANNEL, _RESULTS = 3, 4
-_OURS: list[str] = []  # modules that no program finds
+_LENGTH = struct.Struct("<i")
+_json = json.JSONDecoder().scan_once  # json.loads() without its checks: the host wrote this text
 _AFTER: dict[str, Callable[..., Any]] = {}  # what follows the program's own code, by kind of run
 _FILTER: list[Callable[[], None]] = []
 
@@ -55,12 +65,10 @@ def prepare(config: Mapping[str, Any]) -> None:
     """
     import _sitebuiltins
     import builtins
-    import threading
 
     from rlvr.sandbox.guest import calls, remote, suite
 
     _AFTER.update(calls=calls.main, serve=remote.serve, suite=suite.main)
-    _OURS[:] = [name for name in sys.modules if name.partition(".")[0] == "rlvr"]  # to look at each run would cost it
     for name in ("exit", "quit"):
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     builtins.help = _sitebuiltins._Helper()
@@ -76,24 +84,24 @@ def give_up() -> None:
     no_new_privileges()
     bound_capabilities()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # pid 1 of a run has to leave signals unhandled to be out of reach
+    sys.path.insert(0, WORK)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rlvr"]:
+        del sys.modules[name]  # no program finds them
 
 
-def main(
-    request: Mapping[str, Any], header: Mapping[str, Any], fds: Mapping[str, int], tell: int, config: Mapping[str, Any]
-) -> NoReturn:
+def main(request: Mapping[str, Any], fds: Mapping[str, int], tell: int, config: Mapping[str, Any]) -> NoReturn:
     """Never returns.  `tell` is a pipe to the box that is closed before the program's first instruction."""
     try:
-        random.seed()  # else every run would draw the zygote's numbers
+        header, source = _unpacked(fds["bundle"], tell)
         python = header["kind"] != "exec"
-        source = _source(header) if "main" in header else b""
         tell = _arrange(fds, tell)
         _limit(request["limits"], config, python)
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         if python:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         else:  # Python ignores them, and they would stay ignored
-            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            _signal.signal(_signal.SIGXFSZ, _signal.SIG_DFL)
+            _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
         os.setsid()
         dumpable(True)  # or it could not open its own /dev/stdin
         drop_capabilities()
@@ -119,9 +127,28 @@ def _execute(argv: list[str], env: Mapping[str, str]) -> NoReturn:
         os._exit(126)
 
 
-def _source(header: Mapping[str, Any]) -> bytes:
-    with open(os.path.join(WORK, header["main"]), "rb") as file:
-        return file.read()
+def _unpacked(bundle: int, tell: int) -> tuple[dict[str, Any], bytes]:
+    """The header of what the host packed and the main file's content; all files are written to the scratch folder."""
+    (length,) = _LENGTH.unpack(os.pread(bundle, _LENGTH.size, 0))
+    header: dict[str, Any] = _json(os.pread(bundle, length, _LENGTH.size).decode(), 0)[0]
+    at, source = _LENGTH.size + length, b""
+    try:
+        for name, size, mode in header["files"]:
+            if "/" in name:
+                os.makedirs(os.path.dirname(name), exist_ok=True)
+            fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+            if name == header.get("main"):
+                source = os.pread(bundle, size, at)
+            end = at + size
+            while at < end:
+                at += os.write(fd, os.pread(bundle, min(end - at, 1 << 20), at))
+            os.close(fd)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        os.write(tell, FULL.encode())
+        os._exit(1)
+    return header, source
 
 
 def _arrange(fds: Mapping[str, int], tell: int) -> int:
@@ -153,7 +180,6 @@ def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[
     """The run as a function.  A program that does not compile ends here, and the box is told so."""
     kind = header["kind"]
     if kind == "suite":
-        sys.path.insert(0, WORK)
         return lambda: _AFTER[kind](header["suite"], _CHANNEL, _RESULTS)
     module = types.ModuleType("__main__" if kind == "script" else header["module"])
     module.__file__ = os.path.join(WORK, header["main"])
@@ -168,7 +194,6 @@ def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[
         sys.stderr.flush()
         os.write(tell, b"compile")
         os._exit(1)
-    _clean()
     sys.modules[module.__name__] = module
     sys.argv = [header["main"], *header["args"]]
 
@@ -199,13 +224,6 @@ def _open_streams() -> None:
         setattr(sys, f"__{name}__", text)
 
 
-def _clean() -> None:
-    """Leave what a fresh interpreter has."""
-    sys.path.insert(0, WORK)
-    for name in _OURS:
-        del sys.modules[name]
-
-
 def _ending(run: Callable[[], Any]) -> int:
     """The exit code, as Python's own main would find it."""
     try:
@@ -231,10 +249,8 @@ def _ending(run: Callable[[], Any]) -> int:
 def _exit(code: int) -> NoReturn:
     """What the interpreter does at its end: wait for threads, run atexit, flush, let go of what `__main__` holds."""
     try:
-        import atexit
-        import threading
-
-        getattr(threading, "_shutdown")()  # noqa: B009  what the interpreter itself calls
+        if _thread._count() or threading._threading_atexits:
+            threading._shutdown()  # what the interpreter itself calls
         atexit._run_exitfuncs()
     except BaseException:  # noqa: BLE001  the program's own
         code = code or 1
@@ -253,7 +269,7 @@ def _let_go(namespace: dict[str, Any]) -> None:
     """Files that it left open are written, objects finalized: only the globals themselves, as a search would cost."""
     for name in list(namespace):
         try:
-            if isinstance(namespace[name], io.IOBase):
+            if isinstance(namespace[name], _io._IOBase):  # without the search of io.IOBase, an abstract class
                 namespace[name].flush()
             elif hasattr(type(namespace[name]), "__del__"):
                 namespace[name] = None

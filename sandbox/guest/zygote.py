@@ -1,8 +1,8 @@
 """The zygote: pid 1 of a slot's namespaces, with the standard library loaded, and parent of its boxes.
 
 It keeps boxes in stock: each is a process in a pid and mount namespace of its own that has its scratch mounted and
-waits on the slot's socket.  A request from the host goes straight to a box; the zygote only learns that one was taken
-and forks the next, while the program runs.  It never reads a request, so it never sees a program.
+waits on the slot's socket.  A request from the host goes straight to a box; the zygote only learns which was taken, and
+forks another when one ends.  It never reads a request, so it never sees a program.
 """
 
 from __future__ import annotations
@@ -105,44 +105,39 @@ def _serve(slot: socket.socket, meters: list[int], config: Mapping[str, Any]) ->
     poll = select.poll()
     poll.register(taken, select.POLLIN)
     poll.register(ended, select.POLLIN)
-    stock: set[int] = set()  # serial numbers of the boxes that wait
-    work: dict[int, int] = {}  # serial number of a box that was taken → id of its request
     boxes: dict[int, int] = {}  # pid → serial number
+    work: dict[int, int] = {}  # serial number of a box that was taken → id of its latest request
     serial = failures = 0
     while True:
-        while len(stock) < config["stock"]:
+        while len(boxes) < config["stock"]:
             serial += 1
             try:
                 pid = clone(box.NAMESPACES if config["namespaces"] else 0)
             except OSError:
-                if not work:
+                if not boxes:
                     raise
-                break  # a program has taken what the slot may have; we are woken when it ends
+                break  # a program has taken what the slot may have; we are woken when its box ends
             if pid == 0:
                 signal.set_wakeup_fd(-1)
                 for fd in (taken, ended, wake):
                     os.close(fd)
                 box.main(slot, note, serial, meters, config)
             boxes[pid] = serial
-            stock.add(serial)
         poll.poll()
         _all_of(ended)
         dead = list(_reaped())  # before we read what they wrote while they lived
         work.update(box.TAKEN.iter_unpack(_all_of(taken)))
-        stock.difference_update(work)
         for pid, code in dead:
-            serial_of_it = boxes.pop(pid)
+            request = work.pop(boxes.pop(pid), None)
             if code == box.HUNG_UP:
                 os._exit(0)
-            if serial_of_it in stock:  # it never came to a request
-                stock.remove(serial_of_it)
+            if request is None:  # it never came to one
                 failures += 1
                 if failures == _FAILURES:
                     raise OSError(f"{failures} boxes in a row ended with {code} before they took a request")
             elif code != 0:  # killed, by the memory limit or from outside: it cannot answer for itself
-                slot.send(json.dumps({"died": code, "id": work.pop(serial_of_it)}).encode())
+                slot.send(json.dumps({"died": code, "id": request}).encode())
             else:
-                del work[serial_of_it]
                 failures = 0
 
 
