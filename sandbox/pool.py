@@ -179,7 +179,6 @@ class SlotPool:
             "packages": list(self._packages.preload),
             "root": root_plan(self._python, self._packages, self._caches),
             "filter": seccomp.program().hex(),
-            "namespaces": True,
             "outer_uid": uid,
             "outer_gid": gid,
             "stock": _STOCK,

@@ -80,6 +80,14 @@ class Ordinary:
         """As `Sandbox.run`."""
         return self.ask("run", program, stdin, **options)
 
+    def call(self, program: Program, calls: Any) -> Any:
+        """As `Sandbox.call`."""
+        return self.ask("call", program, calls)
+
+    def test(self, program: Program, suite: Any) -> Any:
+        """As `Sandbox.test`."""
+        return self.ask("test", program, suite)
+
     def check(self) -> Any:
         """As `Sandbox.check`."""
         return self.ask("check")

@@ -4,8 +4,8 @@ It waits on the slot's socket, so that a request finds everything mounted.  Sign
 kernel keeps pid 1 from any that it does not handle, SIGKILL and SIGSTOP among them.
 
 A run finds nothing of the one before.  Every process of that is gone before its reply is sent; the scratch is another;
-and what was sent for it never came into our memory, which the next program is forked from: a program's own process
-reads its files.  A box whose run was not over by itself ends, and its namespaces with it.
+process numbers begin anew; and what was sent for it never came into our memory, which the next program is forked from:
+a program's own process reads its files.  A box whose run was not over by itself ends, and its namespaces with it.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ def prepare(config: Mapping[str, Any]) -> None:
     user.prepare(config)
 
 
-def main(slot: socket.socket, note: int, serial: int, meters: list[int], config: Mapping[str, Any]) -> NoReturn:
+def main(
+    slot: socket.socket, note: int, serial: int, numbers: int, meters: list[int], config: Mapping[str, Any]
+) -> NoReturn:
     """Run one request after another.  An exception ends it with code 1, and the zygote tells the host."""
     code = 1
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         score = _oom_score()
-        if config["namespaces"]:
-            mount_proc(MS_RDONLY)  # or a program would take back its place among those to be killed first
+        mount_proc(MS_RDONLY)  # or a program would take back its place among those to be killed first
         for _ in range(_RUNS):
-            if config["namespaces"]:
-                fresh_scratch(config["disk"], config["files"])
-                os.chdir(WORK)
+            fresh_scratch(config["disk"], config["files"])
+            os.chdir(WORK)
             random.seed()  # what the program draws; else every run would draw the zygote's numbers
             message, fds, _, _ = socket.recv_fds(slot, _REQUEST_BYTES, _FDS)
             if not message:
@@ -80,7 +80,7 @@ def main(slot: socket.socket, note: int, serial: int, meters: list[int], config:
             os.write(note, TAKEN.pack(serial, request["id"]))
             run = _Run(request, fds, meters, score, config)
             slot.send(json.dumps(run.reply()).encode())
-            if not (run.over and config["namespaces"]):
+            if not (run.over and _renumbered(numbers)):
                 break
             for fd in fds:
                 os.close(fd)
@@ -93,6 +93,14 @@ def main(slot: socket.socket, note: int, serial: int, meters: list[int], config:
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def _renumbered(numbers: int) -> bool:
+    """The next process gets number 2 again, or a run could tell how many the one before had."""
+    try:
+        return numbers >= 0 and os.pwrite(numbers, b"1", 0) == 1
+    except OSError:
+        return False
 
 
 def _oom_score() -> int:
@@ -273,13 +281,10 @@ class _Run:
     def _end_all(self) -> int:
         """Kill whatever is left and wait for it; the program's own wait status if it was among them."""
         status = 0
-        if os.getpid() == 1:  # anywhere else, -1 would be every process of the user
-            try:
-                os.kill(-1, signal.SIGKILL)
-            except ProcessLookupError:
-                self.over = not self.killed
-        else:
-            _kill_tree()
+        try:
+            os.kill(-1, signal.SIGKILL)
+        except ProcessLookupError:
+            self.over = not self.killed
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, ended = self._reaped(0)
@@ -310,39 +315,8 @@ def _reaped_cpu() -> float:
 
 
 def _living() -> Iterator[int]:
-    """Every process of the run; our own pid namespace shows no others."""
-    if os.getpid() == 1:
-        return (int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1")
-    return iter(_descendants())
-
-
-def _descendants() -> list[int]:
-    """Without a pid namespace: those that descend from us, orphans too, since we adopt them."""
-    parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError, ValueError):
-                parents[int(name)] = int(_stat(int(name))[1])
-    found: set[int] = set()
-    newest = {os.getpid()}
-    while newest:
-        newest = {pid for pid, parent in parents.items() if parent in newest} - found
-        found |= newest
-    return list(found)
-
-
-def _kill_tree() -> None:
-    """Without a pid namespace there is no telling all at once: stop first, so that nothing forks while we look."""
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        seen: set[int] = set()
-        while True:
-            fresh = set(_descendants()) - seen
-            if not fresh:
-                break
-            for pid in fresh:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-            seen |= fresh
+    """Every process of the run: our own pid namespace shows no others."""
+    return (int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1")
 
 
 def _stat(pid: int) -> list[bytes]:

@@ -89,7 +89,7 @@ class _Keeper:
         go, ready = os.pipe(), os.pipe()
         meters = [os.open(path, os.O_RDONLY) if path else -1 for path in order["meters"]]
         try:
-            pid = clone(zygote.NAMESPACES if self.config["namespaces"] else 0)
+            pid = clone(zygote.NAMESPACES)
             if pid == 0:
                 os.close(go[1])
                 os.close(ready[0])
@@ -108,8 +108,7 @@ class _Keeper:
             for procs in order["procs"]:
                 with open(procs, "w") as file:
                     file.write(str(pid))
-            if self.config["namespaces"]:
-                _map_users(pid, self.config["outer_uid"], self.config["outer_gid"])
+            _map_users(pid, self.config["outer_uid"], self.config["outer_gid"])
             os.write(go[1], b"k")
             os.read(ready[0], 1)  # it has mounted what it needs; its own errors go to the host over its socket
             _tell(self.control, {"pid": pid})

@@ -55,7 +55,7 @@ def main(fd: int, go: int, ready: int, meters: list[int], config: dict[str, Any]
         try:
             if os.read(go, 1) != b"k":
                 os._exit(1)
-            _enter(config)
+            numbers = _enter(config)
             del config["root"]  # it has paths of the host
             os.write(ready, b"r")
             os.close(go)
@@ -64,7 +64,7 @@ def main(fd: int, go: int, ready: int, meters: list[int], config: dict[str, Any]
         except Exception as error:
             slot.send(json.dumps({"failed": f"{type(error).__name__}: {error}"}).encode())
             raise
-        _serve(slot, meters, config)
+        _serve(slot, numbers, meters, config)
     except BaseException:  # noqa: BLE001  for the keeper's stderr, which the host reads
         traceback.print_exc()
     finally:
@@ -79,22 +79,27 @@ def _close_all_but(keep: list[int]) -> None:
     os.closerange(start, 1 << 16)
 
 
-def _enter(config: Mapping[str, Any]) -> None:
-    if config["namespaces"]:
-        unshare(CLONE_NEWCGROUP)  # now that we are in ours: its path would tell where on the host we are
-        sources = sources_of(config["root"])
-        with contextlib.suppress(PermissionError):  # an ordinary user's open nothing in a root of public files
-            os.setgroups([])
-        os.setresgid(1000, 1000, 1000)
-        os.setresuid(1000, 1000, 1000)
-        build(config["root"], sources)
-        socket.sethostname("box")
+def _enter(config: Mapping[str, Any]) -> int:
+    """Into the slot's own root and user.  Gives what a box sets its next process id with, -1 where there is no such."""
+    unshare(CLONE_NEWCGROUP)  # now that we are in ours: its path would tell where on the host we are
+    sources = sources_of(config["root"])
+    with contextlib.suppress(PermissionError):  # an ordinary user's open nothing in a root of public files
+        os.setgroups([])
+    os.setresgid(1000, 1000, 1000)
+    os.setresuid(1000, 1000, 1000)
+    try:
+        numbers = os.open("/proc/sys/kernel/ns_last_pid", os.O_WRONLY | os.O_CLOEXEC)  # each writer's own namespace's
+    except OSError:  # a kernel without it, or a container's read-only /proc/sys
+        numbers = -1
+    build(config["root"], sources)
+    socket.sethostname("box")
     user.give_up()
     die_with_parent()
     dumpable(False)
+    return numbers
 
 
-def _serve(slot: socket.socket, meters: list[int], config: Mapping[str, Any]) -> None:
+def _serve(slot: socket.socket, numbers: int, meters: list[int], config: Mapping[str, Any]) -> None:
     """Two pipes wake us: `taken`, where a box writes its serial number, and SIGCHLD's."""
     taken, note = os.pipe()
     ended, wake = os.pipe()
@@ -112,7 +117,7 @@ def _serve(slot: socket.socket, meters: list[int], config: Mapping[str, Any]) ->
         while len(boxes) < config["stock"]:
             serial += 1
             try:
-                pid = clone(box.NAMESPACES if config["namespaces"] else 0)
+                pid = clone(box.NAMESPACES)
             except OSError:
                 if not boxes:
                     raise
@@ -121,7 +126,7 @@ def _serve(slot: socket.socket, meters: list[int], config: Mapping[str, Any]) ->
                 signal.set_wakeup_fd(-1)
                 for fd in (taken, ended, wake):
                     os.close(fd)
-                box.main(slot, note, serial, meters, config)
+                box.main(slot, note, serial, numbers, meters, config)
             boxes[pid] = serial
         poll.poll()
         _all_of(ended)

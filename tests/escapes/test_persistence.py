@@ -5,6 +5,8 @@ Each attack runs on all slots, then a witness looks on all of them.
 
 import pytest
 
+from rlvr.sandbox import Call, Program, TestSuite
+
 LEFT = {
     "files": "import os\nfor d in ('.', '/tmp', '/dev/shm', '/var/tmp', os.path.expanduser('~'), '/box', '/'):\n"
     "    try: open(d + '/LEFT.py', 'w').write('import os; os.write(1, b\"LEFT\")')\n    except OSError: pass",
@@ -90,3 +92,40 @@ def test_the_compiler_s_cache_cannot_be_written(host):
     """All C++ programs share a precompiled header; a program, or a compilation, cannot put another in its place."""
     run = host.run("echo x > /cache/bits/stdc++.h.gch; echo x > /cache/x; mkdir /cache/y; ls /cache", language="bash")
     assert set(run.text.split()) <= {"bits"}
+
+
+SEARCH = """
+import re
+word, found = re.compile(b'Quetz[a]lcoatl'), 0  # so that our own text does not hold it
+with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as mem:
+    for line in maps:
+        first, last = (int(x, 16) for x in line.split()[0].split('-'))
+        if 'r' in line.split()[1] and last < 1 << 47 and 'v' not in line.split()[-1][:2]:
+            try:
+                mem.seek(first); found += len(word.findall(mem.read(last - first)))
+            except OSError: pass
+print(found)
+"""
+
+
+def test_nothing_that_was_sent_for_a_run_is_in_the_next_one_s_memory(host):
+    """Its files, input, arguments, calls and tests: programs are forked from a box that serves one after another."""
+    word = "Quetzalcoatl"
+    assert host.run(f"x = '{word}'\n{SEARCH}").text != "0\n"
+    for _ in range(3):
+        files = {"main.py": f"x = '{word}'; y = x * 99; input()", f"{word}.py": f"# {word}"}
+        host.sandbox.run(Program("python", files=files, args=(word,)), word * 9)
+        host.sandbox.run(Program("python", f"raise ValueError('{word}')"))
+        host.sandbox.run(Program("python", f"{word} = = {word}"))
+        host.sandbox.run(Program("bash", f"echo {word}", args=(word,)))
+        program = Program("python", f"def f(x): return '{word}'")
+        host.sandbox.call(program, [Call("f", (word,))] * 2)
+        host.sandbox.test(program, TestSuite("asserts", f"assert f('{word}') == '{word}'"))
+        assert {host.run(SEARCH).text for _ in range(4)} == {"0\n"}
+
+
+def test_process_numbers_begin_anew(host):
+    """They would tell a program how much the one before did, and make what it prints depend on it."""
+    ids = "import os\nprint(os.getpid(), os.waitpid(os.fork() or os._exit(0), 0)[0])"
+    host.run("import os\nfor _ in range(40): os.fork() or os._exit(0); os.wait()")
+    assert {host.run(ids).text for _ in range(6)} == {"2 3\n"}

@@ -16,7 +16,7 @@ __all__ = ["Bench"]
 _T = TypeVar("_T", Run, CallRun, TestRun)
 
 _AGAIN = 1  # how often a run that ended at the wall clock is tried once more, alone
-_GLANCE_CPU_S, _GLANCE_WALL_S = 0.5, 2.0
+_GLANCE_CPU_S, _GLANCE_WALL_S = 0.1, 2.0
 _SHORTEST_S = 0.05  # what is left is not worth a run below that
 
 
@@ -57,7 +57,7 @@ class Bench:
         return self._timed(start, _of_calls, 1 if self.together else len(calls))
 
     def glance(self, calls: Sequence[Call]) -> CallRun | None:
-        """`call` within half a second for all of them, which nearly every program needs less than."""
+        """`call` within a tenth of a second for all of them, which nearly every program needs less than."""
         limits = self._share(1)
         if limits is None:
             return None
