@@ -256,8 +256,8 @@ def _mechanisms(memory: str) -> dict[str, str]:
         "processes": "RLIMIT_NPROC in a user namespace of its own" + (f"; {memory}" if memory else ""),
         "output": "memfds under RLIMIT_FSIZE",
         "disk": "tmpfs with a size and a number of inodes",
-        "fresh": "mount namespace and tmpfs for each run",
-        "tree": "pid namespace for each run",
+        "fresh": "tmpfs for each run, mounted afresh",
+        "tree": "pid namespace whose pid 1 kills and reaps all before it replies",
     }
 
 
