@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gzip
 import json
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, TypeAlias, cast
 
 from rlvr.errors import DataError, UsageError
 
 __all__ = ["Journal", "Line", "Row", "count_rows", "dump_row", "load_dataset", "read_rows", "read_whole"]
 
 Row: TypeAlias = Mapping[str, Any]
+_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +38,40 @@ def read_rows(path: str | Path) -> Iterator[Line]:
     """Read a JSONL or Parquet file, one line at a time.
 
     Raises:
-        DataError: there is no such file, or its ending is neither .jsonl nor .parquet.
+        DataError: there is no such file, or its ending is neither .jsonl (or .jsonl.gz) nor .parquet.
     """
     path = Path(path)
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     if path.suffix == ".parquet":
         return _read_parquet(path)
-    if path.suffix in (".jsonl", ".json", ".ndjson"):
+    if _is_jsonl(path):
         return _read_jsonl(path)
     raise DataError(
         f"{path}: rows are read from .jsonl or .parquet files, not from {path.suffix or 'a file without ending'}"
     )
 
 
+def _is_jsonl(path: Path) -> bool:
+    return path.name.removesuffix(".gz").endswith((".jsonl", ".json", ".ndjson"))
+
+
+def _opened(path: Path) -> IO[bytes]:
+    return cast("IO[bytes]", gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with _opened(path) as file:
+        try:
+            yield from file
+        except _DAMAGED as error:
+            raise DataError(f"{path}: cannot be read as gzip: {error}") from error
+
+
 def _read_jsonl(path: Path) -> Iterator[Line]:
     first = True
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, 1):
+    with contextlib.closing(_lines(path)) as lines:
+        for number, raw in enumerate(lines, 1):
             if not raw.strip():
                 continue
             if first:
@@ -110,8 +129,9 @@ def count_rows(path: str | Path) -> int:
             return int(pq.read_metadata(path).num_rows)
         except (pa.ArrowException, OSError):
             return 0
-    with path.open("rb") as file:
+    with contextlib.suppress(*_DAMAGED), _opened(path) as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+    return 0
 
 
 # In Parquet a record keeps what it nests as JSON text, since the keys inside differ from row to row, and also text
@@ -267,7 +287,7 @@ def _to_parquet(source: Path, target: Path) -> None:
 
 
 def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterable[Row]:
-    """Rows of a data set: a local .jsonl or .parquet file, a folder with one per split, or a hub id.
+    """Rows of a data set: a local .jsonl, .jsonl.gz or .parquet file, a folder with one per split, or a hub id.
 
     Args:
         source: a path if there is such a file or folder, else a hub id such as "openai/gsm8k".
@@ -279,9 +299,9 @@ def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterabl
     """
     path = Path(source)
     if path.is_dir():
-        files = [path / f"{split}{ending}" for ending in (".jsonl", ".parquet")]
+        files = [path / f"{split}{ending}" for ending in (".jsonl", ".parquet", ".jsonl.gz")]
         path = next((file for file in files if file.is_file()), files[0])
-    if path.suffix in (".jsonl", ".json", ".ndjson", ".parquet"):
+    if _is_jsonl(path) or path.suffix == ".parquet":
         return list(read_whole(path))
     try:
         import datasets

@@ -1,5 +1,6 @@
 """Rows on disk: what cannot be read is named and harms no other row, and nothing is ever half-written."""
 
+import gzip
 import json
 from itertools import zip_longest
 
@@ -109,6 +110,27 @@ def test_a_file_is_counted_without_being_parsed(tmp_path):
     """For the length of a progress bar."""
     assert count_rows(write(tmp_path / "rows.jsonl", {}, {}, {})) == 3
     assert count_rows(tmp_path / "none.jsonl") == count_rows(tmp_path / "none.parquet") == 0
+
+
+def test_a_gzipped_file_is_read_as_it_is(tmp_path):
+    """As HumanEval is handed out; also as a data set, and counted."""
+    plain = write(tmp_path / "test.jsonl", {"a": 1}, {"a": 2})
+    packed = tmp_path / "packed" / "test.jsonl.gz"
+    packed.parent.mkdir()
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert [line.row for line in read_rows(packed)] == [{"a": 1}, {"a": 2}]
+    assert count_rows(packed) == 2
+    assert load_dataset(str(packed), "any") == load_dataset(str(packed.parent), "test") == [{"a": 1}, {"a": 2}]
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: b"x" + data, lambda data: data[:12] + b"xyz"])
+def test_a_damaged_gzip_is_one_clear_error(tmp_path, damage):
+    """Cut short, or something else under that name."""
+    packed = tmp_path / "rows.jsonl.gz"
+    packed.write_bytes(damage(gzip.compress(b'{"a": 1}\n')))
+    assert count_rows(packed) in (0, 1)
+    with pytest.raises(DataError, match=r"rows\.jsonl\.gz: cannot be read as gzip"):
+        list(read_rows(packed))
 
 
 @pytest.mark.parametrize(

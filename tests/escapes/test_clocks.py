@@ -146,10 +146,9 @@ def test_a_storm_of_signals_to_pid_1_does_not_hold_it_up(host):
     run = host.run(
         "import os, signal\nwhile True:\n    for n in (17, 18, 10, 12, 15, 9, 19, 2, 3, 34, 64):\n        "
         "os.kill(1, n)",
-        limits=SHORT,
+        limits=dataclasses.replace(SHORT, wall_s=8.0),
     )
-    assert run.ending == "TLE"
-    assert run.wall_s < 1.4
+    assert (run.ending, run.why) == ("TLE", f"over {SHORT.cpu_s:g} CPU seconds")
 
 
 def test_the_program_s_own_clock_is_not_ours(host):
