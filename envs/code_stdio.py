@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import rlvr
+from rlvr.envs.code import CodeEnv
 from rlvr.errors import brief
 from rlvr.rows import load_dataset
-from rlvr.sandbox import Limits
-from rlvr.verifiers.code import CodeVerifier
 
 __all__ = ["CodeStdio"]
 
@@ -20,7 +19,7 @@ _PYTHON3 = 3  # CodeContests numbers its languages
 
 
 @rlvr.register("code-stdio-v1")
-class CodeStdio(rlvr.SingleTurnEnv):
+class CodeStdio(CodeEnv):
     """Programming contests; the reference is a list of inputs and one of outputs, and perhaps a function's name.
 
     Rows have a question (`question`, `problem`, `prompt` or `description`), and their tests in one of these:
@@ -33,34 +32,17 @@ class CodeStdio(rlvr.SingleTurnEnv):
         instruction: what follows the question in the prompt.
         language: what programs are written in.
         compare: how standard output is compared, by name.
-        partial: a wrong completion's value is the fraction of the cases that it passed.
         cpu_s, memory_mib: what a program may use for each case.
-        packages: distributions that programs may import.
-        allow_missing: guarantees of the sandbox that may be missing on this host, by name.
+        partial, packages, allow_missing: see `CodeEnv`.
     """
 
     data: str = "deepmind/code_contests"
     instruction: str = "Answer with a whole program in a ```{language} block."
     language: str = "python"
     compare: str = "lines"
-    partial: bool = False
-    cpu_s: float = 5.0
-    memory_mib: int = 512
-    packages: tuple[str, ...] = ()
-    allow_missing: tuple[str, ...] = ()
-    reward = rlvr.Correct(CodeVerifier())
 
-    def __post_init__(self) -> None:
-        if type(self).reward is CodeStdio.reward:  # a subclass may bring its own
-            own = CodeVerifier(
-                language=self.language,
-                compare=self.compare,
-                limits=Limits(cpu_s=self.cpu_s, wall_s=2 * self.cpu_s, memory_mib=self.memory_mib),
-                partial=self.partial,
-                packages=self.packages,
-                allow_missing=self.allow_missing,
-            )
-            self.reward = rlvr.Correct(own)  # type: ignore[misc]  # an instance may shadow its class's reward
+    def judging(self) -> dict[str, Any]:
+        return {**super().judging(), "language": self.language, "compare": self.compare}
 
     def tasks(self) -> Iterator[rlvr.Task]:
         for index, row in enumerate(load_dataset(self.data, self.split)):
@@ -86,15 +68,6 @@ class CodeStdio(rlvr.SingleTurnEnv):
             return rlvr.Task(id, "\n\n".join(filter(None, parts)), self.reference_of(reference), meta)
         except rlvr.DataError as error:
             raise rlvr.DataError(f"{id}: {error}") from None
-
-    def reference_of(self, value: Any) -> Any:
-        """The cases, as `rlvr.verifiers.code.cases` describes them."""
-        CodeVerifier(language=self.language, compare=self.compare).read(value)
-        return value
-
-    def example(self, task: rlvr.Task) -> str | None:
-        solution = task.meta.get("solution")
-        return None if solution is None else f"```python\n{solution}\n```"
 
 
 def _tests(row: Mapping[str, Any], id: str) -> dict[str, Any]:

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import rlvr
+from rlvr.envs.code import CodeEnv
 from rlvr.rows import load_dataset
-from rlvr.sandbox import Limits
-from rlvr.verifiers.code import CodeVerifier
 
 __all__ = ["HumanEval"]
 
 
 @rlvr.register("humaneval-v1")
-class HumanEval(rlvr.SingleTurnEnv):
+class HumanEval(CodeEnv):
     """Functions to be completed, 164 of them; the reference is the data set's own `check(candidate)`.
 
     A completion may be the rest of the function, as base models continue the prompt, or hold the whole function or its
@@ -25,29 +24,14 @@ class HumanEval(rlvr.SingleTurnEnv):
         data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with columns `prompt`, `test`
             and `entry_point`; HumanEval+ has the same.
         instruction: what precedes the function in the prompt; "" for a model that is to continue it.
-        partial: a wrong completion's value is the fraction of the tests that it passed.
         cpu_s, memory_mib: what a completion's program may use, for all its tests together.
-        packages: distributions that programs may import.
-        allow_missing: guarantees of the sandbox that may be missing on this host, by name.
+        partial, packages, allow_missing: see `CodeEnv`.
     """
 
     split: str = "test"
     data: str = "openai/openai_humaneval"
     instruction: str = "Complete this function. Answer with the whole function in a ```python block."
-    partial: bool = False
     cpu_s: float = 3.0
-    memory_mib: int = 512
-    packages: tuple[str, ...] = ()
-    allow_missing: tuple[str, ...] = ()
-    reward = rlvr.Correct(CodeVerifier())
-
-    def __post_init__(self) -> None:
-        if type(self).reward is HumanEval.reward:  # a subclass may bring its own
-            limits = Limits(cpu_s=self.cpu_s, wall_s=2 * self.cpu_s, memory_mib=self.memory_mib)
-            own = CodeVerifier(
-                limits=limits, partial=self.partial, packages=self.packages, allow_missing=self.allow_missing
-            )
-            self.reward = rlvr.Correct(own)  # type: ignore[misc]  # an instance may shadow its class's reward
 
     def tasks(self) -> Iterator[rlvr.Task]:
         for index, row in enumerate(load_dataset(self.data, self.split)):
@@ -69,15 +53,6 @@ class HumanEval(rlvr.SingleTurnEnv):
             return rlvr.Task(name, shown, self.reference_of(reference), meta)
         except rlvr.DataError as error:
             raise rlvr.DataError(f"{name}: {error}") from None
-
-    def reference_of(self, value: Any) -> Any:
-        """The tests, as `rlvr.verifiers.code.cases` describes them."""
-        CodeVerifier().read(value)
-        return value
-
-    def example(self, task: rlvr.Task) -> str | None:
-        solution = task.meta.get("solution")
-        return None if solution is None else f"```python\n{solution}\n```"
 
 
 def _setup(prompt: str, test: str, entry_point: str) -> str:

@@ -9,15 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import rlvr
+from rlvr.envs.code import CodeEnv
 from rlvr.rows import load_dataset
-from rlvr.sandbox import Limits
-from rlvr.verifiers.code import CodeVerifier
 
 __all__ = ["MBPP"]
 
 
 @rlvr.register("mbpp-v1")
-class MBPP(rlvr.SingleTurnEnv):
+class MBPP(CodeEnv):
     """Functions to be written; the reference is the data set's own asserts.
 
     Tasks are found by index, or by name, such as "MBPP/11".
@@ -30,10 +29,8 @@ class MBPP(rlvr.SingleTurnEnv):
         shown: how many of the asserts stand in the prompt, which names the function by them.  All can be learnt by
             heart; the paper shows all three.
         challenge: hold completions to the challenge tests too.
-        partial: a wrong completion's value is the fraction of the asserts that it passed.
         cpu_s, memory_mib: what a completion's program may use, for all its tests together.
-        packages: distributions that programs may import.
-        allow_missing: guarantees of the sandbox that may be missing on this host, by name.
+        partial, packages, allow_missing: see `CodeEnv`.
     """
 
     split: str = "test"
@@ -42,30 +39,18 @@ class MBPP(rlvr.SingleTurnEnv):
     instruction: str = "Answer with the whole function in a ```python block."
     shown: int = 1
     challenge: bool = False
-    partial: bool = False
-    cpu_s: float = 5.0
-    memory_mib: int = 512
-    packages: tuple[str, ...] = ()
-    allow_missing: tuple[str, ...] = ()
-    reward = rlvr.Correct(CodeVerifier())
 
     def __post_init__(self) -> None:
         if self.shown < 0:
             raise rlvr.UsageError(f"shown is {self.shown}; it must be a whole number, at least 0")
-        if type(self).reward is MBPP.reward:  # a subclass may bring its own
-            limits = Limits(cpu_s=self.cpu_s, wall_s=2 * self.cpu_s, memory_mib=self.memory_mib)
-            own = CodeVerifier(
-                limits=limits, partial=self.partial, packages=self.packages, allow_missing=self.allow_missing
-            )
-            self.reward = rlvr.Correct(own)  # type: ignore[misc]  # an instance may shadow its class's reward
+        super().__post_init__()
 
     def tasks(self) -> Iterator[rlvr.Task]:
         for index, row in enumerate(load_dataset(self.data, self.split, name=self.subset)):
             yield self.task_from(row, id=f"{self.id}/{self.split}/{index}")
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
-        number = row.get("task_id")
-        name = id if number is None else number if isinstance(number, str) else f"MBPP/{number}"
+        name = id if row.get("task_id") is None else self.name_of(row["task_id"])
         text = row.get("text", row.get("prompt"))
         if text is not None and not isinstance(text, str):
             raise rlvr.DataError(f"{name}: column 'text' (or 'prompt') is {text!r}; it must be a text")
@@ -79,14 +64,8 @@ class MBPP(rlvr.SingleTurnEnv):
         except rlvr.DataError as error:
             raise rlvr.DataError(f"{name}: {error}") from None
 
-    def reference_of(self, value: Any) -> Any:
-        """The tests, as `rlvr.verifiers.code.cases` describes them."""
-        CodeVerifier().read(value)
-        return value
-
-    def example(self, task: rlvr.Task) -> str | None:
-        solution = task.meta.get("solution")
-        return None if solution is None else f"```python\n{solution}\n```"
+    def name_of(self, task_id: Any) -> str:
+        return task_id if isinstance(task_id, str) else f"MBPP/{task_id}"
 
     def _tests(self, row: Mapping[str, Any], id: str) -> tuple[dict[str, str], list[str]]:
         """The reference, and the asserts that the prompt may show."""

@@ -50,6 +50,13 @@ def test_tasks_are_found_by_their_own_ids(env):
     assert DOUBLE["prompt"].rstrip() in env.find("Own/0").prompt
 
 
+def test_a_sample_names_its_task_by_the_data_sets_own_id(env):
+    """`task_id` and `completion` are all that samples.jsonl has, as the data set's authors write it."""
+    assert env.task_of({"task_id": "Own/1", "completion": "    pass"}) == env.task(1)
+    with pytest.raises(LookupError, match="Own/9"):
+        env.task_of({"task_id": "Own/9", "completion": ""})
+
+
 def test_without_an_instruction_the_prompt_is_bare(env):
     """A base model continues it, so not a character may be added."""
     bare = rlvr.make("humaneval-v1", data=env.data, instruction="")

@@ -53,6 +53,11 @@ def test_tasks_are_found_by_their_own_ids(env):
     assert env.task_of(ADD | {"completion": "…"}) == env.find("MBPP/1")
 
 
+def test_a_sample_names_its_task_by_the_data_sets_own_number(env):
+    """Not by its place, which is one less."""
+    assert env.task_of({"task_id": 2, "completion": ""}).id == env.task(1).id == "MBPP/2"
+
+
 def test_the_prompt_shows_as_many_asserts_as_asked(env):
     """One by default, which names the function: what is shown can be learnt by heart."""
     assert [test in env.task(0).prompt for test in ADD["test_list"]] == [True, False, False]

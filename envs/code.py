@@ -1,0 +1,63 @@
+"""What the environments for code have in common: the judge's options, and rows that name a task by `task_id`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import rlvr
+from rlvr.sandbox import Limits
+from rlvr.verifiers.code import CodeVerifier
+
+__all__ = ["CodeEnv"]
+
+
+class CodeEnv(rlvr.SingleTurnEnv):
+    """Completions are programs; a task's reference holds its tests, as `rlvr.verifiers.code.cases` describes them.
+
+    Options:
+        partial: a wrong completion's value is the fraction of the tests that it passed.
+        cpu_s, memory_mib: what a completion's program may use; see `verifier`.
+        packages: distributions that programs may import.
+        allow_missing: guarantees of the sandbox that may be missing on this host, by name.
+    """
+
+    partial: bool = False
+    cpu_s: float = 5.0
+    memory_mib: int = 512
+    packages: tuple[str, ...] = ()
+    allow_missing: tuple[str, ...] = ()
+    reward = rlvr.Correct(CodeVerifier())
+
+    def __post_init__(self) -> None:
+        if type(self).reward is CodeEnv.reward:  # a subclass may bring its own
+            self.reward = rlvr.Correct(CodeVerifier(**self.judging()))  # type: ignore[misc]  # an instance may shadow it
+
+    def judging(self) -> dict[str, Any]:
+        """The judge's settings, as `CodeVerifier` takes them."""
+        return {
+            "limits": Limits(cpu_s=self.cpu_s, wall_s=2 * self.cpu_s, memory_mib=self.memory_mib),
+            "partial": self.partial,
+            "packages": self.packages,
+            "allow_missing": self.allow_missing,
+        }
+
+    def task_of(self, row: Mapping[str, Any]) -> rlvr.Task:
+        """As `Environment.task_of`; a row with a completion and a `task_id` alone, as samples are handed around, names
+        the task by that."""
+        if row.keys() - {"id", "completion", "length_tokens", "truncated"} == {"task_id"}:
+            return self.find(self.name_of(row["task_id"]))
+        return super().task_of(row)
+
+    def name_of(self, task_id: Any) -> str:
+        """The name of the task that its data set calls so."""
+        return str(task_id)
+
+    def reference_of(self, value: Any) -> Any:
+        """The tests, refused here if the judge cannot read them."""
+        CodeVerifier(**self.judging()).read(value)
+        return value
+
+    def example(self, task: rlvr.Task) -> str | None:
+        solution = task.meta.get("solution")
+        return None if solution is None else f"```python\n{solution}\n```"
