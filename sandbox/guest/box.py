@@ -299,14 +299,17 @@ class _Run:
             source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             return
-        found = os.fstat(source)
-        if stat.S_ISREG(found.st_mode) and found.st_size <= self.limits["disk"]:
-            left = found.st_size
-            while left > 0:
-                sent = os.sendfile(self.fds["artifact"], source, None, left)
-                if not sent:
-                    break
-                left -= sent
+        try:
+            found = os.fstat(source)
+            if stat.S_ISREG(found.st_mode) and found.st_size <= self.limits["disk"]:
+                left = found.st_size
+                while left > 0:
+                    sent = os.sendfile(self.fds["artifact"], source, None, left)
+                    if not sent:
+                        break
+                    left -= sent
+        finally:
+            os.close(source)
 
 
 def _reaped_cpu() -> float:

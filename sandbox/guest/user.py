@@ -7,7 +7,7 @@ memory it was forked from holds the standard library and this package.
 from __future__ import annotations
 
 import _io
-import _signal  # signal's own functions look up an enumeration's member for each number
+import _signal  # type: ignore[import-not-found]  # signal's own functions look each number up in an enumeration
 import _thread
 import atexit
 import contextlib
@@ -52,7 +52,7 @@ _ALWAYS = {
 }
 _CHANNEL, _RESULTS = 3, 4
 _LENGTH = struct.Struct("<i")
-_json = json.JSONDecoder().scan_once  # json.loads() without its checks: the host wrote this text
+_json: Any = vars(json.JSONDecoder())["scan_once"]  # json.loads() without its checks: the host wrote this text
 _AFTER: dict[str, Callable[..., Any]] = {}  # what follows the program's own code, by kind of run
 _FILTER: list[Callable[[], None]] = []
 
@@ -249,8 +249,9 @@ def _ending(run: Callable[[], Any]) -> int:
 def _exit(code: int) -> NoReturn:
     """What the interpreter does at its end: wait for threads, run atexit, flush, let go of what `__main__` holds."""
     try:
-        if _thread._count() or threading._threading_atexits:
-            threading._shutdown()  # what the interpreter itself calls
+        ours: Any = threading
+        if _thread._count() or ours._threading_atexits:
+            ours._shutdown()  # what the interpreter itself calls
         atexit._run_exitfuncs()
     except BaseException:  # noqa: BLE001  the program's own
         code = code or 1
