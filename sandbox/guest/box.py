@@ -41,13 +41,14 @@ __all__ = ["HUNG_UP", "NAMESPACES", "TAKEN", "main", "prepare"]
 
 NAMESPACES = CLONE_NEWPID | CLONE_NEWNS
 TAKEN = struct.Struct("<ii")  # what the zygote is told: serial number of the box, id of the request
-HUNG_UP = 3  # exit code: the host closed its end
+HUNG_UP = 3  # exit code: the host closed its end, or the slot is of no more use
 
 _RUNS = 500  # of one box: whatever a run may leave in it is gone after so many
 _FDS = 8
 _REQUEST_BYTES = 1 << 16
 _POLL_S = 0.01  # how often memory and output are looked at where no kernel limit watches them
 _POLL_MAX_S = 0.25
+_RINGS_MS = 100  # for the kernel's collector of rings of sockets, which works on its own time
 _EVADED_S = 0.25  # the cgroup's clock also counts the zygote's work on the next box
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _SOCKET_BYTES = 416 << 10  # twice what a Unix socket's buffer is; programs cannot make it larger (sandbox/seccomp.py)
@@ -79,7 +80,11 @@ def main(
             request = json.loads(message)
             os.write(note, TAKEN.pack(serial, request["id"]))
             run = _Run(request, fds, meters, score, config)
-            slot.send(json.dumps(run.reply()).encode())
+            reply = run.reply()
+            clean = _sockets_gone("partner_cpu_s" in request)
+            slot.send(json.dumps(reply).encode())
+            if not clean:
+                os._exit(HUNG_UP)  # and the slot with us: its network namespace is not as it was
             if not (run.over and _renumbered(numbers)):
                 break
             for fd in fds:
@@ -101,6 +106,19 @@ def _renumbered(numbers: int) -> bool:
         return numbers >= 0 and os.pwrite(numbers, b"1", 0) == 1
     except OSError:
         return False
+
+
+def _sockets_gone(partner: bool) -> bool:
+    """Sockets that were sent to one another outlive their processes, and so does what was sent with them, files and
+    locks of files among it, until the kernel looks for such rings: when a socket is closed.  The partner's may live."""
+    for _ in range(_RINGS_MS):
+        if not _unix_sockets():
+            return True
+        socket.socket(socket.AF_UNIX).close()
+        if partner:
+            return True
+        time.sleep(0.001)
+    return False
 
 
 def _oom_score() -> int:
@@ -362,6 +380,11 @@ def _shares(pid: int) -> bool:
 
 def _socket_bytes() -> int:
     """What the Unix sockets of the slot may hold."""
+    return _unix_sockets() * _SOCKET_BYTES
+
+
+def _unix_sockets() -> int:
+    """Of all processes of the slot.  Those that the host made are in its own network namespace."""
     with contextlib.suppress(OSError), open("/proc/self/net/unix", "rb") as file:
-        return (sum(1 for _ in file) - 1) * _SOCKET_BYTES
+        return sum(1 for _ in file) - 1
     return 0

@@ -45,6 +45,10 @@ LEFT = {
     "signal.setitimer(signal.ITIMER_REAL, .2, .2)",
     "locks": "import fcntl, os, time\nheld = [open(f) for f in (os.__file__, '/etc/passwd', '/usr/bin/env')]\n"
     "for f in held: fcntl.flock(f, fcntl.LOCK_EX)\nif os.fork() == 0: time.sleep(60)",
+    "a ring of sockets": "import fcntl, socket\n"
+    "s = socket.socket(socket.AF_UNIX); s.bind('\\0LEFT')\nf = open('/usr/bin/env'); fcntl.flock(f, fcntl.LOCK_EX)\n"
+    "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+    "for one in (a, b): socket.send_fds(one, [b'x'], [a.fileno(), b.fileno(), s.fileno(), f.fileno()])",
     "priority": "import os\ntry: os.nice(19); os.sched_setaffinity(0, {0})\nexcept OSError: pass",
     "mounts": "import os\nos.system('mount -t tmpfs LEFT /tmp; mount --bind /tmp /usr/bin; ln -s /tmp/LEFT /box/LEFT')",
 }
