@@ -33,6 +33,7 @@ MAIN: Final = {"python": "main.py", "cpp": "main.cpp", "javascript": "main.js", 
 
 LANGUAGES: Final = tuple(MAIN)
 
+_PATH_CHARACTERS = 1000
 _NAME_BYTES = 255
 
 
@@ -119,8 +120,12 @@ class Program:
             files = {main: self.source, **files}
         if main not in files:
             raise UsageError(f"a {self.language} program needs a source, or a file {main!r} among its files")
-        for name, text in files.items():
+        for name in files:
             _check_name(name)
+        folders = {str(folder): name for name in files for folder in PurePosixPath(name).parents}
+        for name, text in files.items():
+            if name in folders:
+                raise UsageError(f"the file {name!r} would also be a folder, of {folders[name]!r}; rename one of them")
             if not isinstance(text, (str, bytes)):
                 raise UsageError(f"the file {name!r} is {brief(text)}; it must be text or bytes")
         if isinstance(self.args, str) or not all(isinstance(a, str) and "\0" not in a for a in self.args):
@@ -144,7 +149,11 @@ class Program:
 def _check_name(name: Any) -> None:
     path = PurePosixPath(name) if isinstance(name, str) else PurePosixPath("/")
     bad = path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name or str(path) != name
-    if bad or any(len(part.encode(errors="replace")) > _NAME_BYTES for part in path.parts):
+    if (
+        bad
+        or len(name) > _PATH_CHARACTERS
+        or any(len(part.encode(errors="replace")) > _NAME_BYTES for part in path.parts)
+    ):
         raise UsageError(f"the file name is {brief(name)}; it must be a relative path such as 'pkg/helper.py'")
 
 

@@ -272,6 +272,7 @@ class Sandbox:
             ours.rewind()
             theirs.rewind()
             os.ftruncate(results, 0)
+            os.lseek(results, 0, os.SEEK_SET)
             first = {**theirs.fds, "bundle": theirs.bundle(header, files), "channel": made[0]}
             second = {**ours.fds, "bundle": ours.bundle(tests, {}), "channel": made[1], "results": results}
             return [

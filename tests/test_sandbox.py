@@ -48,7 +48,9 @@ def test_the_wall_limit_follows_the_cpu_limit():
     assert Limits(cpu_s=2.0, wall_s=5.0).wall_s == 5.0
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../b", "", "a//b", "./a", "a\0b", "x" * 256])
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "../x", "a/../b", "", "a//b", "./a", "a\0b", "x" * 256, "x/" * 500 + "x"]
+)
 def test_a_file_name_that_leaves_the_folder_is_refused(name):
     """The host writes these files, so their names must not lead anywhere else."""
     with pytest.raises(UsageError, match="the file name is"):
@@ -60,6 +62,8 @@ def test_a_program_is_refused_where_it_says_nothing_or_too_much():
         Program("cobol", "")
     with pytest.raises(UsageError, match=r"needs a source, or a file 'main.cpp'"):
         Program("cpp", files={"other.cpp": ""})
+    with pytest.raises(UsageError, match=r"the file 'a' would also be a folder, of 'a/b/c'"):
+        Program("python", "", files={"a/b/c": "", "a": ""})
     with pytest.raises(UsageError, match=r"both a source and a file 'main.py'"):
         Program("python", "1", files={"main.py": "2"})
     with pytest.raises(UsageError, match="list of strings"):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.sandbox import Limits, Program, Sandbox
+from rlvr.sandbox import Limits, Program, Sandbox, TestSuite
 from tests.sandboxes import descendants, keeper_of
 
 LIMITS = Limits(cpu_s=0.3, wall_s=1.0, memory_mib=96, output_mib=1.0, processes=16, disk_mib=8.0)
@@ -169,6 +169,20 @@ def test_a_zygote_killed_during_a_run_is_replaced(sandbox):
         assert future.result().text == "slept\n"
     assert gone(old)
     assert len(cgroups(os.getpid())) <= 3 * len(zygotes(sandbox))
+
+
+def test_a_zygote_killed_during_a_suite_is_replaced(sandbox):
+    """What the first try said of the tests does not stand before what the second says."""
+    program = Program("python", "import time\ndef f(x):\n    time.sleep(0.2)\n    return x")
+    suite = TestSuite("asserts", "assert f(1) == 1\nassert f(2) == 2\nassert f(3) == 3")
+    sandbox.run(HELLO, "1")
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(sandbox.test, program, suite)
+        time.sleep(0.35)
+        for pid in zygotes(sandbox):
+            os.kill(pid, signal.SIGKILL)
+        tested = future.result()
+    assert (tested.done, [case.outcome for case in tested.cases]) == (True, ["pass"] * 3)
 
 
 def test_a_box_killed_during_a_run_is_ours_to_answer_for(sandbox):

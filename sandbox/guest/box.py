@@ -11,6 +11,7 @@ a program's own process reads its files.  A box whose run was not over by itself
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import math
 import os
@@ -68,6 +69,7 @@ def main(
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        gc.disable()  # when programs collect does not depend on what we did before
         score = _oom_score()
         mount_proc(MS_RDONLY)  # or a program would take back its place among those to be killed first
         for _ in range(_RUNS):
@@ -80,17 +82,17 @@ def main(
             request = json.loads(message)
             os.write(note, TAKEN.pack(serial, request["id"]))
             run = _Run(request, fds, meters, score, config)
-            reply = run.reply()
+            reply = json.dumps(run.reply()).encode()
+            os.chdir("/")
+            detach(BOX)  # before the reply: it is memory, and the next run may begin at once
             clean = _sockets_gone("partner_cpu_s" in request)
-            slot.send(json.dumps(reply).encode())
+            slot.send(reply)
             if not clean:
                 os._exit(HUNG_UP)  # and the slot with us: its network namespace is not as it was
             if not (run.over and _renumbered(numbers)):
                 break
             for fd in fds:
                 os.close(fd)
-            os.chdir("/")
-            detach(BOX)
         code = 0
     except BaseException:  # noqa: BLE001  ours, whatever it is: the zygote tells the host
         import traceback

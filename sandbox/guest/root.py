@@ -30,6 +30,7 @@ from rlvr.sandbox.guest.linux import (
 __all__ = ["BOX", "SHM", "TMP", "WORK", "build", "fresh_scratch", "limit_scratch", "mount_proc", "sources_of"]
 
 BOX, WORK, TMP, SHM = "/box", "/box/home", "/box/tmp", "/box/shm"
+_FOLDERS = (WORK, TMP, SHM)
 
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {
@@ -117,11 +118,16 @@ def mount_proc(flags: int = 0) -> None:
 
 def fresh_scratch(size: int, files: int) -> None:
     """An empty /box, bytes and files limited.  Needs a mount namespace of the box's own."""
-    mount("box", BOX, "tmpfs", MS_NOSUID | MS_NODEV, f"size={size},nr_inodes={files},mode=755")
-    for folder in (WORK, TMP, SHM):
+    mount("box", BOX, "tmpfs", MS_NOSUID | MS_NODEV, _scratch(size, files))
+    for folder in _FOLDERS:
         os.mkdir(folder)
 
 
 def limit_scratch(size: int, files: int) -> None:
     """Other limits for a scratch that is mounted already."""
-    mount("box", BOX, None, MS_REMOUNT | MS_NOSUID | MS_NODEV, f"size={size},nr_inodes={files},mode=755")
+    mount("box", BOX, None, MS_REMOUNT | MS_NOSUID | MS_NODEV, _scratch(size, files))
+
+
+def _scratch(size: int, files: int) -> str:
+    """Options of its tmpfs, for which 0 would be no limit."""
+    return f"size={max(1, size)},nr_inodes={files + 1 + len(_FOLDERS)},mode=755"

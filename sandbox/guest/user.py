@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import errno
 import fcntl
+import gc
 import io
 import json
 import os
@@ -84,7 +85,6 @@ def give_up() -> None:
     no_new_privileges()
     bound_capabilities()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # pid 1 of a run has to leave signals unhandled to be out of reach
-    sys.path.insert(0, WORK)
     for name in [name for name in sys.modules if name.partition(".")[0] == "rlvr"]:
         del sys.modules[name]  # no program finds them
 
@@ -109,6 +109,8 @@ def main(request: Mapping[str, Any], fds: Mapping[str, int], tell: int, config: 
         if not python:
             os.set_inheritable(tell, False)
             _execute(header["argv"], {**os.environ, **header["env"]})
+        gc.freeze()  # its counters begin at 0
+        gc.enable()
         run = _compiled(source, header, tell)
     except BaseException as error:  # noqa: BLE001  ours: the box tells the host
         os.write(tell, f"setup: {type(error).__name__}: {error}".encode()[:4000])
@@ -180,6 +182,7 @@ def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[
     """The run as a function.  A program that does not compile ends here, and the box is told so."""
     kind = header["kind"]
     if kind == "suite":
+        sys.path.insert(0, WORK)
         return lambda: _AFTER[kind](header["suite"], _CHANNEL, _RESULTS)
     module = types.ModuleType("__main__" if kind == "script" else header["module"])
     module.__file__ = os.path.join(WORK, header["main"])
@@ -194,6 +197,7 @@ def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[
         sys.stderr.flush()
         os.write(tell, b"compile")
         os._exit(1)
+    sys.path.insert(0, WORK)  # not before: a source's "coding" imports a module, which would be its own, before it runs
     sys.modules[module.__name__] = module
     sys.argv = [header["main"], *header["args"]]
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from rlvr.sandbox import Program
 from tests.sandboxes import SMALL
 
 MIB = 1 << 20
@@ -142,3 +143,28 @@ def test_attributes_locks_and_leases_of_what_others_read(host):
         "    except OSError: pass"
     )
     assert run.text == ""
+
+
+@pytest.mark.parametrize("disk_mib", [1e-9, 0.001])
+def test_a_disk_of_next_to_nothing_is_not_one_without_limit(host, disk_mib):
+    """A tmpfs takes a size of 0 for no limit."""
+    run = host.run("open('x', 'wb').write(bytes(1 << 16))", limits=dataclasses.replace(SMALL, disk_mib=disk_mib))
+    assert run.ending in ("MLE", "RE"), run
+
+
+def test_files_are_counted_without_our_own_folders(host):
+    """Three, of which the program itself is one."""
+    source = "for n in range(9):\n    open(f'/tmp/{n}', 'w')\n    print(n)"
+    run = host.run(source, limits=dataclasses.replace(SMALL, files=3))
+    assert (run.ending, run.text) == ("RE", "0\n1\n")
+
+
+def test_a_module_named_by_a_source_s_encoding_does_not_run_before_it(host):
+    """While it is compiled, what is said of it is still our own."""
+    files = {
+        "main.py": "# coding: bz2\nprint(1)",
+        "bz2.py": "import os\nfor fd in range(3, 9):\n"
+        "    try: os.write(fd, b'setup: forged')\n    except OSError: pass\nos._exit(0)",
+    }
+    run = host.sandbox.run(Program("python", files=files))
+    assert run.ending in ("CE", "RE"), run

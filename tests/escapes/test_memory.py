@@ -243,3 +243,15 @@ def test_output_that_the_host_still_reads_is_not_charged_to_the_next(host):
     with ThreadPoolExecutor(6) as pool:
         runs = list(pool.map(lambda source: host.run(source, limits=limits), [flood, near] * 8))
     assert {run.ending for run in runs} == {"OK"}
+
+
+def test_what_a_run_left_in_its_scratch_is_no_room_for_the_next(host):
+    """It is memory until it is thrown away, which happens before anybody hears that the run is over."""
+    limits = dataclasses.replace(SMALL, memory_mib=96, disk_mib=80.0)
+    for _ in range(4):
+        filled = host.run(
+            "with open('/tmp/x', 'wb') as f:\n    for _ in range(60): f.write(bytes(1 << 20))", limits=limits
+        )
+        assert filled.ending == "OK", filled
+        run = host.run(TOUCH + "m = bytearray(110 << 20); touch(m)\nwhile True: pass", limits=limits)
+        assert run.ending == "MLE", run
