@@ -149,7 +149,7 @@ class Algorithm:
         correction: None where sampler and trainer agree.
         reset: when reference and optimiser start afresh.
         value_clip: of `terms.value_loss`; None for the plain square.  Only with "values" in `needs`.
-        whiten: normalise advantages over the batch's tokens.
+        whiten: normalise advantages that differ from token to token over all tokens of the batch.
         needs: inputs besides scores.
         epochs: passes over each batch of rollouts.
         prompts, group_size, minibatch: prompts per step, completions of each, rollouts per optimiser step: the
@@ -221,8 +221,8 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             prompts=16,
             group_size=64,
             minibatch=1024,
-            sources="4.2: KL 0.04, 64 completions, batch 1024, here of completions, one update; the clip is PPO's, they "
-            "print none",
+            sources="4.2: KL 0.04, 64 completions, batch 1024 (taken to count completions), one update; the clip is "
+            "PPO's, they print none",
         ),
         "dapo": Algorithm(
             paper="arXiv:2503.14476",
@@ -306,6 +306,7 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             clip=_SYMMETRIC,
             aggregation="token_mean",
             kl=Kl("k3", 1e-4, "loss"),
+            whiten=True,
             needs=("prefix_values",),
             epochs=2,
             prompts=64,
@@ -313,7 +314,7 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             minibatch=64,
             temperature=0.6,
             sources="the authors' configuration for MATH: KL 1e-4 in the loss, clip 0.2, 2 epochs, 512 episodes of 64 "
-            "prompts, mini-batch 64, temperature 0.6, K = 9 forks per step; theirs also whitens the advantages",
+            "prompts, mini-batch 64, temperature 0.6, K = 9 forks per step, advantages whitened, theirs per mini-batch",
         ),
         "ppo": Algorithm(
             paper="arXiv:1707.06347",

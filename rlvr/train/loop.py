@@ -156,14 +156,15 @@ class Trainer:
             return {"skipped": 1.0, "updates": 0.0, "lr": self.learner.lr}
         batch = self.learner.prepared(laid_out(gathered.groups))
         draw = torch.Generator().manual_seed(rollout_seed("minibatches", self.config.seed, self.step))
-        epochs = [
-            minibatches(len(batch.rows), self.config.minibatch, draw) for _ in range(self.config.algorithm_.epochs)
-        ]
+        algorithm = self.config.algorithm_
+        epochs = [minibatches(len(batch.rows), self.config.minibatch, draw) for _ in range(algorithm.epochs)]
+        if algorithm.advantage == "magistral_advantages":
+            epochs = epochs[:1] * algorithm.epochs  # normalised per mini-batch, of which there is then but one set
         first = {row: number for number, rows in enumerate(epochs[0]) for row in rows}
         judged = credit(
             gathered.groups,
             batch,
-            self.config.algorithm_,
+            algorithm,
             minibatch_of=[first[row] for row in range(len(batch.rows))],
             values=gathered.values,
         )
