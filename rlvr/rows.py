@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -271,18 +272,24 @@ def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterabl
 
     Args:
         source: a path if there is such a file or folder, else a hub id such as "openai/gsm8k".
-        split: "train", "test" …; a single file is taken for whatever split is asked for.
+        split: "train", "test" …; a single file is taken for whatever split is asked for.  A part of one is written as
+            `datasets` has it, in rows or percent: "train[:100]", "train[10%:]".  Percents round up, so that
+            "train[:10%]" has a row if there is any, and "train[10%:]" the others.
         name: the hub data set's configuration.
 
     Raises:
         DataError: nothing there, or a row that cannot be read; an environment with holes would be another one.
     """
     path = Path(source)
-    if path.is_dir():
-        files = [path / f"{split}{ending}" for ending in (".jsonl", ".parquet")]
-        path = next((file for file in files if file.is_file()), files[0])
-    if path.suffix in (".jsonl", ".json", ".ndjson", ".parquet"):
-        return list(read_whole(path))
+    if path.is_dir() or path.suffix in _ENDINGS:
+        asked = _PART.fullmatch(split)
+        if asked is None:
+            raise DataError(f"split {split!r}: write a name, or a part of it as in 'train[:100]' or 'train[10%:]'")
+        if path.is_dir():
+            files = [path / f"{asked['name']}{ending}" for ending in (".jsonl", ".parquet")]
+            path = next((file for file in files if file.is_file()), files[0])
+        found = list(read_whole(path))
+        return found[_place(asked["start"] or "0", len(found)) : _place(asked["stop"] or "100%", len(found))]
     try:
         import datasets
 
@@ -293,6 +300,14 @@ def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterabl
             "a local .jsonl or .parquet file with the same columns works too: data=PATH"
         ) from error
     return rows
+
+
+_ENDINGS = (".jsonl", ".json", ".ndjson", ".parquet")
+_PART = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<start>\d+%?)?:(?P<stop>\d+%?)?\])?", re.ASCII)
+
+
+def _place(text: str, count: int) -> int:
+    return -(-count * int(text[:-1]) // 100) if text.endswith("%") else int(text)
 
 
 def read_whole(path: str | Path) -> Iterator[Row]:

@@ -17,6 +17,8 @@ import rlvr
 from rlvr.report import Tally
 from rlvr.verifiers.math import BOXED
 
+__all__ = ["HOSTILE", "Config", "answer", "kinds", "main"]
+
 HOSTILE = (
     "\\boxed{9^{9^{9^{9^{9}}}}}",
     "\\boxed{((((10!)!)!)!)!}",

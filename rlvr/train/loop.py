@@ -78,7 +78,8 @@ class Trainer:
         self.policy = policy or configured_policy(config)
         self.learner = Learner(self.policy, config)
         weights = next(self.policy.model.parameters()).dtype
-        self.sampler = self.policy.sampler(dtype=weights if config.one_step_off else None)
+        own = weights if config.one_step_off else None  # weights that it keeps while the policy's change
+        self.sampler = self.policy.sampler(dtype=own, max_rows=config.max_rows)
         with ExitStack() as self._open:
             self.collector = self._open.enter_context(
                 Collector(
@@ -192,7 +193,7 @@ class Trainer:
         report = self.reports[self.step] = evaluate(
             self.eval_env,
             self.sampler,
-            sampling=self._sampling(temperature),
+            sampling=replace(self._sampling(temperature), top_p=config.eval_top_p),
             n=config.eval_n,
             limit=config.eval_tasks,
             scorer=self._eval_scorer,
