@@ -69,7 +69,7 @@ def adder(tmp_path_factory) -> list:
     ("name", "flags"),
     [
         ("math_grpo", []),
-        ("math_dapo", ["--minibatch", 4, "--eval-n", 2, "--overlong-cache", 4, "--warmup-steps", 1]),
+        ("math_dapo", ["--minibatch", 4, "--eval-n", 2, "--warmup-steps", 1]),
         ("math_prorl", ["--minibatch", 4, "--eval-n", 2]),
     ],
 )
@@ -86,7 +86,7 @@ def test_a_recipe_for_mathematics_trains_on_a_file_of_ones_own(say, adder, tmp_p
     assert (config["env"]["split"], config["eval_env"]["split"]) == ("train[10%:]", "train[:10%]")
     if name == "math_dapo":
         assert "2 * correct" in config["env"]["reward"]
-        assert "overlong(max_tokens=16, cache=4)" in config["env"]["reward"]
+        assert "overlong(max_tokens=16, cache=3)" in config["env"]["reward"]
 
 
 def test_the_recipe_for_code_runs_what_is_written(say, tmp_path):
@@ -123,7 +123,7 @@ def test_recipes_have_the_published_numbers():
         assert (config.minibatch or config.prompts * config.group_size) == preset.minibatch
     grpo, dapo, prorl = MATH_GRPO.config, MATH_DAPO.config, MATH_PRORL.config
     assert (grpo.lr, grpo.max_tokens) == (1e-6, 1024)
-    assert (dapo.lr, dapo.max_tokens, dapo.overlong_cache, dapo.warmup_steps) == (1e-6, 20480, 4096, 320)
+    assert (dapo.lr, dapo.max_tokens, dapo.max_tokens // 5, dapo.warmup_steps) == (1e-6, 20480, 4096, 320)
     assert (dapo.eval_n, dapo.eval_temperature, dapo.eval_top_p) == (32, 1.0, 0.7)
     assert (prorl.lr, prorl.max_tokens, prorl.temperature_, prorl.steps) == (2e-6, 8096, 1.2, 2000)
     assert CODE_GRPO.config.algorithm == "grpo"
