@@ -133,6 +133,8 @@ class Config:
         for name in ("lr", "grad_clip"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(f"{name} is {brief(getattr(self, name))}; it must be a number above 0")
+        if self.canary is not None and not self.canary >= 0:
+            raise UsageError(f"canary is {brief(self.canary)}; it must be a number, 0 or above, or None")
         if not 0 < self.eval_top_p <= 1:
             raise UsageError(f"eval_top_p is {brief(self.eval_top_p)}; it must be a number above 0, and 1 at most")
         for name, allowed in {"schedule": _Schedule, "precision": _Precision, "overlong": Overlong}.items():
@@ -182,6 +184,11 @@ class Config:
     def temperature_(self) -> float:
         """That completions are sampled, and logprobs computed, at."""
         return self.algorithm_.temperature if self.temperature is None else self.temperature
+
+    @property
+    def canary_(self) -> float:
+        """How far apart logprobs may lie: the cache computes in another order than a whole forward."""
+        return self.canary if self.canary is not None else 1e-3 if self.precision == "fp32" else 0.5
 
     @property
     def updates(self) -> int:

@@ -96,7 +96,7 @@ class Trainer:
                 )
             )
             self._eval_scorer = self._scorer(self.eval_env)
-            self._canary = Canary(self.collector.groups, config.canary or (1e-3 if config.precision == "fp32" else 0.5))
+            self._canary = Canary(self.collector.groups, config.canary_)
             self._thread = Threads(1)
             self._open.callback(self._thread.close)
             self._begin(stands_at)
