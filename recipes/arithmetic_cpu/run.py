@@ -47,7 +47,8 @@ def main(settings: Settings = DEFAULTS) -> int:
     """Warm start, training, and what came of it."""
     started, console = time.perf_counter(), Console()
     run = settings.run or Path(mkdtemp(prefix="arithmetic-"))
-    console.print(f"{Sums().task(0).prompt}{worked(Sums().task(0).prompt, Random(0), noise=0.0)}", highlight=False)
+    first = str(Sums().task(0).prompt)
+    console.print(f"{first}{worked(first, Random(0), noise=0.0)}", highlight=False)
 
     policy = Policy(*tiny(CHARSET, hidden=96, layers=2, heads=4, seed=settings.seed))
     warm_start(policy, settings, console)
@@ -96,7 +97,7 @@ def warm_start(policy: Policy, settings: Settings, console: Console) -> None:
     optimizer = torch.optim.AdamW(policy.model.parameters(), weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=settings.warm_steps, pct_start=0.1)
     for step in range(settings.warm_steps):
-        prompts = [env.task(rng.randrange(10**6)).prompt for _ in range(64)]
+        prompts = [str(env.task(rng.randrange(10**6)).prompt) for _ in range(64)]
         answers = [
             policy.tokenizer(worked(prompt, rng, settings.noise), add_special_tokens=False) for prompt in prompts
         ]

@@ -45,6 +45,7 @@ def main(cfg: Config) -> None:
     """Generate tasks, answer them by script, score the answers through the pool, and print three tables."""
     console = Console()
     env = rlvr.make("arithmetic-v1", difficulty=cfg.difficulty, operations="+-*/")
+    assert isinstance(env, rlvr.SingleTurnEnv)
     env = env.with_reward(env.reward + 0.1 * rlvr.Format(BOXED) + 0.5 * rlvr.Overlong(max_tokens=512, cache=128))
     console.print(f"environment {env.id}, reward [bold]{escape(str(env.reward))}[/], bounds {env.reward.bounds}")
     console.print(f"a task: {escape(str(env.task(0).prompt))}")

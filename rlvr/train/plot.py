@@ -76,12 +76,12 @@ def _curves(rows: Sequence[dict[str, Any]]) -> dict[str, list[tuple[float, ...]]
     for name in sorted(
         {name for row in rows for name in row if name.startswith(("eval/avg@", "eval/pass@", "eval/maj@"))}
     ):
-        points = [
+        points: list[tuple[float, ...]] = [
             (row["step"], row[name], row[f"{name}/low"], row[f"{name}/high"])
             for row in rows
             if f"{name}/low" in row and row[name] is not None
         ]
         if points:
-            same = tuple((step, round(value, 9)) for step, value, _, _ in points)
+            same = tuple((step, round(value, 9)) for step, value, *_ in points)
             found.setdefault(same, ([], points))[0].append(name.removeprefix("eval/"))
     return {" = ".join(names): points for names, points in found.values()}
