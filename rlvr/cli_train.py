@@ -28,7 +28,7 @@ from rlvr.registry import load, make
 from rlvr.scoring import Scorer
 from rlvr.train.config import Config
 
-__all__ = ["RECIPES", "Eval", "Plot", "Recipe", "Train", "options_of", "recipe"]
+__all__ = ["Eval", "Plot", "RECIPES", "Recipe", "Train", "options_of", "recipe"]
 
 RECIPES = ("arithmetic_cpu", "code_grpo", "math_dapo", "math_grpo", "math_prorl")
 """Folders of `rlvr.recipes` whose `run` has `DEFAULTS`, a dataclass of flags, and `main`, which takes them."""

@@ -17,7 +17,7 @@ import rlvr
 from rlvr.report import Tally
 from rlvr.verifiers.math import BOXED
 
-__all__ = ["HOSTILE", "Config", "answer", "kinds", "main"]
+__all__ = ["Config", "HOSTILE", "answer", "kinds", "main"]
 
 HOSTILE = (
     "\\boxed{9^{9^{9^{9^{9}}}}}",
