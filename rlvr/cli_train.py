@@ -121,6 +121,10 @@ class Eval:
     """0 takes the most likely token."""
     top_p: float = 1.0
     """Keep the smallest set of tokens whose probabilities reach it."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a completion."""
+    max_turns: int = 8
+    """Of an episode with several turns."""
     option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()
     """An option of the environment, NAME=VALUE; may be repeated."""
     chat: bool = False
@@ -137,7 +141,7 @@ class Eval:
     def run(self, out: Console, err: Console) -> int:
         policies, evaluation = _trainer("setup"), importlib.import_module("rlvr.evaluation")
         env = make(self.env, **options_of(load(self.env), self.option))
-        sampling = Sampling(max_tokens=self.max_tokens, temperature=self.temperature, top_p=self.top_p)
+        sampling = Sampling(max_tokens=self.max_tokens, temperature=self.temperature, top_p=self.top_p, stop=self.stop)
         policy = policies.load_policy(self.model, device=self.device, chat=self.chat)
         with ExitStack() as stack:
             scorer = None
@@ -152,6 +156,7 @@ class Eval:
                 limit=self.limit,
                 scorer=scorer,
                 seed=self.seed,
+                max_turns=self.max_turns,
                 progress=True,
             )
         table = Table("metric", "value", "95 % interval", "tasks")

@@ -36,13 +36,14 @@ def test_a_policy_is_trained_evaluated_and_drawn(train, say, tmp_path):
     assert code == 0, said
     assert "step 0: avg@1 " in said
     assert "2 steps; all of it is in" in said
-    flags = "-n 4 -k 1 4 --limit 5 --max-tokens 4 --workers 0 --device cpu --option split=test".split()
+    flags = "-n 4 -k 1 4 --limit 5 --max-tokens 4 --stop a --workers 0 --device cpu --option split=test".split()
     code, said = say("eval", ENV, "--model", tmp_path / "run" / "model", *flags, "-o", tmp_path / "r.json")
     assert code == 0, said
     assert "pass@4" in said
     assert "maj@4" in said
     report = json.loads((tmp_path / "r.json").read_text())
     assert (report["n"], len(report["tasks"]), report["config"]) == (4, 5, {"split": "test"})
+    assert report["sampling"]["stop"] == ["a"]
     code, said = say("plot", tmp_path / "run")
     assert (code, (tmp_path / "run" / "curves.png").is_file()) == (0, True)
 
