@@ -62,7 +62,7 @@ def concluded(trainer: Trainer, before: str = "before") -> int:
         console.print(compared(rows, before))
     try:
         console.print(f"curves: {plot(run)}", soft_wrap=True, highlight=False)
-    except MissingDependency as error:
+    except (MissingDependency, rlvr.DataError) as error:  # no matplotlib, or stopped before the first step
         console.print(str(error), soft_wrap=True, highlight=False)
     return 0 if trainer.step == trainer.config.steps else 130
 

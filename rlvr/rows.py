@@ -267,6 +267,10 @@ def _to_parquet(source: Path, target: Path) -> None:
         raise DataError(f"Parquet cannot hold these rows ({error}); they stand in {source}, which is JSONL") from error
 
 
+_ENDINGS = (".jsonl", ".json", ".ndjson", ".parquet")
+_PART = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<start>\d+%?)?:(?P<stop>\d+%?)?\])?", re.ASCII)
+
+
 def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterable[Row]:
     """Rows of a data set: a local .jsonl or .parquet file, a folder with one per split, or a hub id.
 
@@ -302,11 +306,8 @@ def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterabl
     return rows
 
 
-_ENDINGS = (".jsonl", ".json", ".ndjson", ".parquet")
-_PART = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<start>\d+%?)?:(?P<stop>\d+%?)?\])?", re.ASCII)
-
-
 def _place(text: str, count: int) -> int:
+    """Where among so many rows a part begins or ends: a number of them, or a percentage, rounded up."""
     return -(-count * int(text[:-1]) // 100) if text.endswith("%") else int(text)
 
 

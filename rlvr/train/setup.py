@@ -41,11 +41,11 @@ def environments(
 
 def _require_others(env: Environment, eval_env: Environment) -> None:
     """A single file stands for every split, and would silently be trained on and evaluated on."""
-    size = getattr(env, "size", None)
-    if size is None or size != getattr(eval_env, "size", None):
+    if not (isinstance(env, SingleTurnEnv) and isinstance(eval_env, SingleTurnEnv)):
         return
-    assert isinstance(env, SingleTurnEnv)
-    assert isinstance(eval_env, SingleTurnEnv)
+    size = env.size
+    if not size or size != eval_env.size:
+        return
     if all(env.task(i).prompt == eval_env.task(i).prompt for i in range(size)):
         raise UsageError(
             f"the split {eval_env.split!r}, for evaluation, has the very tasks of {env.split!r}, as where one file is "
