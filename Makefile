@@ -33,7 +33,7 @@ score: $(DEMO)
 	@$(BIN)/python -m recipes.score_arithmetic.run
 
 test: $(DEV)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --jaxtyping-packages=rlvr.algo,beartype.beartype
 
 # Says nothing unless the command fails; then what it said, with paths as they are here and not as in the wheel.
 quietly = said=$$($(1) 2>&1) || { echo "$$said" | sed -E 's,rlvr/(envs|verifiers|sandbox)/,\1/,g'; exit 1; }

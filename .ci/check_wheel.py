@@ -12,7 +12,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 # Our folders and where the wheel has them (CONTRIBUTING.md).  One that is not there yet holds nothing.
-FOLDERS = {"rlvr": "rlvr", "envs": "rlvr/envs", "verifiers": "rlvr/verifiers", "sandbox": "rlvr/sandbox"}
+FOLDERS = {
+    "rlvr": "rlvr",
+    "envs": "rlvr/envs",
+    "verifiers": "rlvr/verifiers",
+    "sandbox": "rlvr/sandbox",
+    "recipes": "rlvr/recipes",
+}
 
 
 def expected() -> set[str]:

@@ -23,7 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 from tyro.conf import Positional, UseAppendAction, arg
 
-from rlvr.cli_train import Eval, Plot, Train, options_of
+from rlvr.cli_train import Eval, Plot, Train, options_of, recipe
 from rlvr.doctor import examine
 from rlvr.environment import Environment
 from rlvr.errors import DataError, RlvrError, UsageError
@@ -212,6 +212,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _asked_for(argv: Sequence[str]) -> _Command:
+    if len(argv) > 1 and argv[0] == "train" and not argv[1].startswith("-"):
+        return recipe(argv[1], argv[2:])
     commands: dict[str, Any] = {
         "score": Score,
         "envs": Envs,

@@ -5,19 +5,21 @@ What needs torch is imported when one of them runs: `rlvr --help` loads none of 
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
+import tyro
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction, arg
+from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, UseAppendAction, arg
 
 from rlvr.collect.sampler import Sampling
 from rlvr.environment import Environment, SingleTurnEnv
@@ -26,7 +28,10 @@ from rlvr.registry import load, make
 from rlvr.scoring import Scorer
 from rlvr.train.config import Config
 
-__all__ = ["Eval", "Plot", "Train", "options_of"]
+__all__ = ["Eval", "Plot", "RECIPES", "Recipe", "Train", "options_of", "recipe"]
+
+RECIPES = ("arithmetic_cpu", "code_grpo", "math_dapo", "math_grpo", "math_prorl")
+"""Folders of `rlvr.recipes` whose `run` has `DEFAULTS`, a dataclass of flags, and `main`, which takes them."""
 
 
 @dataclass
@@ -34,16 +39,22 @@ class Train:
     """Train a policy on an environment; the same command goes on with a run that was stopped.
 
     Example: rlvr train --env gsm8k-v1 --model Qwen/Qwen3-0.6B --run runs/a --algorithm dapo --max-tokens 1024
+
+    `rlvr train NAME …` begins with the settings of a recipe, such as those of a paper: arithmetic_cpu, code_grpo,
+    math_dapo, math_grpo, math_prorl; `rlvr train NAME --help` shows them.
     """
 
     config: OmitArgPrefixes[Annotated[Config, arg(name="")]]
     option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()
     """An option of the environment, NAME=VALUE; may be repeated."""
+    eval_option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()
+    """One that is another in evaluation, such as data=test.jsonl; may be repeated."""
 
     def run(self, out: Console, err: Console) -> int:
         loop = _trainer("loop")
-        options = options_of(load(self.config.env), self.option)
-        config = replace(self.config, env_options=options)
+        env = load(self.config.env)
+        options, others = options_of(env, self.option), options_of(env, self.eval_option)
+        config = replace(self.config, env_options=options, eval_options=others)
         with loop.Trainer(config, console=err) as trainer:
             trainer.run()
             finished = trainer.step == config.steps
@@ -51,6 +62,40 @@ class Train:
                 out.print(f"step {step}: " + ", ".join(f"{name} {it}" for name, it in report.metrics.items()))
         out.print(f"{trainer.step} steps; all of it is in {escape(str(config.run))}", soft_wrap=True)
         return 0 if finished else 130
+
+
+@dataclass
+class Recipe:
+    """A recipe and the flags it was given."""
+
+    main: Callable[[Any], int | None]
+    flags: Any
+
+    def run(self, out: Console, err: Console) -> int:
+        return self.main(self.flags) or 0
+
+
+def recipe(name: str, argv: Sequence[str]) -> Recipe:
+    """The recipe of this name, with its own settings but for these flags.
+
+    Raises:
+        UsageError: there is none.
+        MissingDependency: what the extra `train` brings is not there.
+    """
+    if name not in RECIPES:
+        near = difflib.get_close_matches(name, RECIPES, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise UsageError(f"there is no recipe {name!r}{hint} (there are {', '.join(RECIPES)})")
+    module = _imported(f"rlvr.recipes.{name}.run")
+    flags = tyro.cli(
+        type(module.DEFAULTS),
+        default=module.DEFAULTS,
+        args=argv,
+        prog=f"rlvr train {name}",
+        description=module.__doc__,
+        config=(FlagCreatePairsOff,),
+    )
+    return Recipe(module.main, flags)
 
 
 @dataclass
@@ -76,6 +121,10 @@ class Eval:
     """0 takes the most likely token."""
     top_p: float = 1.0
     """Keep the smallest set of tokens whose probabilities reach it."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a completion."""
+    max_turns: int = 8
+    """Of an episode with several turns."""
     option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()
     """An option of the environment, NAME=VALUE; may be repeated."""
     chat: bool = False
@@ -92,7 +141,7 @@ class Eval:
     def run(self, out: Console, err: Console) -> int:
         policies, evaluation = _trainer("setup"), importlib.import_module("rlvr.evaluation")
         env = make(self.env, **options_of(load(self.env), self.option))
-        sampling = Sampling(max_tokens=self.max_tokens, temperature=self.temperature, top_p=self.top_p)
+        sampling = Sampling(max_tokens=self.max_tokens, temperature=self.temperature, top_p=self.top_p, stop=self.stop)
         policy = policies.load_policy(self.model, device=self.device, chat=self.chat)
         with ExitStack() as stack:
             scorer = None
@@ -107,6 +156,7 @@ class Eval:
                 limit=self.limit,
                 scorer=scorer,
                 seed=self.seed,
+                max_turns=self.max_turns,
                 progress=True,
             )
         table = Table("metric", "value", "95 % interval", "tasks")
@@ -162,13 +212,18 @@ def options_of(env: type[Environment], given: Sequence[str]) -> dict[str, Any]:
 
 
 def _trainer(module: str) -> ModuleType:
-    """A module of `rlvr.train`, which needs torch.
+    """A module of `rlvr.train`, which needs torch."""
+    return _imported(f"rlvr.train.{module}")
+
+
+def _imported(module: str) -> ModuleType:
+    """One that needs torch.
 
     Raises:
         MissingDependency: what the extra `train` brings is not there.
     """
     try:
-        return importlib.import_module(f"rlvr.train.{module}")
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "rlvr":
             raise

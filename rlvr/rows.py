@@ -10,6 +10,7 @@ import fcntl
 import gzip
 import json
 import os
+import re
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -286,23 +287,32 @@ def _to_parquet(source: Path, target: Path) -> None:
         raise DataError(f"Parquet cannot hold these rows ({error}); they stand in {source}, which is JSONL") from error
 
 
+_PART = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<start>\d+%?)?:(?P<stop>\d+%?)?\])?", re.ASCII)
+
+
 def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterable[Row]:
     """Rows of a data set: a local .jsonl, .jsonl.gz or .parquet file, a folder with one per split, or a hub id.
 
     Args:
         source: a path if there is such a file or folder, else a hub id such as "openai/gsm8k".
-        split: "train", "test" …; a single file is taken for whatever split is asked for.
+        split: "train", "test" …; a single file is taken for whatever split is asked for.  A part of one is written as
+            `datasets` has it, in rows or percent: "train[:100]", "train[10%:]".  Percents round up, so that
+            "train[:10%]" has a row if there is any, and "train[10%:]" the others.
         name: the hub data set's configuration.
 
     Raises:
         DataError: nothing there, or a row that cannot be read; an environment with holes would be another one.
     """
     path = Path(source)
-    if path.is_dir():
-        files = [path / f"{split}{ending}" for ending in (".jsonl", ".parquet", ".jsonl.gz")]
-        path = next((file for file in files if file.is_file()), files[0])
-    if _is_jsonl(path) or path.suffix == ".parquet":
-        return list(read_whole(path))
+    if path.is_dir() or _is_jsonl(path) or path.suffix == ".parquet":
+        asked = _PART.fullmatch(split)
+        if asked is None:
+            raise DataError(f"split {split!r}: write a name, or a part of it as in 'train[:100]' or 'train[10%:]'")
+        if path.is_dir():
+            files = [path / f"{asked['name']}{ending}" for ending in (".jsonl", ".parquet", ".jsonl.gz")]
+            path = next((file for file in files if file.is_file()), files[0])
+        found = list(read_whole(path))
+        return found[_place(asked["start"] or "0", len(found)) : _place(asked["stop"] or "100%", len(found))]
     try:
         import datasets
 
@@ -313,6 +323,11 @@ def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterabl
             "a local .jsonl or .parquet file with the same columns works too: data=PATH"
         ) from error
     return rows
+
+
+def _place(text: str, count: int) -> int:
+    """Where among so many rows a part begins or ends: a number of them, or a percentage, rounded up."""
+    return -(-count * int(text[:-1]) // 100) if text.endswith("%") else int(text)
 
 
 def read_whole(path: str | Path) -> Iterator[Row]:

@@ -272,6 +272,7 @@ def test_the_numbers_of_a_collection_by_hand():
         "waste": 10 / 15,
         "rounds": 3,
         "left": 0,
+        "missing": 0,
     }
 
 

@@ -72,13 +72,15 @@ def test_after_so_many_rounds_it_goes_on_with_fewer_and_says_so():
     """Two rounds find 2 of 3: enough for a step, and the warning says what was in the way."""
     one = collector(script=by_fours, dynamic=True, group_size=2, max_rounds=2)
     with one, pytest.warns(RuntimeWarning) as caught:
-        collected = one.collect(3)
+        collected, after = one.collect(3), one.collect(3)
     assert ids(collected.groups) == [2, 3]
+    assert (collected.stats["missing"], after.stats["missing"]) == (1, 3 - len(after.groups))
     assert str(caught[0].message) == (
         "2 of 3 groups after 2 rounds; dropped: 1 all-correct, 2 all-wrong. Going on with fewer: choose tasks nearer "
-        "to what the policy can do, or raise max_rounds"
+        "to what the policy can do, or raise max_rounds. Said once; the log counts them as missing"
     )
     assert caught[0].filename == __file__  # the line that called collect
+    assert len(caught) == 1  # a run of a thousand such steps says it once
 
 
 def test_a_warning_made_an_error_leaves_the_collector_as_it_was():

@@ -18,7 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGE_DIR = PROJECT["tool"]["setuptools"]["package-dir"]
 MODULES = sorted(
     path
-    for folder in ("rlvr", "envs", "verifiers", "sandbox")
+    for folder in ("rlvr", "envs", "verifiers", "sandbox", "recipes")
     for path in (ROOT / folder).rglob("*.py")
     if path.name == "__init__.py" or not path.name.startswith("_")
 )
@@ -40,7 +40,7 @@ def python(code: str, cwd: Path, path: str = "") -> str:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from the sdist, built from a copy: nothing that lies about in the checkout can help it."""
     folder = tmp_path_factory.mktemp("wheel")
-    ours = ["rlvr", "envs", "verifiers", "sandbox"]
+    ours = ["rlvr", "envs", "verifiers", "sandbox", "recipes"]
     for name in [*ours, "pyproject.toml", "README.md", "LICENSE"]:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -386,6 +386,24 @@ def test_a_data_set_is_a_file_or_a_folder_of_splits(tmp_path):
         load_dataset(str(tmp_path), "validation")
 
 
+@pytest.mark.parametrize(("count", "kept_apart"), [(20, 2), (11, 2), (3, 1), (1, 1)])
+def test_a_part_of_a_split_and_the_rest_of_it_are_the_whole(tmp_path, count, kept_apart):
+    """As `datasets` writes it; percents round up, so that there is something to evaluate on."""
+    write(tmp_path / "train.jsonl", *({"a": i} for i in range(count)))
+    whole = load_dataset(str(tmp_path), "train")
+    first, rest = load_dataset(str(tmp_path), "train[:10%]"), load_dataset(str(tmp_path), "train[10%:]")
+    assert (len(first), [*first, *rest]) == (kept_apart, whole)
+    assert load_dataset(str(tmp_path / "train.jsonl"), "any[1:3]") == whole[1:3]
+
+
+@pytest.mark.parametrize("split", ["train[10%]", "train[:10%", "train[-1:]", "[:3]", "train[a:b]"])
+def test_a_part_that_cannot_be_read_is_named(tmp_path, split):
+    """And not taken for the name of a file."""
+    write(tmp_path / "train.jsonl", {"a": 1})
+    with pytest.raises(DataError, match="write a name, or a part of it as in"):
+        load_dataset(str(tmp_path), split)
+
+
 def test_a_data_set_with_a_hole_is_refused(tmp_path):
     """With a row missing, every later index would be another task."""
     (tmp_path / "test.jsonl").write_bytes(b'{"a": 1}\n{"a": \n')

@@ -1,45 +1,30 @@
 """A tiny model, made here and taught to add half-right, learns by DAPO to add right.  No GPU, no download.
 
-python -m recipes.arithmetic_cpu.run --steps 100 --seed 0
+rlvr train arithmetic_cpu --steps 100 --seed 0
 """
 
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from tempfile import mkdtemp
-from typing import Any
 
 import torch
 import tyro
 from rich.console import Console
-from rich.table import Table
 
-import rlvr
+from rlvr.recipes.arithmetic_cpu.sums import Sums
+from rlvr.recipes.common import concluded
 from rlvr.train.batches import TokenRow
 from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
-from rlvr.train.metrics import read_metrics
-from rlvr.train.plot import plot
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
-from rlvr.verifiers.math import MathVerifier
+
+__all__ = ["CHARSET", "DEFAULTS", "Settings", "main", "warm_start", "worked"]
 
 CHARSET = "0123456789+= \\boxed{}"
-SPLITS = {"train": range(9), "test": range(9, 10)}  # tenths of all pairs
-
-
-class Sums(rlvr.SingleTurnEnv):
-    """Add two numbers of two digits; the answer goes in the last \\boxed{}.  No pair is in both splits."""
-
-    reward = rlvr.Correct(MathVerifier())
-
-    def task(self, index: int) -> rlvr.Task:
-        rng = rlvr.seeded("recipes/sums", self.split, index)
-        while True:
-            a, b = rng.randint(10, 99), rng.randint(10, 99)
-            if rlvr.seeded("recipes/sums", min(a, b), max(a, b)).randrange(10) in SPLITS[self.split]:
-                return rlvr.Task(f"sums/{self.split}/{index}", f"{a}+{b}=", reference=a + b)
 
 
 @dataclass(frozen=True)
@@ -55,11 +40,15 @@ class Settings:
     seed: int = 0
 
 
-def main(settings: Settings) -> None:
+DEFAULTS = Settings()
+
+
+def main(settings: Settings = DEFAULTS) -> int:
     """Warm start, training, and what came of it."""
     started, console = time.perf_counter(), Console()
     run = settings.run or Path(mkdtemp(prefix="arithmetic-"))
-    console.print(f"{Sums().task(0).prompt}{worked(Sums().task(0).prompt, Random(0), noise=0.0)}", highlight=False)
+    first = str(Sums().task(0).prompt)
+    console.print(f"{first}{worked(first, Random(0), noise=0.0)}", highlight=False)
 
     policy = Policy(*tiny(CHARSET, hidden=96, layers=2, heads=4, seed=settings.seed))
     warm_start(policy, settings, console)
@@ -84,9 +73,9 @@ def main(settings: Settings) -> None:
     )
     with Trainer(config, policy=policy, env=Sums(), eval_env=Sums(split="test"), console=console) as trainer:
         trainer.run()
-    console.print(compared(read_metrics(run / "metrics.jsonl")))
-    console.print(f"curves: {plot(run)}", soft_wrap=True, highlight=False)
+    code = concluded(trainer, before="after the warm start")
     console.print(f"{warm_s:.0f} s of warm start, {time.perf_counter() - started:.0f} s in all", highlight=False)
+    return code
 
 
 def worked(prompt: str, rng: Random, noise: float) -> str:
@@ -108,7 +97,7 @@ def warm_start(policy: Policy, settings: Settings, console: Console) -> None:
     optimizer = torch.optim.AdamW(policy.model.parameters(), weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=settings.warm_steps, pct_start=0.1)
     for step in range(settings.warm_steps):
-        prompts = [env.task(rng.randrange(10**6)).prompt for _ in range(64)]
+        prompts = [str(env.task(rng.randrange(10**6)).prompt) for _ in range(64)]
         answers = [
             policy.tokenizer(worked(prompt, rng, settings.noise), add_special_tokens=False) for prompt in prompts
         ]
@@ -125,19 +114,5 @@ def warm_start(policy: Policy, settings: Settings, console: Console) -> None:
             console.print(f"warm start {step + 1:>4}   loss {loss.item():.3f}", highlight=False)
 
 
-def compared(rows: list[dict[str, Any]]) -> Table:
-    """Held-out sums, before and after."""
-    table = Table("held-out sums", "after the warm start", f"after {rows[-1]['step']} steps of DAPO")
-    for name, title in {"eval/avg@1": "accuracy", "eval/length": "length, tokens"}.items():
-        table.add_row(title, *(shown(row, name) for row in (rows[0], rows[-1])))
-    return table
-
-
-def shown(row: dict[str, Any], name: str) -> str:
-    """A number, with its 95 % interval where it has one."""
-    interval = f" ({row[f'{name}/low']:.3f} to {row[f'{name}/high']:.3f})" if f"{name}/low" in row else ""
-    return f"{row[name]:.3f}{interval}"
-
-
 if __name__ == "__main__":
-    main(tyro.cli(Settings))
+    sys.exit(main(tyro.cli(Settings)))

@@ -17,6 +17,8 @@ import rlvr
 from rlvr.report import Tally
 from rlvr.verifiers.math import BOXED
 
+__all__ = ["Config", "HOSTILE", "answer", "kinds", "main"]
+
 HOSTILE = (
     "\\boxed{9^{9^{9^{9^{9}}}}}",
     "\\boxed{((((10!)!)!)!)!}",
@@ -43,6 +45,7 @@ def main(cfg: Config) -> None:
     """Generate tasks, answer them by script, score the answers through the pool, and print three tables."""
     console = Console()
     env = rlvr.make("arithmetic-v1", difficulty=cfg.difficulty, operations="+-*/")
+    assert isinstance(env, rlvr.SingleTurnEnv)
     env = env.with_reward(env.reward + 0.1 * rlvr.Format(BOXED) + 0.5 * rlvr.Overlong(max_tokens=512, cache=128))
     console.print(f"environment {env.id}, reward [bold]{escape(str(env.reward))}[/], bounds {env.reward.bounds}")
     console.print(f"a task: {escape(str(env.task(0).prompt))}")

@@ -28,7 +28,7 @@ def group_advantages(
 ) -> Float[Tensor, "P G"]:
     r"""Judge each completion against its siblings: A = (r - mean_G r) / (std_G r + eps).
 
-    `scale=True` is GRPO (arXiv:2402.03300, 4.1.2); False keeps only the centring (Dr. GRPO, arXiv:2503.20783, 3.1).
+    `scale=True` is GRPO (arXiv:2402.03300, 4.1.2); False keeps only the centring (Dr. GRPO, arXiv:2503.20783, 3.2).
     The papers do not say which std: ours divides by the number of scored siblings, as numpy's does, verl's and TRL's
     by one less, which makes their advantages sqrt((G - 1) / G) times ours.  A group of one, or one that agrees, gives
     exactly 0; verl passes the raw score of a group of one through.
@@ -42,7 +42,7 @@ def group_advantages(
 def rloo_advantages(scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"] | None = None) -> Float[Tensor, "P G"]:
     """Judge each completion against the mean of its *other* siblings: A_i = r_i - mean_{j≠i} r_j.
 
-    RLOO (arXiv:2402.14740, 3.3), which is n / (n - 1) times the centred score, n being the scored siblings.  With
+    RLOO (arXiv:2402.14740, 2.3), which is n / (n - 1) times the centred score, n being the scored siblings.  With
     n = 1 there is nobody to compare with and A is 0; verl passes the raw score through.
 
     Raises:
@@ -59,7 +59,7 @@ def reinforce_advantages(
     *,
     baseline: float | Float[Tensor, "#P #G"] = 0.0,
 ) -> Float[Tensor, "P G"]:
-    """A = r - b (Williams 1992, eq. 4).  The gradient stays unbiased as long as b does not depend on the completion.
+    """A = r - b (Williams 1992).  The gradient stays unbiased as long as b does not depend on the completion.
 
     `baseline` is a constant, `batch_mean(…)`, a `moving_average(…)`, or one number per prompt [P, 1], such as the
     score of the greedy completion (ReMax, arXiv:2310.10505).  `batch_mean` contains the completion's own score, which

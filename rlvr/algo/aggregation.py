@@ -70,10 +70,10 @@ def token_mean(losses: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"
 def constant(
     losses: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"], *, sequences: int, length_tokens: int
 ) -> Float[Tensor, ""]:
-    """Sum over a row's tokens divided by a constant length, mean over rows (Dr. GRPO, arXiv:2503.20783, 3.1).
+    """Sum over a row's tokens divided by a constant length, mean over rows (Dr. GRPO, arXiv:2503.20783, 3.2).
 
     `length_tokens` is the longest completion allowed, the same in every step; 1 gives the plain sum, the
-    log-probability of a whole completion as RLOO has it (arXiv:2402.14740).
+    log-probability of a whole completion as RLOO has it (arXiv:2402.14740, 2.3).
 
     Raises:
         ValueError: sequences < 1 or length_tokens < 1.

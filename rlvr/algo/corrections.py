@@ -62,8 +62,8 @@ def masked(
 ) -> Correction:
     """w inside [low, high], 0 outside: the tokens (or rows) on which the engines disagree teach nothing.
 
-    IcePop (arXiv:2510.18855) per token, with 0.5 and 5; masked importance sampling per sequence.  The denominator keeps
-    what was dropped.  `stats.low` and `stats.high` count it.
+    IcePop (arXiv:2510.18855, 2.3.2) per token, with 0.5 and 5; masked importance sampling per sequence.  The
+    denominator keeps what was dropped.  `stats.low` and `stats.high` count it.
 
     Raises:
         ValueError: bounds that do not hold 1, or no such level.

@@ -70,7 +70,7 @@ def clipped(
 
     low = high is PPO (arXiv:1707.06347, eq. 7), high > low is DAPO's clip-higher (arXiv:2503.14476, eq. 10).
     `dual` = c bounds the loss of a bad token whose ratio has run away: for A < 0 it is at most -c A
-    (arXiv:1912.09729, eq. 5; they take c = 3).  A clipped token has gradient 0.
+    (arXiv:1912.09729; verl takes c = 3).  A clipped token has gradient 0.
 
     Raises:
         ValueError: bounds that do not hold 1, or dual ≤ 1 + high.

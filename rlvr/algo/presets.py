@@ -149,7 +149,7 @@ class Algorithm:
         correction: None where sampler and trainer agree.
         reset: when reference and optimiser start afresh.
         value_clip: of `terms.value_loss`; None for the plain square.  Only with "values" in `needs`.
-        whiten: normalise advantages over the batch's tokens.
+        whiten: normalise advantages that differ from token to token over all tokens of the batch.
         needs: inputs besides scores.
         epochs: passes over each batch of rollouts.
         prompts, group_size, minibatch: prompts per step, completions of each, rollouts per optimiser step: the
@@ -221,7 +221,8 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             prompts=16,
             group_size=64,
             minibatch=1024,
-            sources="4.2: KL 0.04, 64 completions, batch 1024, one update; the clip is PPO's, they print none",
+            sources="4.2: KL 0.04, 64 completions, batch 1024 (taken to count completions), one update; the clip is "
+            "PPO's, they print none",
         ),
         "dapo": Algorithm(
             paper="arXiv:2503.14476",
@@ -247,10 +248,11 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             reset=Reset(stall_validations=3),
             prompts=256,
             group_size=16,
-            minibatch=64,
+            minibatch=1024,
             temperature=1.2,
-            sources="clip 0.2/0.4, n 16, temperature 1.2, batch 256, mini-batch 64, reset of reference and optimiser "
-            "on a stall; KL coefficient, patience and aggregation are not published: these are ours",
+            sources="3.2: clip 0.2/0.4, n 16, temperature 1.2, batch 256 and mini-batch 64, of prompts, as there are 4 "
+            "updates a step; 2.3.1, 3.3: reset of reference and optimiser on a stall; KL coefficient, patience and "
+            "aggregation are not published: these are ours",
         ),
         "dr_grpo": Algorithm(
             paper="arXiv:2503.20783",
@@ -262,7 +264,7 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             prompts=128,
             group_size=8,
             minibatch=128,
-            sources="3.1: neither std nor 1/|o|, no KL; 128 x 8 with mini-batch 128 from its appendix",
+            sources="3.2: neither std nor 1/|o|, no KL; 128 x 8 with mini-batch 128 as in the authors' script",
         ),
         "rloo": Algorithm(
             paper="arXiv:2402.14740",
@@ -272,7 +274,7 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             length_tokens=1,  # a completion is one action: its log-probability is the plain sum
             kl=Kl("k1", 0.03, "reward"),
             group_size=4,
-            sources="k 2 or 4, KL 0.03 (summaries) or 0.10 (dialogue) in the reward",
+            sources="2.2-2.3: the KL in the reward; 5.1: k 2 or 4; appendix C: KL 0.03 (summaries) or 0.10 (dialogue)",
         ),
         "reinforce_pp": Algorithm(
             paper="arXiv:2501.03262",
@@ -304,14 +306,15 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             clip=_SYMMETRIC,
             aggregation="token_mean",
             kl=Kl("k3", 1e-4, "loss"),
+            whiten=True,
             needs=("prefix_values",),
             epochs=2,
             prompts=64,
             group_size=8,
             minibatch=64,
             temperature=0.6,
-            sources="appendix, hyper-parameters: KL 1e-4, clip 0.2, 2 epochs, 512 episodes of 64 prompts, "
-            "mini-batch 64; K = 9 forks per step",
+            sources="the authors' configuration for MATH: KL 1e-4 in the loss, clip 0.2, 2 epochs, 512 episodes of 64 "
+            "prompts, mini-batch 64, temperature 0.6, K = 9 forks per step, advantages whitened, theirs per mini-batch",
         ),
         "ppo": Algorithm(
             paper="arXiv:1707.06347",

@@ -44,10 +44,10 @@ def gae(
 ) -> Estimate:
     """Generalised advantage estimation: A_t = δ_t + γλ A_{t+1}, δ_t = r_t + γ V_{t+1} - V_t; returns are A + V.
 
-    arXiv:1506.02438, eq. 16 and 11-12.  `values[t]` is V of the state in which token t is chosen.  `bootstrap` is V
-    of the state after the last token: 0 (or None) where the completion ended, the critic's estimate where it was
-    truncated.  A reward stands on a trained token; one on a masked token is not seen.  Not whitened, unlike verl's:
-    see `whiten`.
+    arXiv:1506.02438, eq. 16, as PPO writes it (arXiv:1707.06347, eq. 11-12).  `values[t]` is V of the state in which
+    token t is chosen.  `bootstrap` is V of the state after the last token: 0 (or None) where the completion ended, the
+    critic's estimate where it was truncated.  A reward stands on a trained token; one on a masked token is not seen.
+    Not whitened, unlike verl's: see `whiten`.
 
     Raises:
         ValueError: a trained token's reward or value is not finite, or gamma or lam outside [0, 1].

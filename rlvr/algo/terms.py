@@ -30,7 +30,7 @@ def value_loss(
 ) -> ValueLosses:
     """½ max((V - R)², (clip(V, V_old ± clip) - R)²): the critic's squared error, its step clipped like the policy's.
 
-    The habit of OpenAI's baselines, named in arXiv:2005.12729, sec. 2; PPO's paper has the plain square, which is
+    The habit of OpenAI's baselines, studied in arXiv:2005.12729; PPO's paper has the plain square, which is
     `clip=None`.  Old values and returns carry no gradient.
 
     Raises:

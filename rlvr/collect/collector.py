@@ -75,7 +75,7 @@ class Collector:
             mean and std, since only the loss is masked there.  "keep" trains on them; to punish them softly, add
             `Overlong` to the reward.
         max_rounds: how often tasks are sampled for one `collect`; then it goes on with fewer groups, perhaps with
-            none, and warns.
+            none, warns the first time, and counts them as `missing`.
         oversample: how many tasks a round samples for each group that is missing.  Above 1 there are fewer
             rounds and some groups left over, which wait for the next `collect`.
         max_staleness: a group left over is dropped when one of its rollouts lies more versions behind the sampler.
@@ -130,6 +130,7 @@ class Collector:
         self.max_rounds, self.oversample, self.max_staleness = max_rounds, oversample, max_staleness
         self._cursor = Cursor(env, seed=self.seed, shuffle=shuffle)
         self._left: list[tuple[int, Group]] = []  # with the index of its task
+        self._has_warned = False
 
     def close(self) -> None:
         """End the threads, and the workers if they are its own."""
@@ -155,7 +156,7 @@ class Collector:
         """Groups of `prompts` tasks.  What raises or is interrupted has not happened: the next call begins as it did.
 
         Warns:
-            RuntimeWarning: there are fewer, after `max_rounds`.
+            RuntimeWarning: there are fewer, after `max_rounds`; the first time.
         """
         require_whole("prompts", prompts, 1)
         before = self._cursor.position, self._left
@@ -181,10 +182,13 @@ class Collector:
                 else:
                     kept.append((index, self._masked(group)))
         groups, self._left = [group for _, group in kept[:prompts]], kept[prompts:]
-        if len(groups) < prompts:
+        missing = prompts - len(groups)
+        if missing and not self._has_warned:
             _warn_of_fewer(len(groups), prompts, rounds, dropped)
+            self._has_warned = True
         numbers = stats(sampled, groups, dropped, self.groups.background.taken())
-        return Collected(groups, dropped, {**numbers, "rounds": float(rounds), "left": float(len(self._left))})
+        numbers |= {"rounds": float(rounds), "left": float(len(self._left)), "missing": float(missing)}
+        return Collected(groups, dropped, numbers)
 
     def _still_fresh(self) -> tuple[list[tuple[int, Group]], list[Dropped]]:
         """What an earlier call left over, and what of it has become too old."""
@@ -258,7 +262,7 @@ def _warn_of_fewer(groups: int, prompts: int, rounds: int, dropped: Sequence[Dro
     counts = ", ".join(f"{reasons[why]} {why}" for why in sorted(reasons))
     warnings.warn(
         f"{groups} of {prompts} groups after {rounds} rounds; dropped: {counts}. Going on with fewer: choose tasks "
-        "nearer to what the policy can do, or raise max_rounds",
+        "nearer to what the policy can do, or raise max_rounds. Said once; the log counts them as missing",
         RuntimeWarning,
         stacklevel=4,
     )

@@ -65,8 +65,8 @@ def stats(
         dropped/WHY                  groups, for each reason of `Dropped`
         waste_tokens waste           tokens of dropped groups, and their share in those of kept and dropped ones
 
-    And `generation_s`, `scoring_s`, `scoring_wait_s`, see `Timings`.  The collector adds `rounds`, and `left`, groups
-    that are left over for the next call.
+    And `generation_s`, `scoring_s`, `scoring_wait_s`, see `Timings`.  The collector adds `rounds`; `left`, groups that
+    are left over for the next call; and `missing`, groups that were asked for and not found.
     """
     rollouts = [rollout for group in sampled for rollout in group.rollouts]
     lengths = [own_tokens(rollout) for rollout in rollouts]

@@ -28,7 +28,12 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no typ
         self._rows = self._filled = 0
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Append [B, H, new, D]."""
+        """Append [B, H, new, D].
+
+        Under autocast rotated keys come in float32 and values in bfloat16, in which attention takes both: keys are
+        kept so, or the whole cache would be cast again at every token.
+        """
+        key_states = key_states.to(value_states.dtype)
         start, stop = self._filled, self._filled + key_states.shape[2]
         if self._buffers is None:
             self.dtype, self.device, self.is_initialized = key_states.dtype, key_states.device, True

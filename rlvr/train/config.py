@@ -31,6 +31,7 @@ class Config:
         model: id on the hub, or a local folder.
         run: folder for all that the run leaves; it must be empty, or a run with the same settings, which goes on.
         env_options: the environment's, such as {"difficulty": 3}.
+        eval_options: those that are others in evaluation, such as {"data": "test.jsonl"}.
         algorithm: a preset's name, or an `Algorithm` of your own (`dataclasses.replace(preset("dapo"), …)`).
         steps: how many batches are collected and trained on.
         prompts: groups per step.
@@ -52,6 +53,7 @@ class Config:
         precision: "fp32"; "bf16" computes in bfloat16 over float32 weights.
         gradient_checkpointing: recompute layers in backward.
         micro_tokens: of a micro-batch, padding included: what fits into memory.
+        max_rows: completions that are sampled side by side: as many keys and values are held.
         device: "auto" is a GPU where there is one.
         chat: text prompts become a user message of the model's chat template.
         one_step_off: collect the next batch while training on this one, with weights one step older; the algorithm's
@@ -60,7 +62,7 @@ class Config:
         eval_every: steps between evaluations; 0 for one at the start and one at the end, None for none at all.
         eval_split, eval_tasks, eval_n: which tasks, how many of them, completions of each.  Where an algorithm resets
             when they stall, a validation split.
-        eval_temperature: None for that of training.
+        eval_temperature, eval_top_p: None for the temperature of training; 1 cuts nothing off.
         checkpoint_every: steps between checkpoints; there is always one at the end and on SIGTERM.
         keep: how many checkpoints stay.
         rollouts_every: steps between those whose rollouts are kept; 0 for none.
@@ -77,6 +79,7 @@ class Config:
     model: str
     run: Path
     env_options: Suppress[Mapping[str, Any]] = field(default_factory=dict)
+    eval_options: Suppress[Mapping[str, Any]] = field(default_factory=dict)
     algorithm: Annotated[str | Algorithm, arg(constructor=str, metavar="NAME")] = "dapo"
     steps: int = 100
     prompts: int = 16
@@ -99,6 +102,7 @@ class Config:
     precision: _Precision = "fp32"
     gradient_checkpointing: bool = False
     micro_tokens: int = 16384
+    max_rows: int = 256
     device: str = "auto"
     chat: bool = False
     one_step_off: bool = False
@@ -108,6 +112,7 @@ class Config:
     eval_tasks: int = 100
     eval_n: int = 1
     eval_temperature: float | None = None
+    eval_top_p: float = 1.0
     checkpoint_every: int = 50
     keep: int = 2
     rollouts_every: int = 10
@@ -117,7 +122,7 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("steps prompts max_tokens max_turns max_rounds micro_tokens eval_tasks eval_n keep "
+        for name in ("steps prompts max_tokens max_turns max_rounds micro_tokens max_rows eval_tasks eval_n keep "
                      "checkpoint_every bad_steps vine_k").split():  # fmt: skip
             self._require(name, 1)
         for name in ("warmup_steps", "rollouts_every", "seed"):
@@ -128,6 +133,10 @@ class Config:
         for name in ("lr", "grad_clip"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(f"{name} is {brief(getattr(self, name))}; it must be a number above 0")
+        if self.canary is not None and not self.canary >= 0:
+            raise UsageError(f"canary is {brief(self.canary)}; it must be a number, 0 or above, or None")
+        if not 0 < self.eval_top_p <= 1:
+            raise UsageError(f"eval_top_p is {brief(self.eval_top_p)}; it must be a number above 0, and 1 at most")
         for name, allowed in {"schedule": _Schedule, "precision": _Precision, "overlong": Overlong}.items():
             if getattr(self, name) not in (*get_args(allowed), *([None] if name == "overlong" else [])):
                 names = ", ".join(map(repr, get_args(allowed)))
@@ -177,6 +186,11 @@ class Config:
         return self.algorithm_.temperature if self.temperature is None else self.temperature
 
     @property
+    def canary_(self) -> float:
+        """How far apart logprobs may lie: the cache computes in another order than a whole forward."""
+        return self.canary if self.canary is not None else 1e-3 if self.precision == "fp32" else 0.5
+
+    @property
     def updates(self) -> int:
         """Optimiser steps of the whole run, if every batch is full."""
         rollouts = self.prompts * self.group_size_
@@ -185,6 +199,7 @@ class Config:
     def resolved(self) -> dict[str, Any]:
         """Every setting as plain JSON, the algorithm's among them; where the run stands left out."""
         found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "run"}
-        found |= {"algorithm": dataclasses.asdict(self.algorithm_), "env_options": dict(self.env_options)}
+        found |= {"algorithm": dataclasses.asdict(self.algorithm_)}
+        found |= {"env_options": dict(self.env_options), "eval_options": dict(self.eval_options)}
         plain: dict[str, Any] = json.loads(json.dumps(found))  # tuples become lists, as they will be when read again
         return plain

@@ -95,24 +95,27 @@ def credit(
     mask, name = batch.completion_mask, algorithm.advantage
     if name == "monte_carlo_advantages":
         assert values is not None
-        found = returns.monte_carlo_advantages(*_boundaries(values), mask)
-        return torch.where(mask, found, 0.0)
+        at, boundaries, known = _boundaries(values)
+        found = returns.monte_carlo_advantages(at, boundaries, mask)
+        return _whitened(found, mask & known[:, None], algorithm)
     if name == "process_advantages":
         rewards, ends = _steps(batch.rows, mask)
         shaped = (*scores.shape, mask.shape[1])
         found = returns.process_advantages(
             rewards.view(shaped), ends.view(shaped), scored, scale=algorithm.scale
         ).view_as(rewards)
-        return torch.where(mask, found, 0.0)
+        return _whitened(found, mask, algorithm)
     if name == "discounted_returns":
         rewards = _penalised(_at_the_end(scores, mask), batch, algorithm)
-        found = returns.discounted_returns(rewards, mask, gamma=algorithm.gamma)
-        if algorithm.whiten and mask.any():
-            found = returns.whiten(found, mask)
-        return torch.where(mask, found, 0.0)
+        return _whitened(returns.discounted_returns(rewards, mask, gamma=algorithm.gamma), mask, algorithm)
     scores = scores + _penalised(torch.zeros_like(batch.advantages), batch, algorithm).sum(dim=1).view_as(scores)
     per_row = _per_row(algorithm, scores, scored, mask, minibatch_of)
     return torch.where(mask, per_row.reshape(-1, 1), 0.0)
+
+
+def _whitened(found: Tensor, mask: Tensor, algorithm: Algorithm) -> Tensor:
+    """Advantages per token, normalised over the batch if the algorithm wants them so."""
+    return torch.where(mask, returns.whiten(found, mask) if algorithm.whiten and mask.any() else found, 0.0)
 
 
 def _per_row(
@@ -181,20 +184,22 @@ def _steps(rows: Sequence[Rollout], mask: Tensor) -> tuple[Tensor, Tensor]:
     return rewards, ends
 
 
-def _boundaries(values: Sequence[PrefixValues]) -> tuple[Tensor, Tensor]:
-    """Values and boundaries side by side [B, N], each row's last one repeated as padding.
+def _boundaries(values: Sequence[PrefixValues]) -> tuple[Tensor, Tensor, Tensor]:
+    """Values and boundaries side by side [B, N], each row's last one repeated as padding; and [B] which are known.
 
     A boundary whose value nobody knows is left out; a row without a value at either end teaches nothing.
     """
-    rows = []
+    rows, complete = [], []
     for one in values:
         known = [(b, float(v)) for b, v in zip(one.boundaries, one.values, strict=True) if v is not None]
         ends = {one.boundaries[0], one.boundaries[-1]}
         whole = len(known) > 1 and {known[0][0], known[-1][0]} == ends
         rows.append(known if whole else [(b, 0.0) for b in sorted(ends)])
+        complete.append(whole)
     N = max(map(len, rows))
     padded = [row + [row[-1]] * (N - len(row)) for row in rows]
-    return torch.tensor([[v for _, v in row] for row in padded]), torch.tensor([[b for b, _ in row] for row in padded])
+    at, boundaries = ([[point[i] for point in row] for row in padded] for i in (1, 0))
+    return torch.tensor(at), torch.tensor(boundaries), torch.tensor(complete)
 
 
 def minibatches(count: int, size: int | None, generator: torch.Generator) -> list[list[int]]:

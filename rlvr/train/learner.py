@@ -76,7 +76,7 @@ class Learner:
                 return self.config.lr
 
     def reset(self) -> None:
-        """ProRL: the reference becomes the policy of now, and the optimiser forgets (arXiv:2505.24864).
+        """ProRL: the reference becomes the policy of now, and the optimiser forgets (arXiv:2505.24864, 2.3.1).
 
         The learning rate's schedule goes on.
         """

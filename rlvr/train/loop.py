@@ -78,7 +78,8 @@ class Trainer:
         self.policy = policy or configured_policy(config)
         self.learner = Learner(self.policy, config)
         weights = next(self.policy.model.parameters()).dtype
-        self.sampler = self.policy.sampler(dtype=weights if config.one_step_off else None)
+        own = weights if config.one_step_off else None  # weights that it keeps while the policy's change
+        self.sampler = self.policy.sampler(dtype=own, max_rows=config.max_rows)
         with ExitStack() as self._open:
             self.collector = self._open.enter_context(
                 Collector(
@@ -95,7 +96,7 @@ class Trainer:
                 )
             )
             self._eval_scorer = self._scorer(self.eval_env)
-            self._canary = Canary(self.collector.groups, config.canary or (1e-3 if config.precision == "fp32" else 0.5))
+            self._canary = Canary(self.collector.groups, config.canary_)
             self._thread = Threads(1)
             self._open.callback(self._thread.close)
             self._begin(stands_at)
@@ -156,14 +157,15 @@ class Trainer:
             return {"skipped": 1.0, "updates": 0.0, "lr": self.learner.lr}
         batch = self.learner.prepared(laid_out(gathered.groups))
         draw = torch.Generator().manual_seed(rollout_seed("minibatches", self.config.seed, self.step))
-        epochs = [
-            minibatches(len(batch.rows), self.config.minibatch, draw) for _ in range(self.config.algorithm_.epochs)
-        ]
+        algorithm = self.config.algorithm_
+        epochs = [minibatches(len(batch.rows), self.config.minibatch, draw) for _ in range(algorithm.epochs)]
+        if algorithm.advantage == "magistral_advantages":
+            epochs = epochs[:1] * algorithm.epochs  # normalised per mini-batch, of which there is then but one set
         first = {row: number for number, rows in enumerate(epochs[0]) for row in rows}
         judged = credit(
             gathered.groups,
             batch,
-            self.config.algorithm_,
+            algorithm,
             minibatch_of=[first[row] for row in range(len(batch.rows))],
             values=gathered.values,
         )
@@ -191,7 +193,7 @@ class Trainer:
         report = self.reports[self.step] = evaluate(
             self.eval_env,
             self.sampler,
-            sampling=self._sampling(temperature),
+            sampling=replace(self._sampling(temperature), top_p=config.eval_top_p),
             n=config.eval_n,
             limit=config.eval_tasks,
             scorer=self._eval_scorer,

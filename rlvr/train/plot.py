@@ -63,16 +63,25 @@ def _line(panel: Any, rows: Sequence[dict[str, Any]], name: str) -> None:
 
 def _evaluations(panel: Any, rows: Sequence[dict[str, Any]]) -> None:
     panel.set_title("evaluation")
-    names = sorted({name for row in rows for name in row if name.startswith(("eval/avg@", "eval/pass@", "eval/maj@"))})
-    for name in names:
-        points = [
+    for label, points in _curves(rows).items():
+        steps, values, low, high = (list(axis) for axis in zip(*points, strict=True))
+        panel.plot(steps, values, marker="o", label=label)
+        panel.fill_between(steps, low, high, alpha=0.2)
+        panel.legend()
+
+
+def _curves(rows: Sequence[dict[str, Any]]) -> dict[str, list[tuple[float, ...]]]:
+    """(step, value, low, high) of each evaluation under its name, or names: avg@n is pass@1 once more."""
+    found: dict[tuple[tuple[float, float], ...], tuple[list[str], list[tuple[float, ...]]]] = {}
+    for name in sorted(
+        {name for row in rows for name in row if name.startswith(("eval/avg@", "eval/pass@", "eval/maj@"))}
+    ):
+        points: list[tuple[float, ...]] = [
             (row["step"], row[name], row[f"{name}/low"], row[f"{name}/high"])
             for row in rows
             if f"{name}/low" in row and row[name] is not None
         ]
         if points:
-            steps, values, low, high = (list(axis) for axis in zip(*points, strict=True))
-            panel.plot(steps, values, marker="o", label=name.removeprefix("eval/"))
-            panel.fill_between(steps, low, high, alpha=0.2)
-    if names:
-        panel.legend()
+            same = tuple((step, round(value, 9)) for step, value, *_ in points)
+            found.setdefault(same, ([], points))[0].append(name.removeprefix("eval/"))
+    return {" = ".join(names): points for names, points in found.values()}

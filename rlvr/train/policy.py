@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
@@ -10,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 from rlvr.errors import UsageError
 from rlvr.train.batches import Row, buckets, pad, ragged_to_padded
@@ -88,8 +90,9 @@ class Policy:
             raise UsageError(f"{path} has no config.json; give the folder of a saved transformers model, or a hub id")
         chosen = {} if attention is None else {"attn_implementation": attention}
         try:
-            tokenizer = AutoTokenizer.from_pretrained(name)
-            model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **chosen)
+            with _without_bars() if path.is_dir() else nullcontext():  # a download keeps them
+                tokenizer = AutoTokenizer.from_pretrained(name)
+                model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **chosen)
         except OSError as error:  # transformers says so in ten lines, of which the first names what is missing
             why = str(error).strip().splitlines()[0]
             raise UsageError(
@@ -99,8 +102,9 @@ class Policy:
 
     def save(self, folder: str | Path) -> None:
         """Weights, configs and tokenizer, as `load` and every other user of transformers read them."""
-        self.model.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+        with _without_bars():
+            self.model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
 
     @property
     def device(self) -> torch.device:
@@ -169,6 +173,18 @@ class Policy:
                 with_entropy=with_entropy,
             )
         return [ragged_to_padded(values, padded, width) for values in (logprobs, entropy) if values is not None]
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """transformers shows a bar for every file it reads or writes, in the midst of a run's own lines."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
 
 
 def _silence(model: nn.Module) -> None:

@@ -23,17 +23,35 @@ def environments(
     """(What is trained on, what is evaluated on), made from the config unless given.
 
     Raises:
-        UsageError: there is no telling what to evaluate on, or the reward cannot be what the algorithm wants.
+        UsageError: there is no telling what to evaluate on, it is what is trained on, or the reward cannot be what
+            the algorithm wants.
     """
     if config.eval_every is None:
         eval_env = None
     elif eval_env is None:
         if env is not None:
             raise UsageError("an environment is given, and none to evaluate on: give eval_env, or eval_every=None")
-        eval_env = make(config.env, **{**config.env_options, "split": config.eval_split})
+        eval_env = make(config.env, **{**config.env_options, "split": config.eval_split, **config.eval_options})
     if env is None:
         env = make(config.env, **{"split": "train", **config.env_options})
+    if eval_env is not None and eval_env.split != env.split:
+        _require_others(env, eval_env)
     return _with_overlong(env, config), eval_env
+
+
+def _require_others(env: Environment, eval_env: Environment) -> None:
+    """A single file stands for every split, and would silently be trained on and evaluated on."""
+    if not (isinstance(env, SingleTurnEnv) and isinstance(eval_env, SingleTurnEnv)):
+        return
+    size = env.size
+    if not size or size != eval_env.size:
+        return
+    if all(env.task(i).prompt == eval_env.task(i).prompt for i in range(size)):
+        raise UsageError(
+            f"the split {eval_env.split!r}, for evaluation, has the very tasks of {env.split!r}, as where one file is "
+            "taken for both: keep a part of it apart with the option split='train[10%:]' and eval_split='train[:10%]', "
+            "give eval_options a file of its own, or eval_every=None"
+        )
 
 
 def _with_overlong(env: Environment, config: Config) -> Environment:

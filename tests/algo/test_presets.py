@@ -52,12 +52,12 @@ def test_a_preset_says_where_it_is_from(name: str):
 
 
 def test_published_numbers():
-    """As printed: DAPO 4.1 and ProRL."""
+    """As printed: DAPO 4.1 and ProRL 3.2, whose mini-batch of 64 prompts x 16 makes 4 updates a step."""
     dapo, prorl = PRESETS["dapo"], PRESETS["prorl"]
     assert (dapo.clip, dapo.kl, dapo.aggregation) == (Clip(0.2, 0.28), None, "token_mean")
     assert dapo.dynamic_sampling
     assert dapo.overlong == "soft"
-    assert (prorl.clip, prorl.temperature, prorl.minibatch) == (Clip(0.2, 0.4), 1.2, 64)
+    assert (prorl.clip, prorl.temperature, prorl.minibatch) == (Clip(0.2, 0.4), 1.2, 1024)
     assert prorl.reset is not None
     assert prorl.reset.optimizer
     assert PRESETS["grpo"].kl == Kl("k3", 0.04, "loss")

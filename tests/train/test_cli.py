@@ -36,13 +36,14 @@ def test_a_policy_is_trained_evaluated_and_drawn(train, say, tmp_path):
     assert code == 0, said
     assert "step 0: avg@1 " in said
     assert "2 steps; all of it is in" in said
-    flags = "-n 4 -k 1 4 --limit 5 --max-tokens 4 --workers 0 --device cpu --option split=test".split()
+    flags = "-n 4 -k 1 4 --limit 5 --max-tokens 4 --stop a --workers 0 --device cpu --option split=test".split()
     code, said = say("eval", ENV, "--model", tmp_path / "run" / "model", *flags, "-o", tmp_path / "r.json")
     assert code == 0, said
     assert "pass@4" in said
     assert "maj@4" in said
     report = json.loads((tmp_path / "r.json").read_text())
     assert (report["n"], len(report["tasks"]), report["config"]) == (4, 5, {"split": "test"})
+    assert report["sampling"]["stop"] == ["a"]
     code, said = say("plot", tmp_path / "run")
     assert (code, (tmp_path / "run" / "curves.png").is_file()) == (0, True)
 
@@ -64,6 +65,9 @@ def test_the_same_command_goes_on_and_another_is_refused(train, say):
         (("--algorithm", "ppo"), "learns a value function"),
         (("--lr", "0"), "lr is float 0.0; it must be a number above 0"),
         (("--group-size", "0"), "group_size is int 0; it must be a whole number of at least 1"),
+        (("--canary", "-1"), "canary is float -1.0; it must be a number, 0 or above"),
+        (("--eval-top-p", "0"), "eval_top_p is float 0.0; it must be a number above 0, and 1 at most"),
+        (("--eval-option", "colour=red"), "colour"),
         (("--option", "colour=red"), "colour"),
     ],
 )
@@ -72,6 +76,25 @@ def test_a_setting_that_cannot_work_is_one_line(train, tmp_path, flags, why):
     code, said = train(*flags)
     assert (code, why in said) == (2, True), said
     assert not (tmp_path / "run").exists()
+
+
+def test_one_file_is_not_both_trained_on_and_evaluated_on(say, tmp_path, model):
+    """It stands for every split; unless a part is kept apart, or another file is named, the run is refused."""
+    rows = [{"problem": f"{k}=", "answer": str(k)} for k in range(20)]
+    for name in ("mine.jsonl", "other.jsonl"):
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        rows = rows[:5]
+    flags = ["--env", "math-v1", "--model", model, "--steps", 1, "--prompts", 2, "--group-size", 2, "--max-tokens", 4,
+             "--workers", 0, "--algorithm", "dr_grpo", "--option", f"data={tmp_path / 'mine.jsonl'}"]  # fmt: skip
+    code, said = say("train", *flags, "--run", tmp_path / "a")
+    assert (code, "has the very tasks of 'train'" in said) == (2, True)
+    apart = ["--option", "split=train[10%:]", "--eval-split", "train[:10%]"]
+    code, said = say("train", *flags, *apart, "--run", tmp_path / "b")
+    assert code == 0, said
+    tasks = json.loads((tmp_path / "b" / "config.json").read_text())
+    assert (tasks["env"]["split"], tasks["eval_env"]["split"]) == ("train[10%:]", "train[:10%]")
+    code, said = say("train", *flags, "--eval-option", f"data={tmp_path / 'other.jsonl'}", "--run", tmp_path / "c")
+    assert code == 0, said
 
 
 def test_a_model_that_is_not_there_leaves_the_folder_free(train, tmp_path):

@@ -115,14 +115,25 @@ def test_the_batch_mean_is_a_baseline():
 def test_a_step_is_worth_what_it_adds_to_the_value():
     """VinePPO: values 0.25, 0.75 and the score 1 at tokens 0, 2, 3: the steps gain 0.5 and 0.25."""
     values = [PrefixValues((0, 2, 3), (0.25, 0.75, 1.0), (4, 4, 1)), PrefixValues((0, 1), (0.25, 0.0), (4, 1))]
-    found = judged("vineppo", [rollout(3, 1), rollout(1, 0)], values=values)
+    found = judged("vineppo", [rollout(3, 1), rollout(1, 0)], values=values, changes={"whiten": False})
     assert found == [[0.5, 0.5, 0.25], [-0.25, 0, 0]]
+
+
+def test_what_steps_are_worth_is_whitened_over_the_tokens_that_anything_is_known_of():
+    """VinePPO: 1 on two tokens, 0 on two: mean and std 1/2.  The last row has no value at its end, and keeps 0."""
+    values = [
+        PrefixValues((0, 2), (0.0, 1.0), (4, 1)),
+        PrefixValues((0, 2), (0.0, 0.0), (4, 1)),
+        PrefixValues((0, 2), (0.5, None), (4, 0)),
+    ]
+    found = judged("vineppo", [rollout(2, 1), rollout(2, 0), rollout(2, None)], values=values)
+    assert found == [[1, 1], [-1, -1], [0, 0]]
 
 
 def test_a_boundary_that_nobody_could_score_is_stepped_over():
     """Its two steps become one; without a value at an end, nothing can be said of the row at all."""
     values = [PrefixValues((0, 2, 3), (0.25, None, 1.0), (4, 0, 1)), PrefixValues((0, 1), (None, 1.0), (0, 1))]
-    found = judged("vineppo", [rollout(3, 1), rollout(1, 1)], values=values)
+    found = judged("vineppo", [rollout(3, 1), rollout(1, 1)], values=values, changes={"whiten": False})
     assert found == [[0.75, 0.75, 0.75], [0, 0, 0]]
 
 

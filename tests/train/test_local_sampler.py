@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from rlvr.collect import Sampler, Sampling
 from rlvr.errors import RlvrError
 from rlvr.train.batches import TokenRow
+from rlvr.train.cache import RoomyLayer
 from rlvr.train.choosing import kept
 from rlvr.train.codec import Codec
 from rlvr.train.local import LocalSampler
@@ -312,6 +313,20 @@ def test_autocast_is_that_of_the_policy(fresh):
     for sample, row in zip(samples, found, strict=True):
         own = torch.tensor(sample.model_logprobs)
         assert (own - row[: len(own)]).abs().max() < 0.03
+
+
+def test_keys_are_kept_in_the_type_that_attention_takes(fresh, monkeypatch):
+    """Rotated in float32 beside values in bfloat16 they took twice the room, and were cast again at every token."""
+    seen, update = set(), RoomyLayer.update
+
+    def updating(layer, *states, **more):
+        found = update(layer, *states, **more)
+        seen.add(tuple(one.dtype for one in found))
+        return found
+
+    monkeypatch.setattr(RoomyLayer, "update", updating)
+    drawn(fresh(autocast=torch.bfloat16).sampler(), Sampling(max_tokens=3))
+    assert seen == {(torch.bfloat16, torch.bfloat16)}
 
 
 def test_logits_that_are_not_finite_stop_the_run(fresh):

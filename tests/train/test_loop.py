@@ -96,10 +96,11 @@ def test_a_step_without_a_group_is_skipped_and_says_so(tmp_path, capsys):
     """Nothing can be learned where everything is wrong; the run goes on, with the weights as they were."""
     with trainer(tmp_path / "run", env=Hopeless(), algorithm="dapo", steps=2, max_rounds=2, quietly=False) as made:
         before = [p.clone() for p in made.policy.model.parameters()]
-        with pytest.warns(RuntimeWarning, match="0 of 4 groups after 2 rounds"):
+        with pytest.warns(RuntimeWarning, match="0 of 4 groups after 2 rounds") as caught:
             made.run()
+        assert len(caught) == 1
         assert all(map(torch.equal, before, made.policy.model.parameters()))
-    assert [(row["skipped"], row["updates"]) for row in metrics(made)] == [(1, 0), (1, 0)]
+    assert [(row["skipped"], row["updates"], row["missing"]) for row in metrics(made)] == [(1, 0, 4), (1, 0, 4)]
     assert "step 1 is skipped: no group has anything to teach" in capsys.readouterr().err
 
 
@@ -225,6 +226,18 @@ def test_memory_does_not_grow(tmp_path):
         made.run()
     rows = metrics(made)
     assert rows[200]["memory_mib"] - rows[100]["memory_mib"] < 4
+
+
+def test_magistral_trains_every_epoch_on_the_mini_batches_it_normalised(tmp_path):
+    """Advantages are those of a mini-batch; another partition in the second epoch would mix them."""
+    twice = dataclasses.replace(preset("magistral"), epochs=2, dynamic_sampling=False, overlong="keep")
+    seen = []
+    with trainer(tmp_path / "run", algorithm=twice, minibatch=6, steps=1) as made:
+        update = made.learner.update
+        made.learner.update = lambda batch, parts, keep: seen.extend(parts) or update(batch, parts, keep)
+        made.run()
+    assert [len(part) for part in seen] == [6, 6, 4] * 2
+    assert seen[:3] == seen[3:]
 
 
 def test_credit_knows_the_mini_batch_of_every_row(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from rlvr.errors import DataError, MissingDependency, UsageError
 from rlvr.rows import read_whole
 from rlvr.train.metrics import Jsonl, Progress, TensorBoard, Tracker, log_rollouts, read_metrics, versions
 from rlvr.train.plot import plot
+from tests.train.bandit import trainer
 from tests.train.test_credit import rollout
 
 
@@ -77,6 +78,23 @@ def test_tensorboard_has_the_same_numbers(tmp_path):
     assert [(event.step, round(event.value, 5)) for event in found.Scalars("reward")] == [(1, 0.1), (2, 0.9)]
 
 
+def test_a_run_says_the_same_to_all_who_listen(tmp_path, monkeypatch):
+    """Event files read back, and a tracker with W&B's interface: every number of every line of metrics.jsonl."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    told = []
+    fake = types.SimpleNamespace(init=lambda **_: None, log=told.append, finish=lambda: told.append("finished"))
+    monkeypatch.setitem(sys.modules, "fake_tracker", fake)
+    with trainer(tmp_path / "run", steps=2, eval_every=1, eval_tasks=3, track="fake_tracker") as made:
+        made.run()
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert told == [*({**row} for row in rows), "finished"]
+    found = accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    found.Reload()
+    events = {(e.step, name): e.value for name in found.Tags()["scalars"] for e in found.Scalars(name)}
+    wanted = {(row["step"], name): value for row in rows for name, value in row.items() if name != "step"}
+    assert events == pytest.approx(wanted, rel=1e-6)
+
+
 def test_a_tracker_is_whatever_has_its_three_functions(monkeypatch):
     """W&B, trackio: init, log, finish."""
     calls = []
@@ -115,6 +133,20 @@ def test_a_run_becomes_a_picture(tmp_path):
     assert plot(tmp_path) == tmp_path / "curves.png"
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert plot(tmp_path, tmp_path / "other.png").stat().st_size > 10_000
+
+
+def test_an_evaluation_is_drawn_once_however_many_names_it_has(tmp_path, monkeypatch):
+    """With one completion a task avg@1, maj@1 and pass@1 are one curve, and say so; with more pass@4 is another."""
+    from matplotlib.axes import Axes
+
+    drawn = []
+    monkeypatch.setattr(Axes, "plot", lambda self, *a, **k: drawn.append(k.get("label")))
+    monkeypatch.setattr(Axes, "legend", lambda self: None)
+    names = {"eval/avg@1": 0.2, "eval/pass@1": 0.2, "eval/maj@1": 0.2, "eval/pass@4": 0.5}
+    row = {"step": 0} | {f"{name}{end}": value for name, value in names.items() for end in ("", "/low", "/high")}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    plot(tmp_path)
+    assert [label for label in drawn if label] == ["avg@1 = maj@1 = pass@1", "pass@4"]
 
 
 def test_a_folder_without_a_run_is_named(tmp_path):

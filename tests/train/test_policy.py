@@ -182,6 +182,16 @@ def test_a_saved_policy_is_loaded_as_it_was(fresh, tmp_path):
     assert Policy.load(str(tmp_path), dtype=torch.bfloat16).model.dtype == torch.bfloat16
 
 
+def test_no_bar_of_another_library_runs_through_the_log(fresh, tmp_path, capfd):
+    """A policy is saved and loaded in the midst of a run's own lines; whoever wants bars elsewhere keeps them."""
+    from transformers.utils import logging
+
+    fresh().save(tmp_path)
+    Policy.load(tmp_path)
+    assert capfd.readouterr().err == ""
+    assert logging.is_progress_bar_enabled()
+
+
 def test_a_model_that_is_not_there_is_named(tmp_path, monkeypatch):
     """One line instead of the ten that transformers prints."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

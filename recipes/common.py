@@ -1,0 +1,87 @@
+"""What the recipes share: their flags, the tasks these lead to, and what is said at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import OmitArgPrefixes, UseAppendAction, arg
+
+import rlvr
+from rlvr.cli_train import options_of
+from rlvr.errors import MissingDependency
+from rlvr.registry import load
+from rlvr.train.config import Config
+from rlvr.train.loop import Trainer
+from rlvr.train.metrics import read_metrics
+from rlvr.train.plot import plot
+
+__all__ = ["Flags", "compared", "concluded"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """A recipe's own settings, each of which a flag may change."""
+
+    config: OmitArgPrefixes[Annotated[Config, arg(name="")]]
+    data: str
+    """Tasks: a hub id, a .jsonl or .parquet file, or a folder with a file per split."""
+    eval_data: str | None = None
+    """Tasks to evaluate on, split test.  None for that split of the data; of a single file, its first tenth, which is
+    then not trained on."""
+    option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()
+    """An option of the environment, NAME=VALUE; may be repeated."""
+
+    def environments(self) -> tuple[rlvr.Environment, rlvr.Environment]:
+        """(To train on, to evaluate on)."""
+        options = options_of(load(self.config.env), self.option)
+        train, test = ("train[10%:]", "train[:10%]") if self._is_one_file else ("train", self.config.eval_split)
+        return (
+            rlvr.make(self.config.env, **{"split": train, **options, "data": self.data}),
+            rlvr.make(self.config.env, **{**options, "split": test, "data": self.eval_data or self.data}),
+        )
+
+    @property
+    def _is_one_file(self) -> bool:
+        return self.eval_data is None and Path(self.data).is_file()
+
+
+def concluded(trainer: Trainer, before: str = "before") -> int:
+    """Print the evaluations and draw the curves of a run; its exit code, 130 for one that was stopped.
+
+    Args:
+        before: what the policy was when the run began.
+    """
+    console, run = Console(), trainer.config.run
+    rows = [row for row in read_metrics(run / "metrics.jsonl") if any(name.startswith("eval/") for name in row)]
+    if rows:
+        console.print(compared(rows, before))
+    try:
+        console.print(f"curves: {plot(run)}", soft_wrap=True, highlight=False)
+    except (MissingDependency, rlvr.DataError) as error:  # no matplotlib, or stopped before the first step
+        console.print(str(error), soft_wrap=True, highlight=False)
+    return 0 if trainer.step == trainer.config.steps else 130
+
+
+def compared(rows: Sequence[Mapping[str, Any]], before: str) -> Table:
+    """The first and the last evaluation side by side."""
+    first, last = rows[0], rows[-1]
+    table = Table("held out", before, f"after {last['step']} steps")
+    for name in sorted(last):
+        is_there = f"{name}/low" in first or name == "eval/length"
+        if is_there and not name.endswith(("/pass@1", "/maj@1")):  # which is avg@n once more
+            title = name.removeprefix("eval/").replace("avg@", "accuracy, avg@").replace("length", "length, tokens")
+            table.add_row(title, *(_shown(row, name) for row in (first, last)))
+    return table
+
+
+def _shown(row: Mapping[str, Any], name: str) -> str:
+    """A number, with its 95 % interval where it has one."""
+    if row.get(name) is None:
+        return "–"
+    interval = f" ({row[f'{name}/low']:.3f} to {row[f'{name}/high']:.3f})" if f"{name}/low" in row else ""
+    return f"{row[name]:.3f}{interval}"
