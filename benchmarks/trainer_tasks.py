@@ -55,11 +55,7 @@ def random_model(seed: int = 0) -> tuple[Any, Any]:
 
 
 def warm_started(folder: Path, *, seed: int, steps: int, noise: float = 0.08) -> Path:
-    """The same model for `Sums`, taught on worked sums of which a share of the columns is wrong; made once, then kept.
-
-    Raises:
-        UsageError: the folder holds something else.
-    """
+    """The same model taught on worked `Sums`, a share of whose columns is wrong; made once, then kept."""
     kept = folder / f"sums-{seed}-{steps}-{noise:g}"
     if (kept / "config.json").is_file():
         return kept

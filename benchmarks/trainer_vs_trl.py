@@ -111,23 +111,31 @@ def steps(args: argparse.Namespace) -> None:
         print("| | " + " | ".join(columns) + " |\n|---|" + "--:|" * len(columns))
         for side, mine in found.items():
             print(f"| {NAMES[side]} | {' | '.join(cells(mine, found['trl']))} |", flush=True)
+        if "plain" in found:
+            print(
+                f"\nrlvr has {faster(found['rlvr'], found['plain']):.2f} × the speed of {NAMES['plain']}.", flush=True
+            )
 
 
 def cells(mine: Run, trl: Run) -> list[str]:
     """A line of the table."""
     counted = mine["steps"][WARM_UP:]
     times = [step["step"] for step in counted]
-    faster = statistics.median(b / a for a, b in zip(times, each(trl, "step"), strict=True))
     phases = [f"{statistics.median(each(mine, name)):.3f}" for name in ("generation", "scoring", "logprobs", "rest")]
     tokens, longest = sum(each(mine, "tokens")), statistics.fmean(each(mine, "longest"))
     return [
         f"{statistics.median(times):.3f} ({min(times):.3f}–{max(times):.3f})",
-        f"{faster:.2f}",
+        f"{faster(mine, trl):.2f}",
         *phases,
         *(f"{tokens / sum(each(mine, name)):,.0f}" for name in ("step", "generation")),
         f"{tokens / sum(each(mine, 'rollouts')):.1f}, {longest:.0f}",
         f"{mine['peak_mib']:,.0f}",
     ]
+
+
+def faster(mine: Run, other: Run) -> float:
+    """How much, in the middle one of the turns: what they took in one turn they took in the same seconds."""
+    return statistics.median(b / a for a, b in zip(each(mine, "step"), each(other, "step"), strict=True))
 
 
 def each(found: Run, name: str) -> list[float]:
