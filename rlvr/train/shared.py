@@ -92,9 +92,12 @@ def _visible(seen: Int[Tensor, " B"], most: int, steps: int) -> Bool[Tensor, "B 
 def can_share(model: Any) -> bool:
     """Does this model say the same of rows whether they share their prompts or not?  Found by trying.
 
-    Asked only of models on a CPU that keep one key per token and layer and take a mask as it is.
+    Asked only of models on a CPU that keep one key per token and layer and take a mask as it is, with weights fine
+    enough to tell rounding from another answer.
     """
-    if model.device.type != "cpu" or getattr(model.config, "_attn_implementation", None) != "sdpa":
+    if model.device.type != "cpu" or model.dtype not in (torch.float32, torch.float64):
+        return False
+    if getattr(model.config, "_attn_implementation", None) != "sdpa":
         return False
     layers = DynamicCache(config=model.config).layers
     plain = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
@@ -105,7 +108,6 @@ def can_share(model: Any) -> bool:
     rows = [TokenRow(prompt, [5 % most, 6 % most, 7 % most][:n]) for prompt in prompts for n in (3, 2)]
     padded = pad(rows, device=model.device)
     apart = model.base_model(input_ids=padded.input_ids, use_cache=False).last_hidden_state.flatten(0, 1)
-    apart = apart.index_select(0, padded.sources).float()
-    together = shared_states(model, rows, padded).float()
-    rounding = 64 * torch.finfo(model.dtype).eps * apart.abs().max()
-    return bool((apart - together).abs().max() <= rounding)
+    apart = apart.index_select(0, padded.sources)
+    rounding = torch.finfo(model.dtype).eps ** 0.5 * apart.abs().max()
+    return bool((apart - shared_states(model, rows, padded)).abs().max() <= rounding)

@@ -70,13 +70,14 @@ def test_what_saves_too_little_is_left_alone():
     [
         (lambda: of(Qwen2Config(**SIZES)), True),
         (lambda: of(Qwen2Config(**SIZES), "eager"), False),  # adds its mask, and ours is of booleans
+        (lambda: of(Qwen2Config(**SIZES)).bfloat16(), False),  # in which nothing could be told apart
         (lambda: of(MistralConfig(**SIZES, sliding_window=4)), False),
         (lambda: of(Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=4, max_window_layers=1)), False),
     ],
-    ids=["all tokens", "eager", "a window", "some layers"],
+    ids=["all tokens", "eager", "bfloat16", "a window", "some layers"],
 )
 def test_models_that_do_not_look_at_everything_read_their_own_prompts(model, can):
-    """A layer with a window keeps other keys than a mask would show it."""
+    """A layer with a window keeps other keys than a mask would show it; nor is a guess made where none can be tried."""
     assert can_share(model()) is can
 
 
