@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -46,7 +46,7 @@ class Padded:
     """Rows side by side.  N = number of completion tokens in all rows.
 
     Attributes:
-        input_ids: prompt, completion, padding.
+        input_ids: prompt, completion without its last token, which predicts nothing, padding.
         sources: where in `input_ids`, flattened, each completion token is predicted: one before it.
         targets: the completion tokens, row after row.
         rows, columns: where in [B, T] each completion token belongs.
@@ -73,15 +73,15 @@ def pad(rows: Sequence[Row], *, pad_id: int = 0, device: torch.device | str = "c
     completions = np.array([len(row.completion_ids) for row in rows])
     if not prompts.all():
         raise UsageError(f"row {int(np.argmin(prompts))} has an empty prompt; begin it with a token such as <bos>")
-    length = int((prompts + completions).max())
+    length = int((prompts + np.maximum(completions - 1, 0)).max())
     ids = np.full((len(rows), length), pad_id, dtype=np.int64)
     for i, row in enumerate(rows):
         ids[i, : prompts[i]] = row.prompt_ids
-        ids[i, prompts[i] : prompts[i] + completions[i]] = row.completion_ids
+        ids[i, prompts[i] : prompts[i] + max(0, completions[i] - 1)] = row.completion_ids[:-1]
     row_of = np.repeat(np.arange(len(rows)), completions)
     column = np.arange(len(row_of)) - np.repeat(completions.cumsum() - completions, completions)
     sources = row_of * length + prompts[row_of] + column - 1
-    targets = ids.reshape(-1)[sources + 1]
+    targets = np.fromiter(chain.from_iterable(row.completion_ids for row in rows), np.int64, len(row_of))
 
     def there(array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(device)

@@ -58,7 +58,13 @@ class Learner:
 
     def _fresh_optimizer(self) -> torch.optim.AdamW:
         config = self.config
-        return torch.optim.AdamW(self._parameters, config.lr, betas=config.betas, weight_decay=config.weight_decay)
+        return torch.optim.AdamW(
+            self._parameters,
+            config.lr,
+            betas=config.betas,
+            weight_decay=config.weight_decay,
+            fused=self.policy.device.type in ("cpu", "cuda"),  # one pass over the weights instead of ten
+        )
 
     @property
     def lr(self) -> float:

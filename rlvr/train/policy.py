@@ -14,11 +14,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from rlvr.errors import UsageError
-from rlvr.train.batches import Row, buckets, pad, ragged_to_padded
+from rlvr.train.batches import Padded, Row, buckets, pad, ragged_to_padded
 from rlvr.train.codec import Codec, end_ids
 from rlvr.train.decoding import evaluating
 from rlvr.train.head import Logits, token_logprobs
 from rlvr.train.local import LocalSampler
+from rlvr.train.shared import can_share, shared_states, worth_sharing
 
 __all__ = ["Policy"]
 
@@ -62,6 +63,7 @@ class Policy:
             newer = hasattr(model, "activation_checkpointing_enable")  # where it is there, the older name warns
             enable = model.activation_checkpointing_enable if newer else model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
+        self._shares_prompts = not gradient_checkpointing and can_share(model)  # its layers keep no cache otherwise
         model.train(gradient_checkpointing)  # layers checkpoint in training mode alone; nothing else differs in it
 
     @classmethod
@@ -161,10 +163,9 @@ class Policy:
         """[rows, width] of one micro-batch: logprobs, and entropies if asked for."""
         padded = pad(rows, device=self.device)
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
-            states = self.model.base_model(input_ids=padded.input_ids, use_cache=False).last_hidden_state
             head = self.model.get_output_embeddings()
             logprobs, entropy = token_logprobs(
-                states.flatten(0, 1).index_select(0, padded.sources),
+                self._states(rows, padded),
                 head.weight,
                 padded.targets,
                 bias=getattr(head, "bias", None),
@@ -173,6 +174,13 @@ class Policy:
                 with_entropy=with_entropy,
             )
         return [ragged_to_padded(values, padded, width) for values in (logprobs, entropy) if values is not None]
+
+    def _states(self, rows: Sequence[Row], padded: Padded) -> Float[Tensor, "N H"]:
+        """The last hidden states that predict the completions' tokens."""
+        if self._shares_prompts and worth_sharing(rows):
+            return shared_states(self.model, rows, padded)
+        states: Tensor = self.model.base_model(input_ids=padded.input_ids, use_cache=False).last_hidden_state
+        return states.flatten(0, 1).index_select(0, padded.sources)
 
 
 @contextmanager

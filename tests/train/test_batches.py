@@ -62,10 +62,13 @@ def test_budgets_that_hold_nothing_are_refused():
 
 
 def test_rows_side_by_side():
-    """[1 2 | 3 4] and [5 | 6], by hand: token 3 is predicted where 2 stands, at 1; token 6 where 5 stands, at 4."""
+    """[1 2 | 3 4] and [5 | 6], by hand: token 3 is predicted where 2 stands, at 1; token 6 where 5 stands, at 3.
+
+    The last tokens, 4 and 6, predict nothing and are not read.
+    """
     padded = pad([TokenRow([1, 2], [3, 4]), TokenRow([5], [6])], pad_id=9)
-    assert padded.input_ids.tolist() == [[1, 2, 3, 4], [5, 6, 9, 9]]
-    assert padded.sources.tolist() == [1, 2, 4]
+    assert padded.input_ids.tolist() == [[1, 2, 3], [5, 9, 9]]
+    assert padded.sources.tolist() == [1, 2, 3]
     assert padded.targets.tolist() == [3, 4, 6]
     assert padded.rows.tolist() == [0, 0, 1]
     assert padded.columns.tolist() == [0, 1, 0]
