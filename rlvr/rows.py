@@ -16,7 +16,7 @@ from typing import IO, Any, TypeAlias
 
 from rlvr.errors import DataError, UsageError
 
-__all__ = ["Journal", "Line", "Row", "count_rows", "dump_row", "load_dataset", "read_rows", "read_whole"]
+__all__ = ["Journal", "Line", "Row", "as_dataset", "count_rows", "dump_row", "load_dataset", "read_rows", "read_whole"]
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -293,6 +293,13 @@ def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterabl
             "a local .jsonl or .parquet file with the same columns works too: data=PATH"
         ) from error
     return rows
+
+
+def as_dataset(rows: Iterable[Row]) -> Any:
+    """Rows as a `datasets.Dataset`, for whoever trains on one; its `to_parquet` and `to_json` write files."""
+    import datasets
+
+    return datasets.Dataset.from_list([dict(row) for row in rows])
 
 
 def read_whole(path: str | Path) -> Iterator[Row]:
