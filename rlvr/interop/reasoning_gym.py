@@ -90,6 +90,11 @@ class ReasoningGym(SingleTurnEnv):
         except Exception as error:  # whatever its configuration raises, assertions included
             raise UsageError(f"reasoning-gym's {self.family} refuses {self.settings!r}: {_said(error)}") from error
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """In a scorer's worker: have the leash ready, which takes a second that is no completion's."""
+        vars(self).update(state)
+        _workers().warm()
+
     def task(self, index: int) -> Task:
         entry = _made(self.family, self._settings, self._seed(index))[1]
         prompt = f"{entry['question']}\n\n{self.instruction}".strip()
@@ -127,13 +132,16 @@ class ReasoningGym(SingleTurnEnv):
 
 
 def _answer(completion: str) -> str | None:
-    """What stands in the last pair of tags, outside the thinking part; None if there is no such pair."""
+    """What stands in the last pair of tags outside the thinking part; None if there is no such pair."""
     begin = after_thinking(completion)
     if begin is None:
         return None
     stop = completion.rfind("</answer>", begin)
-    start = completion.rfind("<answer>", begin, stop) if stop >= 0 else -1
-    return None if start < 0 else completion[start + len("<answer>") : stop].strip()
+    start = completion.rfind("<answer>", begin, max(stop, begin))
+    if start < 0:
+        return None
+    start += len("<answer>")
+    return completion[start : completion.find("</answer>", start)].strip()
 
 
 def _families() -> list[str]:

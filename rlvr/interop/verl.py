@@ -72,9 +72,9 @@ def to_verl(
 class VerlReward:
     """verl's `compute_score`; see `to_verl`.  Picklable.
 
-    Every reply has the same keys, and all but the last are numbers: `score`, the total; `acc`, 1 for CORRECT, for group
-    filters; `unparsed` and `unscored`, 0 or 1; `part/NAME` for each part of any of the environments, 0 where it has no
-    such part; `why`, the reason.
+    Every reply has the same keys, and all but the last two are numbers: `score`, the total; `acc`, 1 for CORRECT, for
+    group filters; `unparsed` and `unscored`, 0 or 1; `part/NAME` for each part of any of the environments, 0 where it
+    has no such part; `pred`, the answer, which verl takes its majority votes from; `why`, the reason.
     """
 
     def __init__(
@@ -151,6 +151,7 @@ class VerlReward:
             "unparsed": float(outcome is Outcome.UNPARSED),
             "unscored": float(outcome is Outcome.UNSCORED),
             **{f"part/{name}": score.parts.get(name, 0.0) for name in self._names},
+            "pred": score.verdict.answer or "",
             "why": score.verdict.why,
         }
 
