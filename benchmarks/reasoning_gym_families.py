@@ -80,7 +80,7 @@ def looked_at(family: str, tasks: int) -> dict[str, Any]:
             marks = try_("reference", dataset, entry, str(reference))
             right, least = right + (marks == 1), min(least, marks)
         for junk in JUNK:
-            if junk.casefold() != str(reference).casefold():
+            if not same(junk, str(reference)):
                 try_("junk", dataset, entry, junk)
         if entry["question"].strip() != reference:
             try_("echo", dataset, entry, entry["question"])
@@ -106,6 +106,14 @@ def looked_at(family: str, tasks: int) -> dict[str, Any]:
     }
 
 
+def same(junk: str, reference: str) -> bool:
+    """Then it is no junk: another case, or another way to write the number."""
+    try:
+        return float(junk) == float(reference)
+    except ValueError:
+        return junk.casefold() == reference.casefold()
+
+
 def each(families: list[str], look: Callable[[str], Any]) -> Iterator[tuple[str, Any]]:
     """What `look` finds at each family, in a forked child of its own; a text where it found nothing."""
     for family in families:
@@ -117,7 +125,7 @@ def each(families: list[str], look: Callable[[str], Any]) -> Iterator[tuple[str,
             try:
                 found = look(family)
             except Exception as error:  # noqa: BLE001  a family that cannot be tried is a finding
-                found = f"{type(error).__name__}: {error}"[:150]
+                found = f"{type(error).__name__}: {error}"[:80]
             with os.fdopen(theirs, "w") as pipe:
                 json.dump(found, pipe)
             os._exit(0)
@@ -204,7 +212,9 @@ def write(refused: dict[str, tuple[str, ...]], paid: dict[str, tuple[str, ...]])
     def table(name: str, doc: str, rows: dict[str, tuple[str, ...]]) -> str:
         lines = [f"{name}: Final[Mapping[str, tuple[str, ...]]] = {{"]
         for family, why in rows.items():
-            lines += [f'    "{family}": (', *(f"        {json.dumps(one)}," for one in why), "    ),"]
+            line = f'    "{family}": ({", ".join(map(json.dumps, why))}{"," * (len(why) == 1)}),'
+            several = [f'    "{family}": (', *(f"        {json.dumps(one)}," for one in why), "    ),"]
+            lines += [line] if len(line) <= 120 else several
         return "\n".join([*lines, "}", f'"""{doc}"""'])
 
     HOLES_FILE.write_text(

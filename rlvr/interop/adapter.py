@@ -63,7 +63,7 @@ class Adapter:
         wall_s: float = WALL_S,
         memory_mib: int | None = MEMORY_MIB,
     ) -> None:
-        self._settings = {"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib}
+        self._settings: dict[str, Any] = {"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib}
         self.scorer = Scorer(env, workers=workers, wall_s=wall_s, memory_mib=memory_mib)  # starts nothing yet
         self.env = env
 

@@ -11,7 +11,7 @@ lives in its environment.
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, ClassVar, Final, Self, overload
+from typing import Any, Final, Self, overload
 
 import numpy as np
 
@@ -70,9 +70,27 @@ class Texts(gymnasium.Space[Any]):
 
 
 @overload
-def to_gymnasium(env: Environment, *, num_envs: None = None, **settings: Any) -> GymEnv: ...
+def to_gymnasium(
+    env: Environment,
+    *,
+    num_envs: None = None,
+    unscored: float | None = None,
+    count_tokens: CountTokens | None = None,
+    workers: int | None = None,
+    wall_s: float = WALL_S,
+    memory_mib: int | None = MEMORY_MIB,
+) -> GymEnv: ...
 @overload
-def to_gymnasium(env: Environment, *, num_envs: int, **settings: Any) -> VectorEnv[Any, Any, Any]: ...
+def to_gymnasium(
+    env: Environment,
+    *,
+    num_envs: int,
+    unscored: float | None = None,
+    count_tokens: CountTokens | None = None,
+    workers: int | None = None,
+    wall_s: float = WALL_S,
+    memory_mib: int | None = MEMORY_MIB,
+) -> VectorEnv[Any, Any, Any]: ...
 def to_gymnasium(
     env: Environment,
     *,
@@ -146,7 +164,7 @@ class GymEnv(gymnasium.Env[Any, str]):
     `reset(options={"index": 7})` chooses a task.  The last step's `info` has the whole `Score` under "score".
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  as Gymnasium declares it
 
     def __init__(self, env: Environment, judge: _Judge | None) -> None:
         self._env = env.with_reward(env.reward)  # a copy, with an episode of its own
@@ -194,7 +212,7 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
     dict of them.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}
+    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
 
     def __init__(self, env: SingleTurnEnv, judge: _Judge, num_envs: int) -> None:
         if not isinstance(num_envs, int) or num_envs < 1:
@@ -206,7 +224,7 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
         self._envs = [GymEnv(env, judge) for _ in range(num_envs)]
         self._judge = judge
 
-    def reset(  # type: ignore[override]  # a list of seeds too, as in Gymnasium's own
+    def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Begin every episode; from one seed, `seed`, `seed + 1` … as in Gymnasium's own."""

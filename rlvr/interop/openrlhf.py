@@ -93,7 +93,8 @@ class OpenRLHFReward(Adapter):
     ) -> None:
         super().__init__(env, **settings)
         self.__name__ = "reward_func"
-        self._options = {"unscored": checked_unscored(unscored), "count_tokens": count_tokens, "ends": tuple(ends)}
+        checked_unscored(unscored)
+        self._options: dict[str, Any] = {"unscored": unscored, "count_tokens": count_tokens, "ends": tuple(ends)}
 
     def __call__(
         self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import field
 from functools import lru_cache
-from numbers import Real
 from typing import Any, Final
 
 from rlvr.environment import SingleTurnEnv, seeded
@@ -205,7 +204,7 @@ def _scoring() -> Callable[[tuple[str, str, int, Any, str]], tuple[str, Any]]:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001  the scorer's own border
             return "crash", _said(error)
-        if not isinstance(marks, Real) or not 0 <= marks <= 1:  # false for NaN
+        if not isinstance(marks, (int, float)) or not 0 <= marks <= 1:  # false for NaN
             return "odd-score", _said(marks)
         return "marks", float(marks)
 

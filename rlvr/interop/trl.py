@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
 from statistics import fmean
 from typing import Any
 
@@ -247,7 +246,7 @@ class TRLPart(Part):
         if value is None:
             raise Unscored(f"{self.name} gave None: it has no opinion of this task")
         low, high = self.bounds
-        if not isinstance(value, Real) or not low <= value <= high:  # false for NaN
+        if not isinstance(value, (int, float)) or not low <= value <= high:  # false for NaN
             raise RewardError(f"{self.name} gave {brief(value)}, which is no number in its bounds [{low:g}, {high:g}]")
         return float(value)
 
