@@ -28,7 +28,7 @@ sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != Pa
 import rlvr  # noqa: E402
 from rlvr.interop import to_gymnasium, to_openrlhf, to_trl, to_verl  # noqa: E402
 
-COMPLETIONS, ROUNDS, BATCH = 2000, 5, 64
+COMPLETIONS, ROUNDS, BATCH = 2000, 9, 64
 MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
 TOWER = "\\boxed{9^{9^{9^{9^9}}}}"
 PATIENCE_S = 20.0
@@ -193,17 +193,20 @@ def measure(name: str, rows: Rows) -> None:
     print(json.dumps(time.perf_counter() - start), flush=True)
 
 
-def measured(name: str, data: Path) -> tuple[float, float, float | None]:
-    """Seconds, how many were called right, and seconds for the hostile one; None if we ran out of patience."""
+def measured(name: str, data: Path, *, hostile: bool) -> tuple[float, float, float]:
+    """Seconds, how many were called right, and seconds for the hostile one, 0 if not asked, our patience at most."""
     command = [sys.executable, __file__, "--data", str(data), "--side", name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         seconds, right = json.loads(process.stdout.readline())
+        if not hostile:
+            process.kill()
+            return seconds, right, 0.0
         try:
             said, _ = process.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
             process.kill()  # from outside: it holds the interpreter's lock
-            return seconds, right, None
+            return seconds, right, PATIENCE_S
     return seconds, right, float(said)
 
 
@@ -213,18 +216,18 @@ def race(data: Path) -> None:
         "rlvr-1": "`to_trl(env, workers=1)`",
         "rlvr-2": "`to_trl(env, workers=2)`",
     }
-    found: dict[str, list[tuple[float, float, float | None]]] = {name: [] for name in labels}
-    for _ in range(ROUNDS):
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in labels}
+    for number in range(ROUNDS):
         for name in labels:
-            found[name].append(measured(name, data))
+            found[name].append(measured(name, data, hostile=number == 0))
     print("\n| TRL with | s for 2,000 | completions/s | faster | called right | a tower of powers, in a thread |")
     print("|---|--:|--:|--:|--:|--:|")
     for name, label in labels.items():
         seconds = [one[0] for one in found[name]]
         middle = statistics.median(seconds)
         ratio = statistics.median(theirs[0] / ours[0] for theirs, ours in zip(found["trl"], found[name], strict=True))
-        hostile = [PATIENCE_S if one[2] is None else one[2] for one in found[name]]
-        worst = f"{max(hostile):.2f} s" if max(hostile) < PATIENCE_S else f"killed after {PATIENCE_S:g} s"
+        took = found[name][0][2]
+        worst = f"{took:.2f} s" if took < PATIENCE_S else f"killed after {PATIENCE_S:g} s"
         print(
             f"| {label} | {middle:.3f} ({min(seconds):.3f}–{max(seconds):.3f}) | {COMPLETIONS / middle:,.0f} "
             f"| {ratio:.1f}× | {found[name][0][1]:g} | {worst} |"

@@ -20,9 +20,9 @@ from rlvr.types import Completion, Message, Prompt, Score, Task
 from rlvr.workers import shipped
 
 __all__ = [
-    "TASK",
     "Adapter",
     "CountTokens",
+    "TASK",
     "chat",
     "checked_unscored",
     "finite_tasks",
