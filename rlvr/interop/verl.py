@@ -114,7 +114,7 @@ class VerlReward:
         extra_infos: Sequence[Row | None],
         **_: Any,
     ) -> list[dict[str, Any]]:
-        """Score a batch, as the reward manager `batch` of verl before 0.7 asks; siblings are told by their task."""
+        """Score a batch, as the reward manager `batch` of older versions asks; siblings are told by their task."""
         replies: dict[int, dict[str, Any]] = {}
         for adapter, members in self._by_environment(data_sources):
             work = [self._work(adapter.env, solution_strs[i], ground_truths[i], extra_infos[i]) for i in members]
