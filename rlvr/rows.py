@@ -19,7 +19,7 @@ from typing import IO, Any, TypeAlias, cast
 
 from rlvr.errors import DataError, UsageError
 
-__all__ = ["Journal", "Line", "Row", "count_rows", "dump_row", "load_dataset", "read_rows", "read_whole"]
+__all__ = ["Journal", "Line", "Row", "as_dataset", "count_rows", "dump_row", "load_dataset", "read_rows", "read_whole"]
 
 Row: TypeAlias = Mapping[str, Any]
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
@@ -328,6 +328,13 @@ def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterabl
 def _place(text: str, count: int) -> int:
     """Where among so many rows a part begins or ends: a number of them, or a percentage, rounded up."""
     return -(-count * int(text[:-1]) // 100) if text.endswith("%") else int(text)
+
+
+def as_dataset(rows: Iterable[Row]) -> Any:
+    """Rows as a `datasets.Dataset`, for whoever trains on one; its `to_parquet` and `to_json` write files."""
+    import datasets
+
+    return datasets.Dataset.from_list([dict(row) for row in rows])
 
 
 def read_whole(path: str | Path) -> Iterator[Row]:

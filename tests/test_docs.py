@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ["README.md", "docs/scoring.md", "docs/authors.md", "docs/math.md", "docs/code.md", "docs/sandbox.md",
          "docs/training.md", "recipes/math_grpo/README.md"]  # fmt: skip
+PAGES += [f"docs/{name}.md" for name in ("trl", "verl", "openrlhf", "gymnasium", "reasoning_gym")]
 
 
 def blocks(page: str) -> list[tuple[str, str]]:

@@ -1,0 +1,241 @@
+"""Which families of reasoning-gym can a policy be trained on?  Every family's scorer, tried with answers that are none.
+
+    python benchmarks/reasoning_gym_families.py [--tasks 8] [--only gcd lcm] [--write]
+
+Prints a table of the families with holes.  `--write` writes rlvr/interop/reasoning_gym_holes.py, which
+`from_reasoning_gym` reads.  Bounded: each family has a process of its own and a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from reasoning_gym.factory import DATASETS
+
+from rlvr.interop.reasoning_gym import ReasoningGym, _made
+
+HOLES_FILE = Path(__file__).resolve().parent.parent / "rlvr/interop/reasoning_gym_holes.py"
+JUNK = (
+    ".",
+    "0",
+    "1",
+    "-1",
+    "[]",
+    "{}",
+    "None",
+    "True",
+    "yes",
+    "no",
+    "I don't know",
+    "\\boxed{}",
+    "a" * 1000,
+    "1 " * 500,
+)
+LONGEST_S = 60.0
+MARK = "rlvr_ran_this"
+RUNS = f"__import__('builtins').__dict__.__setitem__('{MARK}', 1)"
+PROGRAMS = (RUNS, f"[{RUNS}]", f"[{RUNS}, 1]", f"[[{RUNS}, 1], [1, 1]]", f"({RUNS} or 1)", f"x + ({RUNS} or 1)")
+
+
+def looked_at(family: str, tasks: int) -> dict[str, Any]:
+    """What one family's scorer gives to answers that are none: {"tasks": …, "holes": […], "partial": […], …}."""
+    env = ReasoningGym(family=family, force=True)
+    entries = []
+    for index in range(tasks):
+        task = env.task(index)
+        entries.append((task, *_made(family, "{}", task.meta["seed"])))
+    given: Counter[str] = Counter()
+    most: dict[str, float] = {}
+    crashes = Counter[str]()
+
+    def try_(what: str, dataset: Any, entry: Any, answer: str) -> float:
+        try:
+            marks = float(dataset.score_answer(answer, deepcopy(entry)))
+        except Exception:  # noqa: BLE001  somebody's scorer over somebody's answer
+            crashes[what] += 1
+            return 0.0
+        most[what] = max(most.get(what, 0.0), marks)
+        given[what] += marks == 1
+        return marks
+
+    right, least = 0, 1.0
+    for k, (task, dataset, entry) in enumerate(entries):
+        reference = task.reference
+        others = [t.reference for t, _, _ in entries if t.reference not in (None, reference)]
+        if reference is not None:
+            marks = try_("reference", dataset, entry, str(reference))
+            right, least = right + (marks == 1), min(least, marks)
+        for junk in JUNK:
+            if not same(junk, str(reference)):
+                try_("junk", dataset, entry, junk)
+        if entry["question"].strip() != reference:
+            try_("echo", dataset, entry, entry["question"])
+        for program in PROGRAMS:
+            try_("program", dataset, entry, program)
+        if reference is None or not others:
+            continue
+        other = others[k % len(others)]
+        for another in others:
+            try_("another's", dataset, entry, another)
+        for hedge in (f"{reference} or maybe {other}", f"{other} or maybe {reference}", f"{reference} or {other}"):
+            try_("hedge", dataset, entry, hedge)
+        try_("list", dataset, entry, ", ".join([reference, *others]))
+    return {
+        "texts": [[task.prompt, task.reference] for task, _, _ in entries],
+        "referenced": sum(task.reference is not None for task, _, _ in entries),
+        "right": right,
+        "least": least,
+        "full": dict(given),
+        "most": most,
+        "crashes": sum(crashes.values()),
+        "ran": hasattr(builtins, MARK),
+    }
+
+
+def same(junk: str, reference: str) -> bool:
+    """Then it is no junk: another case, or another way to write the number."""
+    try:
+        return float(junk) == float(reference)
+    except ValueError:
+        return junk.casefold() == reference.casefold()
+
+
+def each(families: list[str], look: Callable[[str], Any]) -> Iterator[tuple[str, Any]]:
+    """What `look` finds at each family, in a forked child of its own; a text where it found nothing."""
+    for family in families:
+        ours, theirs = os.pipe()
+        pid = os.fork()
+        if not pid:
+            os.close(ours)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # some families print, one from C
+            try:
+                found = look(family)
+            except Exception as error:  # noqa: BLE001  a family that cannot be tried is a finding
+                found = type(error).__name__
+            with os.fdopen(theirs, "w") as pipe:
+                json.dump(found, pipe)
+            os._exit(0)
+        os.close(theirs)
+        timer = threading.Timer(LONGEST_S, os.kill, (pid, signal.SIGKILL))
+        timer.start()
+        with os.fdopen(ours) as pipe:
+            said = pipe.read()
+        os.waitpid(pid, 0)
+        timer.cancel()
+        yield family, json.loads(said) if said else f"it died, or took more than {LONGEST_S:g} s"
+
+
+def texts(family: str, tasks: int) -> list[list[str]]:
+    """The puzzles, to be compared with those of another process."""
+    env = ReasoningGym(family=family, force=True)
+    return [[task.prompt, task.reference] for task in map(env.task, range(tasks))]
+
+
+def holes(found: dict[str, Any] | str, again: list[list[str]] | str, tasks: int) -> tuple[list[str], list[str]]:
+    """What a policy would find with full marks needed, and what more with partial credit."""
+    if isinstance(found, str):
+        return [f"it cannot be tried: {found}"], []
+    always, partial = [], []
+    if found["ran"]:
+        always.append("its scorer runs the answer as Python")
+    if found["referenced"] < tasks:
+        always.append("it has no reference to check the scorer with")
+    elif found["right"] < tasks:
+        always.append(f"its own reference gets full marks in {found['right']} of {tasks} puzzles")
+    if again != found["texts"]:
+        always.append("its puzzles depend on Python's hash seed or on chance")
+    full = found["full"]
+    for what, says in (
+        ("junk", "junk gets full marks"),
+        ("echo", "the question itself gets full marks"),
+        ("another's", "another puzzle's answer gets full marks"),
+        ("hedge", "'right or maybe wrong' gets full marks"),
+        ("list", "a list of candidates gets full marks"),
+    ):
+        if full.get(what):
+            always.append(says)
+        elif found["most"].get(what, 0.0) >= 0.1 and what != "another's":
+            partial.append(f"{says.replace('full marks', '')}{found['most'][what]:.2f}")
+    return always, partial
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--tasks", type=int, default=8)
+    parser.add_argument("--only", nargs="*", default=())
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--texts", action="store_true", help="print the puzzles as JSON and do nothing else")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    families = sorted(args.only or DATASETS)
+    if args.texts:
+        print(json.dumps(dict(each(families, lambda family: texts(family, args.tasks)))))
+        return
+    command = [sys.executable, __file__, "--texts", "--tasks", str(args.tasks), "--only", *families]
+    elsewhere = os.environ | {"PYTHONHASHSEED": "1"}
+    again = json.loads(subprocess.run(command, env=elsewhere, check=True, capture_output=True, text=True).stdout)
+    always: dict[str, list[str]] = {}
+    partial: dict[str, list[str]] = {}
+    crashing = []
+    print("| family | with full marks needed | with partial credit, of full marks |\n|---|---|---|")
+    for family, found in each(families, lambda family: looked_at(family, args.tasks)):
+        always[family], partial[family] = holes(found, again[family], args.tasks)
+        if not isinstance(found, str) and found["crashes"]:
+            crashing.append(f"{family} ({found['crashes']})")
+        if always[family] or partial[family]:
+            print(f"| {family} | {'; '.join(always[family])} | {'; '.join(partial[family])} |", flush=True)
+    refused = {family: tuple(why) for family, why in always.items() if why}
+    paid = {family: tuple(why) for family, why in partial.items() if why}
+    print(f"\n{len(always)} families, {len(refused)} refused, {len(paid)} more or less so with partial credit.")
+    print(f"Scorers that raise at an answer: {', '.join(crashing)}")
+    if args.write:
+        write(refused, paid)
+
+
+def write(refused: dict[str, tuple[str, ...]], paid: dict[str, tuple[str, ...]]) -> None:
+    """The module that `from_reasoning_gym` reads."""
+
+    def table(name: str, doc: str, rows: dict[str, tuple[str, ...]]) -> str:
+        lines = [f"{name}: Final[Mapping[str, tuple[str, ...]]] = {{"]
+        for family, why in rows.items():
+            line = f'    "{family}": ({", ".join(map(json.dumps, why))}{"," * (len(why) == 1)}),'
+            several = [f'    "{family}": (', *(f"        {json.dumps(one)}," for one in why), "    ),"]
+            lines += [line] if len(line) <= 120 else several
+        return "\n".join([*lines, "}", f'"""{doc}"""'])
+
+    HOLES_FILE.write_text(
+        f'''"""Families of reasoning-gym with holes, as benchmarks/reasoning_gym_families.py --write found them.
+
+Measured with reasoning-gym {version("reasoning-gym")}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = ["HOLES", "PARTIAL_HOLES"]
+
+{table("HOLES", "What a policy would find although full marks are needed.", refused)}
+
+{table("PARTIAL_HOLES", "What partial credit pays for besides, as a share of full marks.", paid)}
+'''
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Our environments in other people's trainers, and theirs in ours; one file per neighbour.
+
+    from rlvr.interop import to_trl
+    reward = to_trl(rlvr.make("gsm8k-v1"))      # reward.reward_funcs, reward.dataset
+
+Every `to_…` scores through `rlvr.Scorer`, so that what hangs or crashes there costs itself alone, and gives the same
+totals as `rlvr score`.  Nothing here is imported before it is asked for, nor the neighbour before it is needed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlvr.interop.gymnasium import to_gymnasium
+    from rlvr.interop.openrlhf import to_openrlhf
+    from rlvr.interop.reasoning_gym import from_reasoning_gym
+    from rlvr.interop.trl import from_trl, to_trl
+    from rlvr.interop.verl import to_verl
+
+__all__ = ["from_reasoning_gym", "from_trl", "to_gymnasium", "to_openrlhf", "to_trl", "to_verl"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{name.partition('_')[2]}"), name)

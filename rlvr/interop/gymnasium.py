@@ -1,0 +1,272 @@
+"""Gymnasium: an environment as `gymnasium.Env`, or many at once as `gymnasium.vector.VectorEnv`.
+
+    env = to_gymnasium(rlvr.make("gsm8k-v1"))
+    prompt, info = env.reset(seed=0)
+    _, reward, terminated, truncated, info = env.step("… \\boxed{72}")
+
+Needs the extra `gym`.  A single turn is scored in a worker process; several turns run in this one, since an episode
+lives in its environment.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, Final, Self, overload
+
+import numpy as np
+
+from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv
+from rlvr.errors import MissingDependency, UsageError
+from rlvr.interop.adapter import Adapter, CountTokens, checked_unscored, measured, require_single, scored, settled
+from rlvr.scoring import MEMORY_MIB, WALL_S
+from rlvr.types import Score, Task
+
+try:
+    import gymnasium
+    from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+    from gymnasium.vector.utils import batch_space
+except ImportError as error:
+    raise MissingDependency("gymnasium, whose environments these are,", "gym") from error
+
+__all__ = ["GymEnv", "GymVectorEnv", "Texts", "to_gymnasium"]
+
+_SEEDS: Final = 2**31
+
+
+class Texts(gymnasium.Space[Any]):
+    """All texts, of any length and in any script; with `chat`, lists of chat messages as well.
+
+    Gymnasium's own `Text` is over a fixed set of characters, and a model writes whatever it likes.  A sample is a few
+    printable ASCII characters.
+    """
+
+    def __init__(self, *, chat: bool = False, seed: int | None = None) -> None:
+        super().__init__(shape=None, dtype=None, seed=seed)
+        self.chat = chat
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """A short text; neither kind of mask means anything here."""
+        if mask is not None or probability is not None:
+            raise UsageError("a space of all texts has no mask")
+        return "".join(map(chr, self.np_random.integers(32, 127, size=int(self.np_random.integers(33)))))
+
+    def contains(self, x: Any) -> bool:
+        if self.chat and isinstance(x, list):
+            return len(x) > 0 and all(isinstance(m, dict) and {"role", "content"} <= m.keys() for m in x)
+        return isinstance(x, str)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Texts have no greatest length."""
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Texts) and self.chat == other.chat
+
+    __hash__ = None  # type: ignore[assignment]  # spaces have a state: their generator
+
+    def __repr__(self) -> str:
+        return f"Texts(chat={self.chat})"
+
+
+@overload
+def to_gymnasium(
+    env: Environment,
+    *,
+    num_envs: None = None,
+    unscored: float | None = None,
+    count_tokens: CountTokens | None = None,
+    workers: int | None = None,
+    wall_s: float = WALL_S,
+    memory_mib: int | None = MEMORY_MIB,
+) -> GymEnv: ...
+@overload
+def to_gymnasium(
+    env: Environment,
+    *,
+    num_envs: int,
+    unscored: float | None = None,
+    count_tokens: CountTokens | None = None,
+    workers: int | None = None,
+    wall_s: float = WALL_S,
+    memory_mib: int | None = MEMORY_MIB,
+) -> VectorEnv[Any, Any, Any]: ...
+def to_gymnasium(
+    env: Environment,
+    *,
+    num_envs: int | None = None,
+    unscored: float | None = None,
+    count_tokens: CountTokens | None = None,
+    workers: int | None = None,
+    wall_s: float = WALL_S,
+    memory_mib: int | None = MEMORY_MIB,
+) -> GymEnv | VectorEnv[Any, Any, Any]:
+    """An environment as Gymnasium's; with `num_envs`, a vector environment.
+
+    A vector of single turns is scored as one batch, and of several turns stepped one after another.  Either resets an
+    environment in the step that ends its episode (`AutoresetMode.SAME_STEP`), so that no step is spent on it.
+
+    Args:
+        env: with one turn or several; its reward does not compare the completions of a group.
+        num_envs: how many at once.
+        unscored: the reward where *we* failed; None to raise `rlvr.Unscored`.
+        count_tokens: for a reward that reads the length.
+        workers: see `rlvr.Scorer`; by default one for a single environment, one per core for a vector.
+        wall_s, memory_mib: see `rlvr.Scorer`.
+    """
+    if isinstance(env, SingleTurnEnv):
+        require_single(env, "Gymnasium")
+        count = (1 if num_envs is None else None) if workers is None else workers
+        settings = {"workers": count, "wall_s": wall_s, "memory_mib": memory_mib}
+        judge = _Judge(env, unscored=unscored, count_tokens=count_tokens, **settings)
+        return GymEnv(env, judge) if num_envs is None else GymVectorEnv(env, judge, num_envs)
+    if not isinstance(env, MultiTurnEnv):
+        raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v1') gives one")
+    if num_envs is None:
+        return GymEnv(env, None)
+    return SyncVectorEnv(
+        [lambda: GymEnv(env, None)] * num_envs, observation_mode="same", autoreset_mode=AutoresetMode.SAME_STEP
+    )
+
+
+class _Judge(Adapter):
+    """Scores a batch of actions."""
+
+    def __init__(
+        self, env: Environment, *, unscored: float | None, count_tokens: CountTokens | None, **settings: Any
+    ) -> None:
+        super().__init__(env, **settings)
+        self._unscored, self._count_tokens = checked_unscored(unscored), count_tokens
+
+    def judge(self, tasks: list[Task], actions: list[str]) -> tuple[list[float], list[dict[str, Any]]]:
+        """Rewards, and what `info` says of them."""
+        work = [(t, measured(self.env, a, self._count_tokens)) for t, a in zip(tasks, actions, strict=True)]
+        scores = scored(self.scorer, work)
+        rewards = [settled(t, s, self._unscored) for t, s in zip(tasks, scores, strict=True)]
+        return rewards, [_said(t, s) for t, s in zip(tasks, scores, strict=True)]
+
+
+def _said(task: Task, score: Score) -> dict[str, Any]:
+    verdict = score.verdict
+    return {
+        "task": task.id,
+        "outcome": str(verdict.outcome),
+        "why": verdict.why,
+        "parts": dict(score.parts),
+        "score": score,
+    }
+
+
+class GymEnv(gymnasium.Env[Any, str]):
+    """One environment as Gymnasium's; see `to_gymnasium`.
+
+    `reset(seed=…)` gives the same episode as the environment's own; further ones are drawn from Gymnasium's generator.
+    `reset(options={"index": 7})` chooses a task.  The last step's `info` has the whole `Score` under "score".
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  as Gymnasium declares it
+
+    def __init__(self, env: Environment, judge: _Judge | None) -> None:
+        self._env = env.with_reward(env.reward)  # a copy, with an episode of its own
+        self._judge = judge
+        self._task: Task | None = None
+        self.observation_space = Texts(chat=True)
+        self.action_space = Texts()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        own = int(self.np_random.integers(_SEEDS)) if seed is None else seed
+        observation, info = self._env.reset(seed=own, options=options)
+        if isinstance(self._env, SingleTurnEnv):
+            self._task = self._env.task(info["index"])
+        return _given(observation), dict(info)
+
+    def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self._judge is None:
+            observation, reward, terminated, truncated, info = self._env.step(action)
+            return _given(observation), float(reward), terminated, truncated, dict(info)
+        rewards, infos = self._judge.judge([self.taken()], [action])
+        return "", rewards[0], True, False, infos[0]
+
+    def taken(self) -> Task:
+        """The task under way, which ends with this.
+
+        Raises:
+            UsageError: there is none.
+        """
+        task, self._task = self._task, None
+        if task is None:
+            raise UsageError(f"{self._env.id}: step before reset; an episode has one step, call reset() for the next")
+        return task
+
+    def close(self) -> None:
+        """End the worker.  Idempotent."""
+        if self._judge is not None:
+            self._judge.close()
+
+
+class GymVectorEnv(VectorEnv[Any, Any, Any]):
+    """Single-turn episodes side by side; one step scores them all as a batch and gives the next prompts.
+
+    What ended is in `info["final_info"]`, as Gymnasium has it: arrays of shape [num_envs], `final_info["parts"]` a
+    dict of them.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+
+    def __init__(self, env: SingleTurnEnv, judge: _Judge, num_envs: int) -> None:
+        if not isinstance(num_envs, int) or num_envs < 1:
+            raise UsageError(f"num_envs is {num_envs!r}; it must be a whole number of at least 1")
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = Texts(chat=True), Texts()
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._envs = [GymEnv(env, judge) for _ in range(num_envs)]
+        self._judge = judge
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Begin every episode; from one seed, `seed`, `seed + 1` … as in Gymnasium's own."""
+        seeds = seed if isinstance(seed, list) else [None if seed is None else seed + i for i in range(self.num_envs)]
+        if len(seeds) != self.num_envs:
+            raise UsageError(f"{len(seeds)} seeds for {self.num_envs} environments; give one for each, or one number")
+        observations, infos = zip(
+            *(env.reset(seed=one, options=options) for env, one in zip(self._envs, seeds, strict=True)), strict=True
+        )
+        return observations, self._joined(infos)
+
+    def step(self, actions: Any) -> tuple[tuple[Any, ...], Any, Any, Any, dict[str, Any]]:
+        """Score every action and begin the next episodes."""
+        texts = list(actions)
+        if len(texts) != self.num_envs:
+            raise UsageError(f"{len(texts)} actions for {self.num_envs} environments")
+        tasks = [env.taken() for env in self._envs]
+        rewards, finals = self._judge.judge(tasks, texts)
+        observations, infos = zip(*(env.reset() for env in self._envs), strict=True)
+        info = self._joined(
+            [new | {"final_obs": "", "final_info": final} for new, final in zip(infos, finals, strict=True)]
+        )
+        ended = np.ones(self.num_envs, dtype=np.bool_)
+        return observations, np.array(rewards, dtype=np.float64), ended, np.zeros_like(ended), info
+
+    def _joined(self, infos: Any) -> dict[str, Any]:
+        joined: dict[str, Any] = {}
+        for i, info in enumerate(infos):
+            joined = self._add_info(joined, info, i)
+        return joined
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """End the workers; Gymnasium's `close` calls this once."""
+        self._judge.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _given(observation: Any) -> Any:
+    """Messages are the environment's own; the caller may change what it gets."""
+    return observation if isinstance(observation, str) else deepcopy(list(observation))

@@ -1,0 +1,226 @@
+"""OpenRLHF: an environment as `reward_func` of a file given to `--remote_rm_url`, and as what a remote one replies.
+
+    # reward.py
+    import rlvr
+    from rlvr.interop import to_openrlhf
+    reward_func = to_openrlhf(rlvr.make("gsm8k-v1"))
+
+The convention: `f(queries, prompts, labels) -> {"rewards", "scores", "extra_logs"}`, tensors of one value per query.  A
+query is the prompt and the completion, decoded with special tokens, so both are cut off here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from rlvr.environment import Environment
+from rlvr.errors import DataError, brief
+from rlvr.interop.adapter import (
+    TASK,
+    Adapter,
+    CountTokens,
+    checked_unscored,
+    finite_tasks,
+    measured,
+    packed,
+    require_single,
+    scored,
+    settled,
+    task_of,
+)
+from rlvr.rows import as_dataset
+from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
+from rlvr.types import Completion, Outcome, Task
+
+__all__ = ["ENDS", "OpenRLHFReward", "completion_of", "remote_reply", "to_openrlhf"]
+
+ENDS: Final = (
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|end_of_text|>",
+    "<|end|>",
+    "<|return|>",
+    "<end_of_turn>",
+    "<\N{FULLWIDTH VERTICAL LINE}end\u2581of\u2581sentence\N{FULLWIDTH VERTICAL LINE}>",
+    "</s>",
+    "<eos>",
+    "<pad>",
+    "<|pad|>",
+    "[PAD]",
+)
+"""How the end of a turn and padding read in the tokenizers of well-known models."""
+
+
+def to_openrlhf(
+    env: Environment,
+    *,
+    unscored: float | None = None,
+    count_tokens: CountTokens | None = None,
+    ends: Sequence[str] = ENDS,
+    workers: int | None = 2,
+    wall_s: float = WALL_S,
+    memory_mib: int | None = MEMORY_MIB,
+) -> OpenRLHFReward:
+    """An environment as OpenRLHF's `reward_func`.
+
+    Args:
+        env: a single-turn environment whose reward does not compare the completions of a group: OpenRLHF asks for one
+            completion at a time.
+        unscored: the reward where *we* failed.  OpenRLHF cannot mask a completion; by default it raises, which OpenRLHF
+            logs, and its step then fails for want of a reward.
+        count_tokens: for a reward that reads the length; OpenRLHF hands out text alone.
+        ends: special tokens to cut off the end of a completion.
+        workers, wall_s, memory_mib: see `rlvr.Scorer`.  Few by default, since each vLLM engine's process has its own.
+    """
+    require_single(env, "OpenRLHF")
+    settings = {"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib}
+    return OpenRLHFReward(env, unscored=unscored, count_tokens=count_tokens, ends=ends, **settings)
+
+
+class OpenRLHFReward(Adapter):
+    """OpenRLHF's `reward_func`; see `to_openrlhf`."""
+
+    def __init__(
+        self,
+        env: Environment,
+        *,
+        unscored: float | None,
+        count_tokens: CountTokens | None,
+        ends: Sequence[str],
+        **settings: Any,
+    ) -> None:
+        super().__init__(env, **settings)
+        self.__name__ = "reward_func"
+        checked_unscored(unscored)
+        self._options: dict[str, Any] = {"unscored": unscored, "count_tokens": count_tokens, "ends": tuple(ends)}
+
+    def __call__(
+        self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any
+    ) -> dict[str, Any]:
+        """Score a batch of any size.
+
+        Returns:
+            `rewards`, the totals; `scores`, 1 for CORRECT, else 0, for dynamic filtering; `extra_logs`, the parts and
+            outcomes.  All of them float tensors of shape [queries].
+        """
+        import torch
+
+        reply = remote_reply(self.scorer, {"query": queries, "prompts": prompts, "labels": labels}, **self._options)
+        logs = {name: torch.tensor(values) for name, values in reply["extra_logs"].items()}
+        return {name: torch.tensor(reply[name]) for name in ("rewards", "scores")} | {"extra_logs": logs}
+
+    def rows(self, *, tasks: int | None = None) -> Iterator[dict[str, Any]]:
+        """Rows for `--input_key prompt --label_key label`; with a chat template, `--apply_chat_template`.
+
+        Args:
+            tasks: how many; None for all of a finite split.
+        """
+        for task in finite_tasks(self.env, tasks):
+            yield {"prompt": task.prompt, "label": packed(task)}
+
+    def to_dataset(self, *, tasks: int | None = None) -> Any:
+        """`rows` as a `datasets.Dataset`; its `to_json` writes what `--prompt_data` reads."""
+        return as_dataset(self.rows(tasks=tasks))
+
+
+def remote_reply(
+    scorer: Scorer,
+    request: Mapping[str, Any],
+    *,
+    unscored: float | None = None,
+    count_tokens: CountTokens | None = None,
+    ends: Sequence[str] = ENDS,
+) -> dict[str, Any]:
+    """What a remote reward server answers OpenRLHF: lists where `reward_func` has tensors.
+
+    Args:
+        scorer: of the environment asked for.
+        request: `query` (or `queries`), `prompts`, `labels`: lists of one length.
+
+    Raises:
+        DataError: a request that is none, a query that does not hold its prompt, a label that is no reference.
+        Unscored: we failed, and `unscored` names no number.
+    """
+    env = scorer.env
+    work = [
+        (_task(env, label, prompt), _completion(env, query, prompt, ends, count_tokens))
+        for query, prompt, label in _asked(request)
+    ]
+    scores = scored(scorer, work)
+    outcomes = [score.verdict.outcome for score in scores]
+    logs = {str(name): [float(outcome is name) for outcome in outcomes] for name in Outcome}
+    logs |= {f"part/{name}": [score.parts.get(name, 0.0) for score in scores] for name in env.reward.names}
+    return {
+        "rewards": [settled(task, score, unscored) for (task, _), score in zip(work, scores, strict=True)],
+        "scores": logs[str(Outcome.CORRECT)],
+        "extra_logs": logs,
+    }
+
+
+def _asked(request: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    queries = request.get("query", request.get("queries"))
+    prompts, labels = request.get("prompts"), request.get("labels")
+    for name, values in (("query", queries), ("prompts", prompts), ("labels", labels)):
+        if not isinstance(values, (list, tuple)):
+            raise DataError(f"{name!r} is {brief(values)}; it must be a list, with one entry for each completion")
+    assert queries is not None
+    assert prompts is not None
+    assert labels is not None
+    if not len(queries) == len(prompts) == len(labels):
+        raise DataError(f"{len(queries)} queries, {len(prompts)} prompts and {len(labels)} labels; as many of each")
+    for query, prompt, label in zip(queries, prompts, labels, strict=True):
+        if not isinstance(query, str) or not isinstance(prompt, str):
+            raise DataError(f"a query is {brief(query)}, its prompt {brief(prompt)}; both must be texts")
+        yield query, prompt, label
+
+
+def _task(env: Environment, label: Any, prompt: str) -> Task:
+    """A label is what `rows` packed, or the reference of a data set of the user's own."""
+    if isinstance(label, str) and label.startswith('{"id": ') and '"reference": ' in label:
+        return task_of(env, {TASK: label})
+    if label is None or label == "":
+        raise DataError("a label is missing; name its column in --label_key")
+    return task_of(env, {"reference": label, "prompt": prompt})
+
+
+def _completion(
+    env: Environment, query: str, prompt: str, ends: Sequence[str], count_tokens: CountTokens | None
+) -> Completion:
+    return measured(env, completion_of(query, prompt, ends), count_tokens)
+
+
+def completion_of(query: str, prompt: str, ends: Sequence[str] = ENDS) -> str:
+    """The completion in a query: what follows the prompt's first occurrence, less the special tokens at its end.
+
+    A tokenizer may change white space on the way, and put a token in front; nothing else is let pass, since a prompt
+    that is not cut off whole would be read as the model's own words.
+
+    Raises:
+        DataError: the prompt is not there: OpenRLHF cut it short, or the tokenizer changes more than white space.
+    """
+    stop = _end_of(prompt, query)
+    if stop is None:
+        raise DataError(
+            f"the query begins with {query[:60]!r} and does not hold its prompt, {prompt[:60]!r}…; raise "
+            "--prompt_max_len (--max_len) if prompts are cut short"
+        )
+    text = query[stop:]
+    while True:
+        stripped = text.rstrip()
+        end = next((end for end in ends if end and stripped.endswith(end)), None)
+        if end is None:
+            return text
+        text = stripped[: -len(end)]
+
+
+def _end_of(prompt: str, query: str) -> int | None:
+    """Where the prompt's first occurrence ends in the query, white space aside; None if there is none."""
+    at = query.find(prompt)
+    if at >= 0:
+        return at + len(prompt)
+    wanted = "".join(prompt.split())
+    places = [i for i, character in enumerate(query) if not character.isspace()]
+    at = "".join(query[i] for i in places).find(wanted)
+    return None if at < 0 or not wanted else places[at + len(wanted) - 1] + 1

@@ -1,0 +1,235 @@
+"""reasoning-gym: its families of puzzles as environments, with its scorers held on a leash.
+
+    env = from_reasoning_gym("gcd", max_numbers=4)         # or rlvr.make("reasoning-gym-v1", family="gcd")
+
+Its generators and scorers are used as they are, with four differences.  A task's seed is a hash of family, split and
+index: reasoning-gym adds the index to the seed, so that neighbouring seeds share nearly all tasks.  Its scorers run in
+a killable process, and one that crashes or hangs on an answer makes it WRONG.  Full marks are needed for credit, unless
+`strict=False`.  And families with holes are refused (`rlvr.interop.reasoning_gym_holes`).  Needs the extra `puzzles`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import field
+from functools import lru_cache
+from typing import Any, Final
+
+from rlvr.environment import SingleTurnEnv, seeded
+from rlvr.errors import DataError, MissingDependency, UsageError, WorkerDied, WorkerError, WorkerTimeout, brief
+from rlvr.interop.reasoning_gym_holes import HOLES, PARTIAL_HOLES
+from rlvr.registry import register
+from rlvr.types import Outcome, Task, Verdict, plain
+from rlvr.verifiers.math.extract import after_thinking
+from rlvr.workers import WorkerPool
+
+__all__ = ["ReasoningGym", "from_reasoning_gym"]
+
+_INSTRUCTION: Final = "Reason step by step, then put the answer, and nothing else, between <answer> and </answer>."
+_LONGEST: Final = 100_000  # characters of an answer; the longest references have a few thousand
+_CPU_S, _WALL_S, _MEMORY_MIB = 5.0, 30.0, 2048
+_KEPT = 256  # tasks; a group's completions are scored one after another
+
+
+def from_reasoning_gym(
+    name: str, *, split: str = "train", strict: bool = True, force: bool = False, **settings: Any
+) -> ReasoningGym:
+    """A family of reasoning-gym's puzzles as an environment.
+
+    Args:
+        name: the family, such as "gcd".
+        split: any name; tasks of different splits are drawn from different seeds.
+        strict: only full marks are CORRECT and anything less is worth nothing; False keeps reasoning-gym's partial
+            credit, which in many families pays for an answer that only contains the right one.
+        force: use a family in spite of its holes.
+        settings: of the family's own configuration, such as `max_numbers=4`; not `seed` and `size`.
+
+    Raises:
+        MissingDependency: reasoning-gym is not installed.
+        UsageError: no such family or setting, or the family has holes.
+    """
+    return ReasoningGym(family=name, split=split, strict=strict, force=force, settings=settings)
+
+
+@register("reasoning-gym-v1")
+class ReasoningGym(SingleTurnEnv):
+    """A family of reasoning-gym's puzzles; the answer stands between <answer> tags.
+
+    The reasons: `full-marks` is CORRECT; `no-answer empty-answer` UNPARSED; `not-full-marks`, `crash` (of the scorer),
+    `limit` and `odd-score` WRONG.  `detail` has reasoning-gym's own score.
+
+    Options: see `from_reasoning_gym`.
+    """
+
+    family: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    strict: bool = True
+    force: bool = False
+    instruction: str = _INSTRUCTION
+
+    def __post_init__(self) -> None:
+        families = _families()
+        if self.family not in families:
+            raise UsageError(f"reasoning-gym has no family {self.family!r}; it has {', '.join(families)}")
+        holes = [*HOLES.get(self.family, ()), *(() if self.strict else PARTIAL_HOLES.get(self.family, ()))]
+        if holes and not self.force:
+            raise UsageError(
+                f"reasoning-gym's family {self.family!r} is refused: {'; '.join(holes)}.  A policy would find that; "
+                "force=True takes it all the same"
+            )
+        if not isinstance(self.settings, Mapping) or {"seed", "size"} & self.settings.keys():
+            raise UsageError(f"settings are {self.settings!r}: options of the family by name, without seed and size")
+        try:
+            self._settings = json.dumps(dict(self.settings), sort_keys=True)
+            _made(self.family, self._settings, 0)
+        except Exception as error:  # whatever its configuration raises, assertions included
+            raise UsageError(f"reasoning-gym's {self.family} refuses {self.settings!r}: {_said(error)}") from error
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """In a scorer's worker: have the leash ready, which takes a second that is no completion's."""
+        vars(self).update(state)
+        _workers().warm()
+
+    def task(self, index: int) -> Task:
+        entry = _made(self.family, self._settings, self._seed(index))[1]
+        prompt = f"{entry['question']}\n\n{self.instruction}".strip()
+        name = f"{self.id}/{self.family}/{self.split}/{index}"
+        return Task(name, prompt, entry["answer"], {"seed": self._seed(index)})
+
+    def task_of(self, row: Mapping[str, Any]) -> Task:
+        """By index or id, or a record: a reference alone does not say which puzzle it answers."""
+        task = super().task_of(row)
+        if not isinstance(task.meta.get("seed"), int):
+            raise DataError("a puzzle is told by 'task', its index or id; a reference alone will not do")
+        return task
+
+    def _seed(self, index: int) -> int:
+        return seeded(self.id, self.family, self.split, index).getrandbits(32)
+
+    def example(self, task: Task) -> str | None:
+        return None if task.reference is None else f"<answer>{task.reference}</answer>"
+
+    def verify(self, task: Task, completion: str) -> Verdict:
+        answer = _answer(completion)
+        if not answer:
+            return Verdict(Outcome.UNPARSED, why="no-answer" if answer is None else "empty-answer")
+        shown = answer[:200]
+        if len(answer) > _LONGEST:
+            return Verdict(Outcome.WRONG, why=f"limit: {len(answer)} characters", answer=shown)
+        kind, said = _marks(self.family, self._settings, task, answer)
+        if kind != "marks":
+            return Verdict(Outcome.WRONG, why=f"{kind}: {said}", answer=shown)
+        marks = {"reasoning_gym": said}
+        if said == 1:
+            return Verdict(Outcome.CORRECT, why="full-marks", answer=shown, detail=marks)
+        value = 0.0 if self.strict else said
+        return Verdict(Outcome.WRONG, value=value, why="not-full-marks", answer=shown, detail=marks)
+
+
+def _answer(completion: str) -> str | None:
+    """What stands in the last pair of tags outside the thinking part; None if there is no such pair."""
+    begin = after_thinking(completion)
+    if begin is None:
+        return None
+    stop = completion.rfind("</answer>", begin)
+    start = completion.rfind("<answer>", begin, max(stop, begin))
+    if start < 0:
+        return None
+    start += len("<answer>")
+    return completion[start : completion.find("</answer>", start)].strip()
+
+
+def _families() -> list[str]:
+    try:
+        from reasoning_gym.factory import DATASETS
+    except ImportError as error:
+        raise MissingDependency("reasoning-gym, whose puzzles these are,", "puzzles") from error
+    return sorted(DATASETS)
+
+
+@lru_cache(maxsize=_KEPT)
+def _made(family: str, settings: str, seed: int) -> tuple[Any, Mapping[str, Any]]:
+    """The data set of one puzzle, which also scores it, and the puzzle.  Not to be changed."""
+    from reasoning_gym.factory import create_dataset
+
+    dataset = create_dataset(family, seed=seed, size=1, **json.loads(settings))
+    return dataset, dataset[0]
+
+
+# ------------------------------------------------------------------------------------------ its scorers, on a leash
+
+
+def _marks(family: str, settings: str, task: Task, answer: str) -> tuple[str, Any]:
+    """("marks", score), or what went wrong and how: "crash", "odd-score" or "limit", the answer's fault.
+
+    Raises:
+        Unscored: the scorer fails at the reference too, so that it is not the answer's fault.
+    """
+    request = family, settings, task.meta["seed"], task.reference
+    kind, said = _asked((*request, answer))
+    if kind == "lost":
+        if task.reference is not None and _asked((*request, task.reference))[0] == "lost":
+            raise WorkerDied(f"reasoning-gym's scorer of {family} was lost at its own reference: {said}")
+        return "limit", said
+    return kind, said
+
+
+def _asked(request: tuple[str, str, int, Any, str]) -> tuple[str, Any]:
+    try:
+        kind, said = _workers().call(request, wall_s=_WALL_S, cpu_s=_CPU_S)
+    except (WorkerTimeout, WorkerDied) as error:
+        return "lost", str(error)
+    except WorkerError as error:
+        if error.kind == "MemoryError":
+            return "lost", f"more than {_MEMORY_MIB} MiB"
+        raise
+    return kind, said
+
+
+def _scoring() -> Callable[[tuple[str, str, int, Any, str]], tuple[str, Any]]:
+    """A worker's set-up.  What the generator raises is our failure, what the scorer raises the answer's."""
+
+    def handle(request: tuple[str, str, int, Any, str]) -> tuple[str, Any]:
+        family, settings, seed, reference, answer = request
+        dataset, entry = _made(family, settings, seed)
+        if entry["answer"] != reference:
+            raise WorkerError("Mismatch", f"reasoning-gym now has another answer to this puzzle of {family}")
+        try:
+            marks = plain(dataset.score_answer(answer, deepcopy(entry)))
+        except MemoryError:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001  the scorer's own border
+            return "crash", _said(error)
+        if not isinstance(marks, (int, float)) or not 0 <= marks <= 1:  # false for NaN
+            return "odd-score", _said(marks)
+        return "marks", float(marks)
+
+    return handle
+
+
+_lock = threading.Lock()
+_pool: WorkerPool | None = None
+
+
+def _workers() -> WorkerPool:
+    global _pool
+    with _lock:
+        if _pool is None:
+            _pool = WorkerPool(_scoring, workers=1, spares=0, memory_mib=_MEMORY_MIB, quiet=True)
+        return _pool
+
+
+def _after_fork() -> None:
+    global _lock, _pool
+    _lock, _pool = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_after_fork)  # the lock may be held, and the worker is the parent's
+
+
+def _said(thing: object) -> str:
+    return brief(thing)[:200]

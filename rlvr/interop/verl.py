@@ -1,0 +1,191 @@
+"""verl: environments as `compute_score` of a `custom_reward_function`, and its Parquet files.
+
+    # reward.py, named in reward.custom_reward_function.path
+    import rlvr
+    from rlvr.interop import to_verl
+    compute_score = to_verl(rlvr.make("gsm8k-v1"))
+
+The convention: `f(data_source, solution_str, ground_truth, extra_info) -> {"score": float, …}`.  What stands beside
+"score" is made into arrays, so every reply has the same keys.  Checked with verl 0.9.1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlvr.environment import Environment
+from rlvr.errors import UsageError
+from rlvr.interop.adapter import (
+    TASK,
+    Adapter,
+    CountTokens,
+    chat,
+    checked_unscored,
+    finite_tasks,
+    measured,
+    packed,
+    scored,
+    settled,
+    task_of,
+)
+from rlvr.rows import Row, as_dataset
+from rlvr.scoring import MEMORY_MIB, WALL_S
+from rlvr.types import Completion, Outcome, Score, Task
+
+__all__ = ["VerlReward", "to_verl"]
+
+
+def to_verl(
+    env: Environment,
+    *more: Environment,
+    unscored: float | None = None,
+    count_tokens: CountTokens | None = None,
+    group_size: int | None = None,
+    workers: int | None = 2,
+    wall_s: float = WALL_S,
+    memory_mib: int | None = MEMORY_MIB,
+) -> VerlReward:
+    """One or more environments as verl's `compute_score`.
+
+    Args:
+        env, more: single-turn environments.  Of several, `data_source` says which one a row belongs to: its id.
+        unscored: the score where *we* failed.  verl has no way to leave a completion out, and NaN would spoil the whole
+            batch, so by default it raises, which stops the step; whatever number you choose instead is a reward like
+            any other, and `unscored` in the reply is 1.
+        count_tokens: for a reward that reads the length; verl hands out text alone.
+        group_size: `rollout.n`, for a reward that compares the completions of a group; `batch` alone can score it.
+        workers, wall_s, memory_mib: see `rlvr.Scorer`.  Few by default, since each environment has its own in each of
+            verl's `reward.num_workers` processes.
+    """
+    return VerlReward(
+        (env, *more),
+        unscored=checked_unscored(unscored),
+        count_tokens=count_tokens,
+        group_size=group_size,
+        settings={"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib},
+    )
+
+
+class VerlReward:
+    """verl's `compute_score`; see `to_verl`.  Picklable.
+
+    Every reply has the same keys, and all but the last two are numbers: `score`, the total; `acc`, 1 for CORRECT, for
+    group filters; `unparsed` and `unscored`, 0 or 1; `part/NAME` for each part of any of the environments, 0 where it
+    has no such part; `pred`, the answer, which verl takes its majority votes from; `why`, the reason.
+    """
+
+    def __init__(
+        self,
+        envs: Sequence[Environment],
+        *,
+        unscored: float | None,
+        count_tokens: CountTokens | None,
+        group_size: int | None,
+        settings: Mapping[str, Any],
+    ) -> None:
+        self._adapters = {env.id: Adapter(env, **settings) for env in envs}
+        if len(self._adapters) < len(envs):
+            raise UsageError(f"two environments share an id: {', '.join(env.id for env in envs)}")
+        self._names = tuple(dict.fromkeys(name for env in envs for name in env.reward.names))
+        self._unscored, self._count_tokens, self._group_size = unscored, count_tokens, group_size
+        self.__name__ = "compute_score"
+
+    def __call__(
+        self, data_source: str, solution_str: str, ground_truth: Any, extra_info: Row | None = None, **_: Any
+    ) -> dict[str, Any]:
+        """Score one completion; blocks, from any thread.
+
+        Args:
+            data_source: which environment.
+            solution_str: the completion.
+            ground_truth: the reference, unless `extra_info` carries the task that `rows` packed.
+            extra_info: the row's.
+        """
+        return self.batch([data_source], [solution_str], [ground_truth], [extra_info])[0]
+
+    def batch(
+        self,
+        data_sources: Sequence[str],
+        solution_strs: Sequence[str],
+        ground_truths: Sequence[Any],
+        extra_infos: Sequence[Row | None],
+        **_: Any,
+    ) -> list[dict[str, Any]]:
+        """Score a batch, as the reward manager `batch` of older versions asks; siblings are told by their task."""
+        replies: dict[int, dict[str, Any]] = {}
+        for adapter, members in self._by_environment(data_sources):
+            work = [self._work(adapter.env, solution_strs[i], ground_truths[i], extra_infos[i]) for i in members]
+            scores = scored(adapter.scorer, work, group_size=self._group_size)
+            for i, (task, _completion), score in zip(members, work, scores, strict=True):
+                replies[i] = self._reply(task, score)
+        return [replies[i] for i in range(len(solution_strs))]
+
+    def _by_environment(self, sources: Sequence[str]) -> Iterator[tuple[Adapter, list[int]]]:
+        if len(self._adapters) == 1:  # then a data set of the user's own may be named as it likes
+            yield next(iter(self._adapters.values())), list(range(len(sources)))
+            return
+        members: dict[str, list[int]] = {}
+        for i, source in enumerate(sources):
+            members.setdefault(str(source), []).append(i)
+        for source, indices in members.items():
+            if source not in self._adapters:
+                raise UsageError(
+                    f"data_source is {source!r}; with several environments it must be the id of one: "
+                    f"{', '.join(self._adapters)}"
+                )
+            yield self._adapters[source], indices
+
+    def _work(self, env: Environment, text: str, reference: Any, extra: Row | None) -> tuple[Task, Completion]:
+        packed_task = (extra or {}).get(TASK)
+        row = {"reference": reference} if packed_task is None else {TASK: packed_task}
+        return task_of(env, row), measured(env, text, self._count_tokens)
+
+    def _reply(self, task: Task, score: Score) -> dict[str, Any]:
+        outcome = score.verdict.outcome
+        return {
+            "score": settled(task, score, self._unscored),
+            "acc": float(outcome is Outcome.CORRECT),
+            "unparsed": float(outcome is Outcome.UNPARSED),
+            "unscored": float(outcome is Outcome.UNSCORED),
+            **{f"part/{name}": score.parts.get(name, 0.0) for name in self._names},
+            "pred": score.verdict.answer or "",
+            "why": score.verdict.why,
+        }
+
+    def rows(self, *, tasks: int | None = None) -> Iterator[dict[str, Any]]:
+        """The rows of verl's data set: `data_source`, `prompt`, `ability`, `reward_model`, `extra_info`.
+
+        Args:
+            tasks: how many of each environment; None for all of a finite split.
+        """
+        for adapter in self._adapters.values():
+            env = adapter.env
+            for index, task in enumerate(finite_tasks(env, tasks)):
+                reference = task.reference
+                plain = reference if isinstance(reference, str) else json.dumps(reference, ensure_ascii=False)
+                yield {
+                    "data_source": env.id,
+                    "prompt": chat(task.prompt),
+                    "ability": env.id.partition("-v")[0],
+                    "reward_model": {"style": "rule", "ground_truth": plain},
+                    "extra_info": {"index": index, "split": env.split, TASK: packed(task)},
+                }
+
+    def to_parquet(self, path: str | Path, *, tasks: int | None = None) -> Path:
+        """Write `rows` where `data.train_files` or `data.val_files` finds them."""
+        as_dataset(self.rows(tasks=tasks)).to_parquet(str(path))
+        return Path(path)
+
+    def close(self) -> None:
+        """End the workers.  Idempotent."""
+        for adapter in self._adapters.values():
+            adapter.close()
+
+    def __enter__(self) -> VerlReward:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
