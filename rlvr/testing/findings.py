@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +17,8 @@ __all__ = ["CHECKS", "HOLES", "Finding", "Findings", "Report", "Severity"]
 
 CHECKS: Final = ("tasks", "references", "exploits", "repeats", "episodes")
 """The groups of checks, in the order in which they run."""
+
+_LONGEST = 500  # characters of what a completion came to: a reason may quote all of it
 
 
 class Severity(StrEnum):
@@ -165,29 +167,32 @@ class Findings:
         """How many there were."""
         return self._tried[hole]
 
-    def add(self, hole: str, severity: Severity, what: str = "", **case: str) -> None:
+    def add(
+        self,
+        hole: str,
+        severity: Severity,
+        what: str = "",
+        *,
+        task: str = "",
+        completion: str = "",
+        got: str = "",
+        wanted: str = "",
+    ) -> None:
         """Seen once more; the first case is kept."""
         assert hole in HOLES
         if self.wants(hole):
-            self._first.setdefault((hole, severity), Finding(hole, severity, what or HOLES[hole], **case))
+            case = Finding(hole, severity, what or HOLES[hole], task, completion, got[:_LONGEST], wanted)
+            self._first.setdefault((hole, severity), case)
             self._count[hole, severity] += 1
-
-    def __bool__(self) -> bool:
-        return bool(self._first)
 
     def listed(self) -> tuple[Finding, ...]:
         """The worst first, then in the order of `HOLES`."""
         ranks, order = list(Severity), list(HOLES)
         found = [
-            Finding(**{**_fields(first), "count": count, "tried": max(count, self._tried[first.hole])})
+            replace(first, count=self._count[key], tried=max(self._count[key], self._tried[first.hole]))
             for key, first in self._first.items()
-            for count in [self._count[key]]
         ]
         return tuple(sorted(found, key=lambda f: (ranks.index(f.severity), order.index(f.hole))))
-
-
-def _fields(finding: Finding) -> dict[str, Any]:
-    return {name: getattr(finding, name) for name in Finding.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +250,8 @@ class Report:
         counts = Counter(finding.severity for finding in self.findings)
         found = ", ".join(f"{counts[s]} {s}{'s' * (counts[s] != 1)}" for s in Severity)
         console.print(
-            f"{escape(self.env)}: {found}; {self.completions} completions for {self.tasks} tasks in {self.took_s:.1f} s;"
-            f" a score takes {self.median_ms:.2g} ms (median), {self.slowest_ms:.3g} ms at most",
+            f"{escape(self.env)}: {found}; {self.completions} completions for {self.tasks} tasks "
+            f"in {self.took_s:.1f} s; a score takes {self.median_ms:.2g} ms (median), {self.slowest_ms:.3g} ms at most",
             soft_wrap=True,
             highlight=False,
         )
