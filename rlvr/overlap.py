@@ -65,20 +65,20 @@ class Shared:
 def near_duplicates(texts: Sequence[str], least: float = 0.8) -> Iterator[tuple[int, int]]:
     """Pairs (earlier, later) of texts that share at least this part of their 5-grams, but are not the same.
 
-    The Jaccard index over n-grams that stand in few texts; each later text is paired once.
+    The Jaccard index over n-grams that stand in few texts.  Each later text is paired once, a repetition never.
     """
-    every = [folded(text) for text in texts]
-    counts = Counter(gram for words in every for gram in _near(words))
+    first: dict[tuple[str, ...], int] = {}
+    for index, text in enumerate(texts):
+        first.setdefault(folded(text), index)
+    grams = {index: _near(words) for words, index in first.items()}
+    counts = Counter(gram for found in grams.values() for gram in found)
     holders: dict[int, list[int]] = defaultdict(list)
-    sizes: list[int] = []
-    for later, words in enumerate(every):
-        rare = {gram for gram in _near(words) if counts[gram] <= _COMMON}
-        sizes.append(len(rare))
+    for later, found in grams.items():
+        rare = grams[later] = {gram for gram in found if counts[gram] <= _COMMON}
         shared = Counter(earlier for gram in rare for earlier in holders[gram])
-        for earlier, common in shared.most_common(_COMMON):
-            if common >= least * (sizes[earlier] + len(rare) - common) and every[earlier] != words:
+        for earlier, common in shared.most_common(1):
+            if common >= least * (len(grams[earlier]) + len(rare) - common):
                 yield earlier, later
-                break
         for gram in rare:
             holders[gram].append(later)
 

@@ -11,14 +11,13 @@ from typing import Any
 
 from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv
 from rlvr.errors import NonConforming, UsageError
+from rlvr.scoring import WALL_S
 from rlvr.testing.findings import Findings, Report, Severity
 from rlvr.testing.repeats import check_episodes, check_gym, check_repeats, check_task_repeats
 from rlvr.testing.scores import Budget, Scored, score_tasks
 from rlvr.testing.tasks import check_tasks, sample
 
 __all__ = ["check", "check_environment"]
-
-_WALL_S = 20.0  # more than a program of our code environments may take, which bound themselves
 
 
 def check(
@@ -27,7 +26,7 @@ def check(
     tasks: int | None = 20,
     seed: int = 0,
     budget_s: float = 300.0,
-    wall_s: float = _WALL_S,
+    wall_s: float = WALL_S,
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
 ) -> Report:
@@ -80,7 +79,7 @@ def check_environment(
     tasks: int | None = 5,
     seed: int = 0,
     budget_s: float = 300.0,
-    wall_s: float = _WALL_S,
+    wall_s: float = WALL_S,
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
 ) -> None:

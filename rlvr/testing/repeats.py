@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ __all__ = ["check_episodes", "check_gym", "check_repeats", "check_task_repeats"]
 
 _HASH_SEED = 20_231  # any but the 0 under which workers score
 _MOST = 200  # completions that are scored again
+_REPEATED_S = 5.0  # and what they may have taken the first time
 _BATCH = 20
 _THREADS = 4
 _QUICK_S = 1.0  # what takes longer is not worth its time again
@@ -69,8 +71,10 @@ def check_task_repeats(env: SingleTurnEnv, drawn: Sequence[Task], found: Finding
 
 def check_repeats(env: SingleTurnEnv, done: Scored, found: Findings, budget: Budget, seed: int, wall_s: float) -> None:
     """Does a completion come to the same one by one and in threads?"""
-    quick = [(t, c, s) for t, c, s, took_s in done.tries if s.total is not None and took_s < _QUICK_S]
-    again = quick if len(quick) <= _MOST else random.Random(seed).sample(quick, _MOST)
+    quick = [one for one in done.tries if one[2].total is not None and one[3] < _QUICK_S]
+    drawn = random.Random(seed).sample(quick, min(len(quick), _MOST))
+    spent_s = itertools.accumulate(took_s for *_, took_s in drawn)
+    again = [(t, c, s) for (t, c, s, _), so_far_s in zip(drawn, spent_s, strict=True) if so_far_s < _REPEATED_S]
     if not again:
         return
     with _elsewhere(env.without_tasks(), found) as pool:

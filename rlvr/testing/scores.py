@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rlvr.environment import SingleTurnEnv
@@ -22,7 +21,7 @@ from rlvr.verifiers.math import MathVerifier
 __all__ = ["Budget", "Scored", "as_completion", "score_tasks"]
 
 _SLOW_S = 5.0  # a shared machine may make one second out of a tenth
-_LONG_S, _AGAIN = 1.0, 2
+_LONG_S = 2.0  # nor is what took so long tried at the next task
 _HANGS = 2  # each costs twice the limit, as what is lost is tried again
 _LOST_EXAMPLES = 3
 _OURS: Final = frozenset({"IsolationUnavailable", "SandboxFailed", "MissingDependency"})
@@ -94,7 +93,7 @@ class _Run:
     def __init__(self, env: SingleTurnEnv, scorer: Scorer, found: Findings, done: Scored) -> None:
         self.env, self.found, self.done = env, found, done
         self.hangs = self.lost_examples = 0
-        self.gone: Counter[str] = Counter()  # what hung, died or took long would do so at each task
+        self.gone: set[str] = set()  # what hung, died or took long would do so at each task
         self.of_others: list[dict[str, str]] = []  # answers of other tasks that were accepted
         self._scorer = scorer
 
@@ -108,7 +107,8 @@ class _Run:
         [score] = self._scorer.score_group(task, [completion])
         took_s = time.monotonic() - started
         self.done.tries.append((task, completion, score, took_s))
-        self.gone[text] += took_s > _LONG_S
+        if took_s > _LONG_S:
+            self.gone.add(text)
         case = {"task": task.id, "completion": harmless(text)}
         if score.total is None:
             self._lost(score, case)
@@ -178,7 +178,9 @@ def _examples(run: _Run, tasks: Sequence[Task], budget: Budget) -> list[tuple[Kn
             continue
         _judge_example(run, task, example, score)
         taken = plain_answer(score.verdict.answer)
-        known.append((Known(task, example, taken if taken and taken in example else answer), score))
+        one = Known(task, example, taken if taken and taken in example else answer)
+        # Twice a program, or one program or another, may well be a program that is right.
+        known.append((replace(one, answer=None) if is_code(one) else one, score))
     return known
 
 
@@ -222,12 +224,12 @@ def _try_all(
         if run.hopeless or budget.spent:
             budget.left_out += budget.spent
             return
-        if run.gone[attempt.text] >= _AGAIN or not run.found.wants(attempt.hole):
+        if attempt.text in run.gone or not run.found.wants(attempt.hole):
             continue
         run.found.tried(attempt.hole)
         score = run.score(known.task, attempt.text, may_take_long=is_code(known))  # a program has its own limit
         if score.total is None:
-            run.gone[attempt.text] = _AGAIN
+            run.gone.add(attempt.text)
             continue
         floor = score.total if attempt.hole == "empty" else floor
         if not attempt.lucky:
