@@ -76,9 +76,10 @@ def near_duplicates(texts: Sequence[str], least: float = 0.8) -> Iterator[tuple[
     for later, found in grams.items():
         rare = grams[later] = {gram for gram in found if counts[gram] <= _COMMON}
         shared = Counter(earlier for gram in rare for earlier in holders[gram])
-        for earlier, common in shared.most_common(1):
+        for earlier, common in shared.most_common(_COMMON):
             if common >= least * (len(grams[earlier]) + len(rare) - common):
                 yield earlier, later
+                break
         for gram in rare:
             holders[gram].append(later)
 
