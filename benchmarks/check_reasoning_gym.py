@@ -1,6 +1,6 @@
 """`rlvr check` over every family of reasoning-gym, as the table of docs/reasoning_gym_findings.md.
 
-    python -m benchmarks.check_reasoning_gym --tasks 3 > findings.md
+    python -m benchmarks.check_reasoning_gym > findings.md
 
 It needs reasoning-gym (extra `puzzles`).  Each family is asked for its answer in <answer> tags, as its own
 `extract_answer` reads it, and scored by its own `score_answer`: 1.0 is CORRECT, less is WRONG with that credit.  Tasks
@@ -67,7 +67,7 @@ class Family(rlvr.SingleTurnEnv):
 def checked(family: str, tasks: int, budget_s: float) -> Report:
     env = Family(family=family)
     return check(
-        env, tasks=tasks, budget_s=budget_s, wall_s=5.0, skip=("tasks", "repeats", "episodes", *OF_THE_EXTRACTION)
+        env, tasks=tasks, budget_s=budget_s, wall_s=10.0, skip=("tasks", "repeats", "episodes", *OF_THE_EXTRACTION)
     )
 
 
@@ -89,8 +89,8 @@ def row(family: str, tasks: int, budget_s: float) -> tuple[str, bool]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", type=int, default=3)
-    parser.add_argument("--budget-s", type=float, default=15.0, help="wall seconds for one family")
+    parser.add_argument("--tasks", type=int, default=1)
+    parser.add_argument("--budget-s", type=float, default=10.0, help="wall seconds for one family")
     parser.add_argument("--families", nargs="*", help="all unless given")
     given = parser.parse_args(argv)
     families = given.families or sorted(set(DATASETS) - NEEDS_CONFIGURATION)

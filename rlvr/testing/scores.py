@@ -106,6 +106,8 @@ class _Run:
         started = time.monotonic()
         [score] = self._scorer.score_group(task, [completion])
         took_s = time.monotonic() - started
+        for hole in ("crash", "hang", "slow"):
+            self.found.tried(hole)
         self.done.tries.append((task, completion, score, took_s))
         if took_s > _LONG_S:
             self.gone.add(text)
@@ -232,6 +234,8 @@ def _try_all(
             run.gone.add(attempt.text)
             continue
         floor = score.total if attempt.hole == "empty" else floor
+        for hole in () if attempt.hole in _MAY_EARN else ("partial-credit", "outscores-reference"):
+            run.found.tried(hole)
         if not attempt.lucky:
             _judge(run, known, attempt, score, reference, floor)
 

@@ -22,7 +22,7 @@ __all__ = ["check_tasks", "sample", "said"]
 _FIRST = 5  # tasks that are made twice
 _SCANNED = 10_000  # tasks of a finite set that are compared with one another
 _DRAWN = 1000  # and of one that never ends
-_FEW = 0.05  # the share of tasks that may be met twice by chance
+_FEW, _MANY = 0.01, 0.05  # shares of the tasks that two splits have in common
 _FAR = 10_000  # indices of one that never ends, of which a sample is drawn
 
 
@@ -145,7 +145,10 @@ def _splits(env: SingleTurnEnv, tasks: Sequence[Task], found: Findings) -> None:
     if env.size is not None and len(shared) == len(ours) == len(theirs):
         found.add("split-overlap", Severity.NOTE, f"splits {env.split!r} and {split!r} are the same tasks, all of them")
         return
-    severity = Severity.HOLE if len(shared) > _FEW * len(ours) else Severity.WARNING
+    share = len(shared) / max(len(ours), 1)
+    severity = Severity.HOLE if share > _MANY else Severity.WARNING
+    if env.size is None and share < _FEW:
+        severity = Severity.NOTE  # drawn from so many that two meet by chance
     for words in ours:
         found.tried("split-overlap")
         if words in theirs:
