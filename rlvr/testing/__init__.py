@@ -9,4 +9,4 @@
 from rlvr.testing.checks import check, check_environment
 from rlvr.testing.findings import CHECKS, HOLES, Finding, Report, Severity
 
-__all__ = ["CHECKS", "HOLES", "Finding", "Report", "Severity", "check", "check_environment"]
+__all__ = ["CHECKS", "Finding", "HOLES", "Report", "Severity", "check", "check_environment"]

@@ -13,7 +13,7 @@ from rlvr.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["CHECKS", "HOLES", "Finding", "Findings", "Report", "Severity"]
+__all__ = ["CHECKS", "Finding", "Findings", "HOLES", "Report", "Severity"]
 
 CHECKS: Final = ("tasks", "references", "exploits", "repeats", "episodes")
 """The groups of checks, in the order in which they run."""

@@ -17,7 +17,7 @@ from rlvr.testing.exploits import harmless
 from rlvr.testing.findings import Findings, Severity
 from rlvr.types import Task
 
-__all__ = ["check_tasks", "sample", "said"]
+__all__ = ["check_tasks", "said", "sample"]
 
 _FIRST = 5  # tasks that are made twice
 _SCANNED = 10_000  # tasks of a finite set that are compared with one another
