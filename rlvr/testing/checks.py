@@ -14,7 +14,7 @@ from rlvr.errors import NonConforming, UsageError
 from rlvr.scoring import WALL_S
 from rlvr.testing.findings import Findings, Report, Severity
 from rlvr.testing.repeats import check_episodes, check_gym, check_repeats, check_task_repeats
-from rlvr.testing.scores import Budget, Scored, score_tasks
+from rlvr.testing.scores import Budget, Tries, score_tasks
 from rlvr.testing.tasks import check_tasks, sample
 
 __all__ = ["check", "check_environment"]
@@ -53,7 +53,7 @@ def check(
     for name, limit in (("budget_s", budget_s), ("wall_s", wall_s)):
         if not limit > 0:  # true for NaN
             raise UsageError(f"{name} is {limit!r}; it must be a number of seconds above 0")
-    started, found, done, count = time.monotonic(), Findings(only, skip), Scored(), 0
+    started, found, done, count = time.monotonic(), Findings(only, skip), Tries(), 0
     if isinstance(env, MultiTurnEnv):
         if found.wants("episodes"):
             check_episodes(env, found, seed, wall_s)
@@ -96,7 +96,7 @@ def check_environment(
 
 
 def _check_single(
-    env: SingleTurnEnv, tasks: int | None, seed: int, budget: Budget, wall_s: float, found: Findings, done: Scored
+    env: SingleTurnEnv, tasks: int | None, seed: int, budget: Budget, wall_s: float, found: Findings, done: Tries
 ) -> int:
     """Cheap checks first: what fails there makes the rest meaningless."""
     drawn = sample(env, found, tasks, random.Random(seed))
@@ -106,7 +106,7 @@ def _check_single(
         if not check_tasks(env, drawn, found):
             return 0
         check_task_repeats(env, drawn, found, wall_s)
-    if found.wants("references") or found.wants("exploits"):
+    if any(map(found.wants, ("references", "exploits", "repeats"))):
         done.tries += score_tasks(env, drawn, found, budget, random.Random(seed), wall_s).tries
     if found.wants("repeats"):
         check_repeats(env, done, found, budget, seed, wall_s)

@@ -18,10 +18,10 @@ from rlvr.testing.findings import Findings, Severity
 from rlvr.types import Completion, Score, Task
 from rlvr.verifiers.math import MathVerifier
 
-__all__ = ["Budget", "Scored", "as_completion", "score_tasks"]
+__all__ = ["Budget", "Tries", "as_completion", "score_tasks"]
 
 _SLOW_S = 5.0  # a shared machine may make one second out of a tenth
-_LONG_S = 2.0  # nor is what took so long tried at the next task
+_LONG_S = 2.0  # what took so long at one task is not tried at the next
 _HANGS = 2  # each costs twice the limit, as what is lost is tried again
 _LOST_EXAMPLES = 3
 _OURS: Final = frozenset({"IsolationUnavailable", "SandboxFailed", "MissingDependency"})
@@ -44,7 +44,7 @@ class Budget:
 
 
 @dataclass
-class Scored:
+class Tries:
     """What was scored, for whoever wants to see it repeated.
 
     Attributes:
@@ -61,13 +61,13 @@ def as_completion(text: str) -> Completion:
 
 def score_tasks(
     env: SingleTurnEnv, tasks: Sequence[Task], found: Findings, budget: Budget, rng: random.Random, wall_s: float
-) -> Scored:
+) -> Tries:
     """Score each task's example and everything that deserves nothing.
 
     Raises:
         UsageError: nothing can be scored on this machine, which is not the environment's fault.
     """
-    done = Scored()
+    done = Tries()
     try:
         scorer = Scorer(env, workers=1, wall_s=wall_s).warm()
     except UsageError as error:
@@ -84,13 +84,16 @@ def score_tasks(
                 others = [other for other, _ in known if other is not one]
                 _try_all(run, one, reference, others, budget, rng)
         _judge_others(run)
+        if run.hopeless:
+            what = "hangs and lost examples cost too much time: the rest was left out"
+            found.add("not-checked", Severity.NOTE, what)
     return done
 
 
 class _Run:
     """One worker, and what was seen in it."""
 
-    def __init__(self, env: SingleTurnEnv, scorer: Scorer, found: Findings, done: Scored) -> None:
+    def __init__(self, env: SingleTurnEnv, scorer: Scorer, found: Findings, done: Tries) -> None:
         self.env, self.found, self.done = env, found, done
         self.hangs = self.lost_examples = 0
         self.gone: set[str] = set()  # what hung, died or took long would do so at each task
