@@ -23,6 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 from tyro.conf import Positional, UseAppendAction, arg
 
+from rlvr.cli_check import Audit, Check, Filter
 from rlvr.cli_train import Eval, Plot, Train, options_of, recipe
 from rlvr.doctor import examine
 from rlvr.environment import Environment
@@ -218,6 +219,9 @@ def _asked_for(argv: Sequence[str]) -> _Command:
         "score": Score,
         "envs": Envs,
         "replay": Replay,
+        "check": Check,
+        "audit": Audit,
+        "filter": Filter,
         "train": Train,
         "eval": Eval,
         "plot": Plot,

@@ -56,6 +56,7 @@ class WorkerPool:
         recycle_after: a worker is replaced after so many items, so that leaks in a library stay small.
         start_s: wall seconds within which a worker must be ready.
         quiet: send what workers print to /dev/null instead of our stderr.
+        hash_seed: Python's, under which sets of texts have their order; another one shows who depends on it.
 
     Raises:
         UsageError: a number that cannot work, or a `setup` that cannot be shipped.
@@ -71,6 +72,7 @@ class WorkerPool:
         recycle_after: int = 20_000,
         start_s: float = 60.0,
         quiet: bool = False,
+        hash_seed: int = 0,
     ) -> None:
         _whole("workers", workers, 1)
         _whole("spares", spares, 0)
@@ -79,7 +81,7 @@ class WorkerPool:
         self.workers, self.spares = workers, spares
         self._boot = shipped(setup)
         self._memory_mib, self._recycle_after, self._start_s = memory_mib, recycle_after, start_s
-        self._quiet = quiet
+        self._quiet, self._hash_seed = quiet, hash_seed
         self._closed = False
         self._all: set[_Worker] = set()
         self._forget()
@@ -221,7 +223,7 @@ class WorkerPool:
         if self._closed:
             raise _pool_closed()
         while len(self._all) < wanted:
-            worker = _Worker(self._boot, self._memory_mib, self._quiet)
+            worker = _Worker(self._boot, self._memory_mib, self._quiet, self._hash_seed)
             self._all.add(worker)
             self._idle.append(worker)
 
@@ -236,7 +238,7 @@ def usable_cores() -> int:
 class _Worker:
     """Our end of one process.  Used by one thread at a time."""
 
-    def __init__(self, boot: bytes, memory_mib: int | None, quiet: bool) -> None:
+    def __init__(self, boot: bytes, memory_mib: int | None, quiet: bool, hash_seed: int) -> None:
         request_r, self._request = os.pipe()
         self._reply, reply_w = os.pipe()
         # The child dies with us: only we hold the write end, and its closing is a signal to the child (`_die_with`).
@@ -253,7 +255,7 @@ class _Worker:
                 stderr=subprocess.DEVNULL if quiet else _stderr_fd(),
                 pass_fds=fds,
                 start_new_session=True,  # its own group: Ctrl-C is ours to handle, and killing it takes its children
-                env=os.environ | _environment(),
+                env=os.environ | _environment(hash_seed),
             )
         except BaseException:
             self._close_fds()
@@ -483,10 +485,10 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
-def _environment() -> dict[str, str]:
+def _environment(hash_seed: int) -> dict[str, str]:
     """One thread per worker, since the pool is the parallelism; a fixed hash seed, since verdicts must repeat."""
     threads = {name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-    return {"PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": "false"} | threads
+    return {"PYTHONHASHSEED": str(hash_seed), "TOKENIZERS_PARALLELISM": "false"} | threads
 
 
 def _stderr_fd() -> int:

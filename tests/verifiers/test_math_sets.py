@@ -69,6 +69,7 @@ INTERVALS = [
 ]
 
 UNIONS = [
+    (r"(0, 9) \cup (9, 36)", "1e999", False, "a number that is no float"),
     (r"(0,9) \cup (9,36)", r"(9,36) \cup (0,9)", True, "any order"),
     (r"(1,2) \cup [2,3)", "(1,3)", True, "what touches is one"),
     (r"(1,2) \cup (2,3)", "(1,3)", False, "a point is missing"),

@@ -39,7 +39,8 @@ def _pieces(form: Form) -> list[Piece] | None:
         return _pieces(form.body)
     if isinstance(form, Quantity):
         point = _end(form)
-        return [Piece(point, False, point, True)] if point is not None and math.isfinite(point) else None
+        # Not math.isfinite: it makes a float of it, and 10^999 is none.
+        return [Piece(point, False, point, True)] if isinstance(point, Fraction) else None
     if not isinstance(form, Sequence):
         return None
     if form.kind in _KINDS:

@@ -1,0 +1,111 @@
+"""Answers as texts: are two the same, does a text give one away, which would be wrong.
+
+A check that cries wolf is soon switched off, so that doubt is settled in favour of "the same": a completion that may be
+right is not held against who accepts it.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from rlvr.errors import RlvrError
+from rlvr.types import Prompt
+
+__all__ = ["disguised", "mentions", "plain_answer", "prompt_text", "same", "wrong_answers"]
+
+_LONGEST = 200  # an answer that is longer is no phrase, and hedging between two of them is none either
+_NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|/\d+)?", re.ASCII)
+_NUMBERS = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?", re.ASCII)
+# Each looks like the other and is another character even after NFKC: Latin and Cyrillic, digits and letters.
+_LATIN = "aceopxyiABCEHKMOPTX"
+_CYRILLIC = (
+    "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0410\u0412\u0421\u0415\u041d\u041a\u041c\u041e\u0420\u0422\u0425"
+)
+_TWINS = str.maketrans(_LATIN + "01358", _CYRILLIC + "OlESB")
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """What a prompt says, messages one after another."""
+    return prompt if isinstance(prompt, str) else "\n".join(str(message["content"]) for message in prompt)
+
+
+def plain_answer(value: Any) -> str | None:
+    """A reference or an answer as a short text, None if it is something longer or nested."""
+    if isinstance(value, (str, int, float, Fraction)) or type(value).__name__ == "Decimal":
+        text = str(value).strip()
+        if text and len(text) <= _LONGEST and "\n" not in text:
+            return text
+    return None
+
+
+@lru_cache(maxsize=8192)
+def same(one: str, other: str) -> bool:
+    """May they be the same answer?"""
+    if _folded(one) == _folded(other):
+        return True
+    a, b = _number(one), _number(other)
+    if a is not None and b is not None:
+        return abs(a - b) <= abs(a) / 10**6
+    from rlvr.verifiers.math import MathPolicy, MathVerifier
+
+    exact = MathVerifier(policy=MathPolicy(symbolic=False))  # starts no engine
+    try:
+        return exact.compare(one, other).correct or exact.compare(other, one).correct
+    except RlvrError:  # no mathematics, so that it is no reference
+        return False
+
+
+def mentions(text: str, answer: str) -> bool:
+    """Does the text hold this answer somewhere, as words or as a number of its own?"""
+    folded = _folded(answer)
+    if not folded or re.search(rf"(?<!\w){re.escape(folded)}(?!\w)", _folded(text)):
+        return True
+    number = _number(answer)
+    return number is not None and any(_number(found) in (number, -number) for found in _NUMBERS.findall(text[:100_000]))
+
+
+def wrong_answers(answer: str, others: Iterable[str], count: int, rng: random.Random) -> list[str]:
+    """Answers of the same kind that are not this one: other tasks', as far as there are any, then made up."""
+    found: list[str] = []
+    for other in (*others, *_made_up(answer, rng)):
+        if not any(same(other, known) for known in (answer, *found)) and answer not in other and other not in answer:
+            found.append(other)
+        if len(found) == count:
+            break
+    return found
+
+
+def disguised(answer: str) -> str | None:
+    """The answer in letters that look like its own and are others; None where there are no such."""
+    twin = answer.translate(_TWINS)
+    return None if unicodedata.normalize("NFKC", twin) == unicodedata.normalize("NFKC", answer) else twin
+
+
+def _made_up(answer: str, rng: random.Random) -> Sequence[str]:
+    number = _number(answer)
+    if number is None:
+        return [f"{word}{rng.randrange(100)}" for word in ("quartz", "willow", "ember", "falcon", "sierra", "anchor")]
+    return [str(int(number) + step) for step in rng.sample(range(2, 100), 40)]
+
+
+@lru_cache(maxsize=8192)
+def _folded(text: str) -> str:
+    digits = "".join(char if char.isascii() else str(unicodedata.decimal(char, char)) for char in text[:100_000])
+    folded = " ".join(unicodedata.normalize("NFKC", digits).casefold().split())
+    return folded.strip(".,;:!?'\"`*$ ")
+
+
+def _number(text: str) -> Fraction | None:
+    bare = text.strip().strip("$€£% ").replace(" ", "")
+    if not any(char.isdigit() for char in bare) or not _NUMBER.fullmatch(bare):
+        return None
+    try:
+        return Fraction(bare.replace(",", ""))
+    except (ValueError, ZeroDivisionError):
+        return None

@@ -1,0 +1,124 @@
+"""`check`: everything that is known to go wrong in an environment, tried before a policy does."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv
+from rlvr.errors import NonConforming, UsageError
+from rlvr.scoring import WALL_S
+from rlvr.testing.findings import Findings, Report, Severity
+from rlvr.testing.repeats import check_episodes, check_gym, check_repeats, check_task_repeats
+from rlvr.testing.scores import Budget, Tries, score_tasks
+from rlvr.testing.tasks import check_tasks, sample
+
+__all__ = ["check", "check_environment"]
+
+
+def check(
+    env: Environment,
+    *,
+    tasks: int | None = 20,
+    seed: int = 0,
+    budget_s: float = 300.0,
+    wall_s: float = WALL_S,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+) -> Report:
+    """Look for holes in an environment: everything in `HOLES`, by name.
+
+    Completions are scored in worker processes, so that one that hangs or ends its process is a finding and harms
+    nothing else.  Its tasks are made in this process.
+
+    Args:
+        tasks: how many are drawn for scoring; None for all of a finite set.
+        seed: of the sample, and of which wrong answers are put beside right ones.
+        budget_s: wall seconds after which no further completion is scored; what was left out is a note.
+        wall_s: wall seconds after which a completion counts as hanging.
+        only: checks to run, of `CHECKS`; all unless given.
+        skip: checks or holes to leave out.
+
+    Raises:
+        UsageError: it is no environment, an argument cannot work, or this machine cannot score it at all.
+    """
+    if not isinstance(env, (SingleTurnEnv, MultiTurnEnv)):
+        raise UsageError(f"{env!r} is neither a SingleTurnEnv nor a MultiTurnEnv; rlvr.make('gsm8k-v1') gives one")
+    if tasks is not None and tasks < 1:
+        raise UsageError(f"tasks is {tasks!r}; it must be a whole number of at least 1, or None for all")
+    for name, limit in (("budget_s", budget_s), ("wall_s", wall_s)):
+        if not limit > 0:  # true for NaN
+            raise UsageError(f"{name} is {limit!r}; it must be a number of seconds above 0")
+    started, found, done, count = time.monotonic(), Findings(only, skip), Tries(), 0
+    if isinstance(env, MultiTurnEnv):
+        if found.wants("episodes"):
+            check_episodes(env, found, seed, wall_s)
+    else:
+        count = _check_single(env, tasks, seed, Budget(budget_s), wall_s, found, done)
+    took_ms = sorted(1000 * took_s for *_, took_s in done.tries) or [0.0]
+    return Report(
+        env=env.id,
+        findings=found.listed(),
+        tasks=count,
+        completions=len(done.tries),
+        median_ms=statistics.median(took_ms),
+        slowest_ms=took_ms[-1],
+        took_s=time.monotonic() - started,
+        seed=seed,
+        config=_json_able(env.config),
+    )
+
+
+def check_environment(
+    env: Environment,
+    *,
+    tasks: int | None = 5,
+    seed: int = 0,
+    budget_s: float = 300.0,
+    wall_s: float = WALL_S,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+) -> None:
+    """Raise if `check` finds a hole or has a warning: one line in a test of an environment.
+
+    Raises:
+        NonConforming: lists every finding, the worst first.
+        UsageError: see `check`.
+    """
+    report = check(env, tasks=tasks, seed=seed, budget_s=budget_s, wall_s=wall_s, only=only, skip=skip)
+    if not report.clean:
+        lines = [str(it) for it in report.findings if it.severity is not Severity.NOTE]
+        raise NonConforming(f"{env.id} does not pass its check:\n  - " + "\n  - ".join(lines))
+
+
+def _check_single(
+    env: SingleTurnEnv, tasks: int | None, seed: int, budget: Budget, wall_s: float, found: Findings, done: Tries
+) -> int:
+    """Cheap checks first: what fails there makes the rest meaningless."""
+    drawn = sample(env, found, tasks, random.Random(seed))
+    if not drawn:
+        return 0
+    if found.wants("tasks"):
+        if not check_tasks(env, drawn, found):
+            return 0
+        check_task_repeats(env, drawn, found, wall_s)
+    if any(map(found.wants, ("references", "exploits", "repeats"))):
+        done.tries += score_tasks(env, drawn, found, budget, random.Random(seed), wall_s).tries
+    if found.wants("repeats"):
+        check_repeats(env, done, found, budget, seed, wall_s)
+    if found.wants("episodes"):
+        check_gym(env, found, seed, wall_s)
+    if budget.left_out:
+        what = f"the time was up: {budget.left_out} tasks or batches were not tried to the end"
+        found.add("not-checked", Severity.NOTE, what)
+    return len(drawn)
+
+
+def _json_able(config: dict[str, Any]) -> dict[str, Any]:
+    """Options as a report shows them; what has no place in JSON, as text."""
+    read: dict[str, Any] = json.loads(json.dumps(config, default=str))
+    return read

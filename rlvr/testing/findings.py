@@ -1,0 +1,257 @@
+"""What a check found: each hole by name, with the completion that went through it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from rlvr.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["CHECKS", "Finding", "Findings", "HOLES", "Report", "Severity"]
+
+CHECKS: Final = ("tasks", "references", "exploits", "repeats", "episodes")
+"""The groups of checks, in the order in which they run."""
+
+_LONGEST = 500  # characters of what a completion came to: a reason may quote all of it
+
+
+class Severity(StrEnum):
+    """How bad it is.  Holes and warnings fail a check, notes do not."""
+
+    HOLE = "hole"  # a policy can earn what it does not deserve, or the contract is broken
+    WARNING = "warning"  # pays or costs something that was hardly meant
+    NOTE = "note"  # worth knowing
+
+
+_TASKS: Final = {
+    "tasks-raise": "tasks cannot be made",
+    "no-tasks": "there are no tasks",
+    "not-a-task": "something else than a Task stands among the tasks",
+    "duplicate-ids": "two tasks have one id",
+    "unrecordable": "a task cannot be recorded as JSON, or is read back as something else",
+    "tasks-differ": "tasks come out differently in another process, or the second time",
+    "index-disagrees": "task(index) and tasks() disagree",
+    "split-raises": "the other split fails instead of being refused",
+    "split-overlap": "two splits share tasks",
+    "duplicate-tasks": "two tasks have one prompt",
+    "near-duplicates": "two tasks have nearly one prompt",
+    "contradiction": "two tasks have one prompt and different references",
+    "constant-answer": "one answer is right for most tasks",
+}
+_REFERENCES: Final = {
+    "reference-unreadable": "the verifier cannot read a reference",
+    "reference-as-text": "a reference can only be compared as text",
+    "no-example": "example(task) gives no completion, so that none is known to be right",
+    "example-raises": "example(task) raises, or gives no text",
+    "reference-rejected": "the example, which has to be right, is not CORRECT",
+    "reference-partial": "the example is CORRECT and has not the whole credit",
+    "reference-below-maximum": "the example earns less than the reward's upper bound",
+}
+_EXPLOITS: Final = {
+    "empty": "no text at all",
+    "whitespace": "nothing but white space",
+    "prompt-echo": "the prompt, said again",
+    "other-answer": "the answer to another task",
+    "hedge": "the right answer beside a wrong one",
+    "several-boxes": "several boxes in one statement, one of them right",
+    "candidates": "a list of candidates, one of them right",
+    "substring": "a wrong answer that contains the right one",
+    "thinking-only": "the right answer inside the thinking part alone",
+    "format-without-content": "the form that was asked for, with nothing in it",
+    "repetition": "one text over and over",
+    "junk": "a text that answers nothing",
+    "malformed": "broken markup, control characters, digits of other scripts",
+    "hostile-math": "an expression that is made to exhaust who evaluates it",
+    "hostile-code": "a program that attacks its judge instead of solving the problem",
+    "look-alike": "the right answer in letters that only look like its own",
+    "grader-instructions": "orders to whoever grades",
+    "partial-credit": "credit for a text that deserves none",
+    "outscores-reference": "something else than the right answer earns more than it",
+    "crash": "verifying a completion raises or ends the process",
+    "hang": "verifying a completion does not end",
+    "slow": "verifying a completion takes seconds",
+    "unscored": "verify gives UNSCORED, which stands for our failures",
+    "not-finite": "a value is NaN or infinite",
+    "out-of-bounds": "a value or a total leaves its bounds",
+    "no-reason": "a verdict gives no reason",
+}
+_REPEATS: Final = {
+    "unpicklable": "the environment cannot be shipped to another process",
+    "cannot-start": "the environment cannot be made again in another process",
+    "nondeterministic": "the same completion comes to something else in another process or thread",
+}
+_EPISODES: Final = {
+    "reset": "reset does not answer as Gymnasium's",
+    "step": "step does not answer as Gymnasium's",
+    "episode": "an episode breaks the contract",
+    "not-checked": "something was left out",
+}
+
+HOLES: Final[Mapping[str, str]] = {**_TASKS, **_REFERENCES, **_EXPLOITS, **_REPEATS, **_EPISODES}
+"""What each name in `Finding.hole` stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One hole, warning or note.
+
+    Attributes:
+        hole: its name, one of `HOLES`.
+        what: what happened, in one line.
+        task: id of the first task it was seen at; "" where it is no single task's.
+        completion: what was tried there, shortened.
+        got: what that came to.
+        wanted: what it should have come to.
+        count, tried: how often it was seen, out of how many tries.
+    """
+
+    hole: str
+    severity: Severity
+    what: str
+    task: str = ""
+    completion: str = ""
+    got: str = ""
+    wanted: str = ""
+    count: int = 1
+    tried: int = 1
+
+    def __str__(self) -> str:
+        of = f" ({self.count} of {self.tried})" if self.tried > 1 else ""
+        where = f", task {self.task!r}" if self.task else ""
+        said = f", {self.completion}" if self.completion else ""
+        came = f": {self.got}" if self.got else ""
+        due = f"; wanted: {self.wanted}" if self.wanted else ""
+        return f"{self.severity} {self.hole}{of}: {self.what}{where}{said}{came}{due}"
+
+
+class Findings:
+    """Collects findings: one for each hole and severity, with the first case of it and counts.
+
+    Args:
+        only: checks to run; all of `CHECKS` unless given.
+        skip: checks or holes to leave out.
+
+    Raises:
+        UsageError: no such check or hole.
+    """
+
+    def __init__(self, only: Sequence[str] = (), skip: Sequence[str] = ()) -> None:
+        for name in only:
+            if name not in CHECKS:
+                raise UsageError(f"there is no check {name!r}; the checks are {', '.join(CHECKS)}")
+        for name in skip:
+            if name not in CHECKS and name not in HOLES:
+                raise UsageError(
+                    f"{name!r} cannot be skipped: it is none of the checks {', '.join(CHECKS)}, nor a hole"
+                )
+        self._only, self._skip = tuple(only) or CHECKS, frozenset(skip)
+        self._first: dict[tuple[str, Severity], Finding] = {}
+        self._count: Counter[tuple[str, Severity]] = Counter()
+        self._tried: Counter[str] = Counter()
+
+    def wants(self, name: str) -> bool:
+        """Is this check to be run, or this hole to be looked for?"""
+        return name not in self._skip and (name in self._only or name not in CHECKS)
+
+    def tried(self, hole: str) -> None:
+        """One more try at this hole, whatever comes of it."""
+        self._tried[hole] += 1
+
+    def tries(self, hole: str) -> int:
+        """How many there were."""
+        return self._tried[hole]
+
+    def add(
+        self,
+        hole: str,
+        severity: Severity,
+        what: str = "",
+        *,
+        task: str = "",
+        completion: str = "",
+        got: str = "",
+        wanted: str = "",
+    ) -> None:
+        """Seen once more; the first case is kept."""
+        assert hole in HOLES
+        if self.wants(hole):
+            case = Finding(hole, severity, what or HOLES[hole], task, completion, got[:_LONGEST], wanted)
+            self._first.setdefault((hole, severity), case)
+            self._count[hole, severity] += 1
+
+    def listed(self) -> tuple[Finding, ...]:
+        """The worst first, then in the order of `HOLES`."""
+        ranks, order = list(Severity), list(HOLES)
+        found = [
+            replace(first, count=self._count[key], tried=max(self._count[key], self._tried[first.hole]))
+            for key, first in self._first.items()
+        ]
+        return tuple(sorted(found, key=lambda f: (ranks.index(f.severity), order.index(f.hole))))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of checking one environment.
+
+    Attributes:
+        env: its id.
+        findings: the worst first.
+        tasks: how many were looked at.
+        completions: how many were scored, the repetitions not counted.
+        median_ms, slowest_ms: wall milliseconds of one score, the pool's own share included.
+        took_s: wall seconds of the whole check.
+        seed: what the sample was drawn with.
+    """
+
+    env: str
+    findings: tuple[Finding, ...]
+    tasks: int = 0
+    completions: int = 0
+    median_ms: float = 0.0
+    slowest_ms: float = 0.0
+    took_s: float = 0.0
+    seed: int = 0
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def clean(self) -> bool:
+        """No hole and no warning."""
+        return all(finding.severity is Severity.NOTE for finding in self.findings)
+
+    @property
+    def holes(self) -> tuple[str, ...]:
+        """The names of the holes, each once; neither warnings nor notes."""
+        return tuple(f.hole for f in self.findings if f.severity is Severity.HOLE)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, JSON-able."""
+        return asdict(self) | {"clean": self.clean}
+
+    def show(self, console: Console) -> None:
+        """Print a table: hole, how often, the first case of it."""
+        from rich.markup import escape
+        from rich.table import Table
+
+        colours = {Severity.HOLE: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
+        table = Table("", "found", "of", "first case", show_lines=True)
+        for it in self.findings:
+            case = (("", it.what), ("task ", it.task), ("said ", it.completion), ("got ", it.got), ("want ", it.wanted))
+            lines = "\n".join(escape(name + text) for name, text in case if text)
+            mark = f"[{colours[it.severity]}]{it.severity}"
+            table.add_row(mark, it.hole, f"{it.count}/{it.tried}" if it.tried > 1 else "", lines)
+        if self.findings:
+            console.print(table)
+        counts = Counter(finding.severity for finding in self.findings)
+        found = ", ".join(f"{counts[s]} {s}{'s' * (counts[s] != 1)}" for s in Severity)
+        console.print(
+            f"{escape(self.env)}: {found}; {self.completions} completions for {self.tasks} tasks "
+            f"in {self.took_s:.1f} s; a score takes {self.median_ms:.2g} ms (median), {self.slowest_ms:.3g} ms at most",
+            soft_wrap=True,
+            highlight=False,
+        )

@@ -1,0 +1,199 @@
+"""The same again elsewhere: in another process, under another hash seed, and from several threads of it at once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeAlias
+
+from rlvr.environment import Environment, MultiTurnEnv, RowsEnv, SingleTurnEnv
+from rlvr.errors import RlvrError, Unscored, UsageError
+from rlvr.scoring import MEMORY_MIB
+from rlvr.testing.episodes import episode_breaches, gym_breaches, trace
+from rlvr.testing.exploits import harmless
+from rlvr.testing.findings import HOLES, Findings, Severity
+from rlvr.testing.scores import Budget, Tries
+from rlvr.types import Completion, Score, Task
+from rlvr.workers import Handler, WorkerPool
+
+__all__ = ["check_episodes", "check_gym", "check_repeats", "check_task_repeats"]
+
+_HASH_SEED = 20_231  # any but the 0 under which workers score
+_MOST = 200  # completions that are scored again
+_REPEATED_S = 5.0  # and what they may have taken the first time
+_BATCH = 20
+_THREADS = 4
+_QUICK_S = 1.0  # what takes longer is not worth its time again
+
+_Asked: TypeAlias = tuple[str, Any]
+
+
+@contextmanager
+def _elsewhere(env: Environment, found: Findings, hash_seed: int = _HASH_SEED) -> Iterator[WorkerPool | None]:
+    """A worker that does what it is asked with the environment; None where there can be none."""
+    try:
+        pool = WorkerPool(partial(_handler, env), memory_mib=MEMORY_MIB, spares=0, hash_seed=hash_seed)
+    except UsageError as error:
+        found.add("unpicklable", Severity.HOLE, got=str(error))
+        yield None
+        return
+    with pool:
+        try:
+            pool.warm()
+        except RlvrError as error:
+            found.add("cannot-start", Severity.HOLE, got=str(error))
+            yield None
+            return
+        yield pool
+
+
+def check_task_repeats(env: SingleTurnEnv, drawn: Sequence[Task], found: Findings, wall_s: float) -> None:
+    """Are the same tasks made in another process?  A list of rows is shipped with the environment, and so the same."""
+    if isinstance(env, RowsEnv):
+        return
+    with _elsewhere(env.without_tasks(), found) as pool:
+        if pool is None:
+            return
+        lost, there = _asked(pool, ("find", [task.id for task in drawn]), wall_s)
+        if lost or not there:
+            return  # no id of a kind that can be found: nothing is promised of it
+        for task, made in zip(drawn, there, strict=True):
+            found.tried("tasks-differ")
+            here = json.loads(_task_text(task))
+            if made is not None and json.loads(made) != here:
+                found.add("tasks-differ", Severity.HOLE, task=task.id, got=f"{made[:200]} in another process")
+
+
+def check_repeats(env: SingleTurnEnv, done: Tries, found: Findings, budget: Budget, seed: int, wall_s: float) -> None:
+    """Does a completion come to the same one by one and in threads?"""
+    quick = [one for one in done.tries if one[2].total is not None and one[3] < _QUICK_S]
+    drawn = random.Random(seed).sample(quick, min(len(quick), _MOST))
+    spent_s = itertools.accumulate(took_s for *_, took_s in drawn)
+    again = [(t, c, s) for (t, c, s, _), so_far_s in zip(drawn, spent_s, strict=True) if so_far_s < _REPEATED_S]
+    if not again:
+        return
+    with _elsewhere(env.without_tasks(), found) as pool:
+        if pool is None:
+            return
+        for start in range(0, len(again), _BATCH):
+            batch = again[start : start + _BATCH]
+            for threads in (1, _THREADS):
+                if budget.spent:
+                    budget.left_out += 1
+                    return
+                work = [(task, completion) for task, completion, _ in batch]
+                lost, there = _asked(pool, ("score", (threads, work)), wall_s * len(batch))
+                where = "in another process" if threads == 1 else f"in {threads} threads"
+                if lost:
+                    found.add("nondeterministic", Severity.HOLE, got=f"{lost} {where}", wanted="as in the first worker")
+                    return
+                _compare(env, batch, there, where, found)
+
+
+def _compare(
+    env: SingleTurnEnv, batch: Sequence[tuple[Task, Completion, Score]], there: list[Any], where: str, found: Findings
+) -> None:
+    low, high = env.reward.bounds
+    for (task, completion, score), other in zip(batch, there, strict=True):
+        case = {"task": task.id, "completion": harmless(completion.text)}
+        found.tried("nondeterministic")
+        first = _comparable(score)
+        if first != other:
+            pairs = zip(first, other, strict=True) if isinstance(other, list) else [(first, other)]
+            got, wanted = next((str(b), str(a)) for a, b in pairs if a != b)
+            found.add("nondeterministic", Severity.HOLE, **case, got=f"{got} {where}", wanted=f"{wanted}, as before")
+        if isinstance(other, list) and other[0] is not None and not low <= other[0] <= high:
+            found.add("out-of-bounds", Severity.HOLE, **case, got=str(other[0]), wanted=f"[{low:g}, {high:g}]")
+
+
+def check_gym(env: SingleTurnEnv, found: Findings, seed: int, wall_s: float) -> None:
+    """Reset and step, as Gymnasium has them."""
+    with _elsewhere(env, found, hash_seed=0) as pool:
+        if pool is not None:
+            _report(pool, ("gym", seed), wall_s, found)
+
+
+def check_episodes(env: MultiTurnEnv, found: Findings, seed: int, wall_s: float) -> None:
+    """Episodes of several turns, and that another process sees the same one."""
+    seen = []
+    for hash_seed in (0, _HASH_SEED):
+        with _elsewhere(env, found, hash_seed) as pool:
+            if pool is None:
+                return
+            if hash_seed == 0 and not _report(pool, ("episodes", seed), wall_s, found):
+                return
+            seen.append(_asked(pool, ("trace", seed), wall_s)[1])
+    found.tried("nondeterministic")
+    if seen[0] != seen[1]:
+        what = "the same seed and actions give another episode in another process"
+        found.add("nondeterministic", Severity.HOLE, what)
+
+
+def _report(pool: WorkerPool, asked: _Asked, wall_s: float, found: Findings) -> bool:
+    """Findings of the other process; False if it was lost."""
+    lost, breaches = _asked(pool, asked, wall_s)
+    if lost:
+        found.add("hang" if lost.startswith("worker-timeout") else "episode", Severity.HOLE, "an episode", got=lost)
+        return False
+    for hole, what, got in breaches:
+        assert hole in HOLES
+        found.add(hole, Severity.HOLE, what, got=got)
+    return not breaches
+
+
+def _asked(pool: WorkerPool, asked: _Asked, wall_s: float) -> tuple[str, Any]:
+    """(what was lost, "" if nothing; what came back)."""
+    [reply] = pool.run([asked], wall_s=wall_s)
+    return (f"{reply.reason}: {reply}", None) if isinstance(reply, Unscored) else ("", reply)
+
+
+# ------------------------------------------------------------------------------------------ in the other process
+
+
+def _handler(env: Environment) -> Handler:
+    def handle(asked: _Asked) -> Any:
+        what, given = asked
+        if what == "score":
+            threads, work = given
+            if threads == 1:
+                return [_scored(env, one) for one in work]
+            with ThreadPoolExecutor(threads) as pool:
+                return list(pool.map(partial(_scored, env), work))
+        if what == "find":
+            return [_found(env, name) for name in given]
+        if isinstance(env, MultiTurnEnv):
+            return trace(env, given) if what == "trace" else episode_breaches(env, given)
+        assert isinstance(env, SingleTurnEnv)
+        return gym_breaches(env, given)
+
+    return handle
+
+
+def _scored(env: Environment, work: tuple[Task, Completion]) -> Any:
+    task, completion = work
+    try:
+        [score] = env.score_group(task, [completion])
+    except Exception as error:  # noqa: BLE001  it did not raise the first time, so that this is the finding
+        return f"{type(error).__name__}: {error}"
+    return _comparable(score)
+
+
+def _comparable(score: Score) -> list[Any]:
+    verdict = score.verdict
+    return [score.total, str(verdict.outcome), verdict.value, verdict.why, verdict.answer]
+
+
+def _found(env: Environment, name: str) -> str | None:
+    try:
+        return _task_text(env.find(name))
+    except Exception:  # noqa: BLE001  an environment need not find its tasks by id
+        return None
+
+
+def _task_text(task: Task) -> str:
+    return json.dumps([task.id, task.prompt, task.reference, dict(task.meta)], sort_keys=True)

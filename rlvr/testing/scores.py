@@ -1,0 +1,273 @@
+"""Scoring for a check: the examples first, then the catalogue, each in a worker that can be killed."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from rlvr.environment import SingleTurnEnv
+from rlvr.errors import RlvrError, UsageError
+from rlvr.parts import Format
+from rlvr.scoring import Scorer
+from rlvr.testing.answers import plain_answer
+from rlvr.testing.exploits import EMPTY_FORMS, Attempt, Known, attempts, harmless, is_code
+from rlvr.testing.findings import Findings, Severity
+from rlvr.types import Completion, Score, Task
+from rlvr.verifiers.math import MathVerifier
+
+__all__ = ["Budget", "Tries", "as_completion", "score_tasks"]
+
+_SLOW_S = 5.0  # a shared machine may make one second out of a tenth
+_LONG_S = 2.0  # what took so long at one task is not tried at the next
+_HANGS = 2  # each costs twice the limit, as what is lost is tried again
+_LOST_EXAMPLES = 3
+_OURS: Final = frozenset({"IsolationUnavailable", "SandboxFailed", "MissingDependency"})
+_MIN_TOKENS = 16  # so that a part that reads the length sees no difference between short texts
+
+# A program may pass some tests, and another task's answer may be half of ours: credit for these proves nothing.
+_MAY_EARN: Final = frozenset({"other-answer", "prompt-echo", "look-alike", "hostile-code"})
+
+
+class Budget:
+    """Wall seconds that a check may take."""
+
+    def __init__(self, budget_s: float) -> None:
+        self._end = time.monotonic() + budget_s
+        self.left_out = 0
+
+    @property
+    def spent(self) -> bool:
+        return time.monotonic() > self._end
+
+
+@dataclass
+class Tries:
+    """What was scored, for whoever wants to see it repeated.
+
+    Attributes:
+        tries: task, completion, its score and the wall seconds that it took.
+    """
+
+    tries: list[tuple[Task, Completion, Score, float]] = field(default_factory=list)
+
+
+def as_completion(text: str) -> Completion:
+    """With a length, for a reward that reads it."""
+    return Completion(text, length_tokens=max(_MIN_TOKENS, len(text) // 4))
+
+
+def score_tasks(
+    env: SingleTurnEnv, tasks: Sequence[Task], found: Findings, budget: Budget, rng: random.Random, wall_s: float
+) -> Tries:
+    """Score each task's example and everything that deserves nothing.
+
+    Raises:
+        UsageError: nothing can be scored on this machine, which is not the environment's fault.
+    """
+    done = Tries()
+    try:
+        scorer = Scorer(env, workers=1, wall_s=wall_s).warm()
+    except UsageError as error:
+        found.add("unpicklable", Severity.HOLE, got=str(error))
+        return done
+    except RlvrError as error:
+        found.add("cannot-start", Severity.HOLE, got=str(error))
+        return done
+    with scorer:
+        run = _Run(env, scorer, found, done)
+        known = _examples(run, tasks, budget)
+        if found.wants("exploits") and not run.hopeless:
+            for one, reference in known:
+                others = [other for other, _ in known if other is not one]
+                _try_all(run, one, reference, others, budget, rng)
+        _judge_others(run)
+        if run.hopeless:
+            what = "hangs and lost examples cost too much time: the rest was left out"
+            found.add("not-checked", Severity.NOTE, what)
+    return done
+
+
+class _Run:
+    """One worker, and what was seen in it."""
+
+    def __init__(self, env: SingleTurnEnv, scorer: Scorer, found: Findings, done: Tries) -> None:
+        self.env, self.found, self.done = env, found, done
+        self.hangs = self.lost_examples = 0
+        self.gone: set[str] = set()  # what hung, died or took long would do so at each task
+        self.of_others: list[dict[str, str]] = []  # answers of other tasks that were accepted
+        self._scorer = scorer
+
+    @property
+    def hopeless(self) -> bool:
+        return self.hangs >= _HANGS or self.lost_examples >= _LOST_EXAMPLES
+
+    def score(self, task: Task, text: str, *, may_take_long: bool = False) -> Score:
+        completion = as_completion(text)
+        started = time.monotonic()
+        [score] = self._scorer.score_group(task, [completion])
+        took_s = time.monotonic() - started
+        for hole in ("crash", "hang", "slow"):
+            self.found.tried(hole)
+        self.done.tries.append((task, completion, score, took_s))
+        if took_s > _LONG_S:
+            self.gone.add(text)
+        case = {"task": task.id, "completion": harmless(text)}
+        if score.total is None:
+            self._lost(score, case)
+            return score
+        if (
+            took_s > _SLOW_S
+            and not may_take_long
+            and (took_s := min(took_s, self._seconds(task, completion))) > _SLOW_S
+        ):
+            self.found.add("slow", Severity.WARNING, **case, got=f"{took_s:.1f} s", wanted=f"less than {_SLOW_S:g} s")
+        if not score.verdict.why:
+            self.found.add("no-reason", Severity.WARNING, **case, wanted="why='reason', or 'reason: text for people'")
+        return score
+
+    def _seconds(self, task: Task, completion: Completion) -> float:
+        """How long it takes once more: the machine may have been busy, or a verifier's own processes just starting."""
+        started = time.monotonic()
+        self._scorer.score_group(task, [completion])
+        return time.monotonic() - started
+
+    def _lost(self, score: Score, case: dict[str, str]) -> None:
+        """What the worker said of it, as the name of a hole."""
+        why = score.verdict.why
+        kind = why.removeprefix("worker-error: ").partition(":")[0]
+        if kind in _OURS:
+            raise UsageError(f"{self.env.id} cannot be scored on this machine: {why}")
+        hole, wanted = "crash", "a verdict: what a completion does wrong is a value"
+        if why.startswith("worker-timeout"):
+            hole, wanted = "hang", "a verdict within the limit"
+            self.hangs += 1
+        elif not why.startswith(("worker-error", "worker-died")):
+            hole = "unscored"
+        elif kind == "RewardError" or "a verdict's value is" in why:
+            strange = any(f" {value}" in why for value in ("nan", "inf", "-inf"))
+            hole, wanted = ("not-finite" if strange else "out-of-bounds"), "a finite number inside the bounds"
+        self.found.add(hole, Severity.HOLE, **case, got=why, wanted=wanted)
+
+
+def _examples(run: _Run, tasks: Sequence[Task], budget: Budget) -> list[tuple[Known, Score | None]]:
+    """Each task with a completion that is right, where there is one, and what that earned."""
+    known: list[tuple[Known, Score | None]] = []
+    for number, task in enumerate(tasks):
+        if budget.spent or run.hopeless:
+            budget.left_out += len(tasks) - number
+            break
+        try:
+            example = run.env.example(task)
+            if not (example is None or isinstance(example, str)):
+                raise TypeError(f"it gave {example!r}")
+        except Exception as error:  # noqa: BLE001  whatever the author's code raises is the finding
+            run.found.add(
+                "example-raises", Severity.HOLE, task=task.id, got=f"{type(error).__name__}: {error}",
+                wanted="a text, or None where none can be written down",
+            )  # fmt: skip
+            example = None
+        answer = plain_answer(task.reference)
+        if example is None:
+            run.found.add("no-example", Severity.NOTE, task=task.id)
+            known.append((Known(task, None, answer), None))
+            continue
+        if not _is_readable(run, task):
+            continue
+        run.found.tried("reference-rejected")
+        score = run.score(task, example)
+        if score.total is None:
+            run.lost_examples += 1
+            continue
+        _judge_example(run, task, example, score)
+        taken = plain_answer(score.verdict.answer)
+        one = Known(task, example, taken if taken and taken in example else answer)
+        # Twice a program, or one program or another, may well be a program that is right.
+        known.append((replace(one, answer=None) if is_code(one) else one, score))
+    return known
+
+
+def _is_readable(run: _Run, task: Task) -> bool:
+    """Can the verifier read the reference, and as what?"""
+    run.found.tried("reference-as-text")
+    try:
+        run.env.reference_of(task.reference)
+        primary = run.env.reward.primary
+        if primary is not None and isinstance(primary.verifier, MathVerifier):
+            why = primary.verifier.check(task.reference)
+            if why is not None:
+                run.found.add(
+                    "reference-as-text", Severity.NOTE, task=task.id, got=f"{str(task.reference)[:80]!r}: {why}"
+                )
+    except Exception as error:  # noqa: BLE001  a DataError, or whatever the author's code raises
+        run.found.add("reference-unreadable", Severity.HOLE, task=task.id, got=f"{type(error).__name__}: {error}")
+        return False
+    return True
+
+
+def _judge_example(run: _Run, task: Task, example: str, score: Score) -> None:
+    case = {"task": task.id, "completion": harmless(example)}
+    total, high = score.total, run.env.reward.bounds[1]
+    got = f"{score.verdict.outcome} ({score.verdict.why}), total {total:g}"
+    if not score.verdict.correct:
+        run.found.add("reference-rejected", Severity.HOLE, **case, got=got, wanted="correct")
+    elif score.verdict.value < 1:
+        run.found.add("reference-partial", Severity.HOLE, **case, got=f"value {score.verdict.value:g}", wanted="1")
+    elif total is not None and total < high - 1e-9:
+        formless = any(isinstance(leaf, Format) and score.parts.get(leaf.name) == 0 for leaf in run.env.reward.leaves)
+        severity = Severity.WARNING if formless else Severity.NOTE  # other parts may keep their best for other texts
+        run.found.add("reference-below-maximum", severity, **case, got=f"total {total:g}", wanted=f"{high:g}")
+
+
+def _try_all(
+    run: _Run, known: Known, reference: Score | None, others: Sequence[Known], budget: Budget, rng: random.Random
+) -> None:
+    floor: float | None = None
+    for attempt in attempts(known, others, rng):
+        if run.hopeless or budget.spent:
+            budget.left_out += budget.spent
+            return
+        if attempt.text in run.gone or not run.found.wants(attempt.hole):
+            continue
+        run.found.tried(attempt.hole)
+        score = run.score(known.task, attempt.text, may_take_long=is_code(known))  # a program has its own limit
+        if score.total is None:
+            run.gone.add(attempt.text)
+            continue
+        floor = score.total if attempt.hole == "empty" else floor
+        for hole in () if attempt.hole in _MAY_EARN else ("partial-credit", "outscores-reference"):
+            run.found.tried(hole)
+        if not attempt.lucky:
+            _judge(run, known, attempt, score, reference, floor)
+
+
+def _judge(
+    run: _Run, known: Known, attempt: Attempt, score: Score, reference: Score | None, floor: float | None
+) -> None:
+    """Hold what deserves nothing against what it earned."""
+    assert score.total is not None
+    case = {"task": known.task.id, "completion": harmless(attempt.text)}
+    got = f"{score.verdict.outcome} ({score.verdict.why[:200]}), total {score.total:g}"
+    if score.verdict.correct and attempt.hole == "other-answer":
+        run.of_others.append(case | {"got": got, "wanted": "not correct"})
+    elif score.verdict.correct:
+        run.found.add(attempt.hole, Severity.HOLE, **case, got=got, wanted="not correct")
+    elif reference is not None and reference.total is not None and score.total > reference.total:
+        run.found.add("outscores-reference", Severity.HOLE, **case, got=got, wanted=f"less than {reference.total:g}")
+    elif score.verdict.value > 0 and attempt.hole not in _MAY_EARN:
+        what = f"credit for {attempt.hole}, a text that deserves none"
+        run.found.add("partial-credit", Severity.WARNING, what, **case, got=got, wanted="value 0")
+    elif attempt.text in EMPTY_FORMS and floor is not None and score.total > floor + 1e-9:
+        run.found.add(attempt.hole, Severity.WARNING, **case, got=got, wanted=f"{floor:g}, as for no text at all")
+
+
+def _judge_others(run: _Run) -> None:
+    """A few may be right: two problems can have one solution.  Most of them cannot."""
+    many = len(run.of_others) >= max(2, run.found.tries("other-answer") / 2)
+    for case in run.of_others:
+        if many:
+            run.found.add("other-answer", Severity.HOLE, **case)
+        else:
+            run.found.add("other-answer", Severity.NOTE, "the answer to another task, which may be right here", **case)

@@ -1,0 +1,156 @@
+"""Are the tasks what they have to be: addressed by index, the same each time, recordable, in one split alone?"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from rlvr.environment import SingleTurnEnv
+from rlvr.errors import DataError, UsageError, brief
+from rlvr.overlap import folded, near_duplicates
+from rlvr.testing.answers import plain_answer, prompt_text
+from rlvr.testing.exploits import harmless
+from rlvr.testing.findings import Findings, Severity
+from rlvr.types import Task
+
+__all__ = ["check_tasks", "said", "sample"]
+
+_FIRST = 5  # tasks that are made twice
+_SCANNED = 10_000  # tasks of a finite set that are compared with one another
+_DRAWN = 1000  # and of one that never ends
+_FEW, _MANY = 0.01, 0.05  # shares of the tasks that two splits have in common
+_FAR = 10_000  # indices of one that never ends, of which a sample is drawn
+
+
+def sample(env: SingleTurnEnv, found: Findings, tasks: int | None, rng: random.Random) -> list[Task]:
+    """So many tasks, or all; none if they cannot be made.  The first few are always among them.
+
+    Raises:
+        UsageError: all are asked for and they never end, or its data cannot be read.
+    """
+    try:
+        size = env.size
+        several = range(size if size is not None else _FAR)
+        if tasks is None and size is None:
+            raise DataError(f"{env.id} has no end of tasks; say how many are to be looked at")
+        count = len(several) if tasks is None else min(tasks, len(several))
+        first = list(range(min(2, count)))
+        indices = first + sorted(rng.sample(several[len(first) :], count - len(first)))
+        drawn = [env.task(index) for index in indices]
+    except DataError:  # no such file, no network: nobody can say anything about the environment
+        raise
+    except Exception as error:  # noqa: BLE001  whatever the author's code raises is the finding
+        found.add("tasks-raise", Severity.HOLE, got=said(error))
+        return []
+    for task in drawn:
+        if not isinstance(task, Task):
+            found.add("not-a-task", Severity.HOLE, got=brief(task), wanted="Task(id, prompt, …)")
+            return []
+    if not drawn:
+        found.add("no-tasks", Severity.HOLE)
+    return drawn
+
+
+def check_tasks(env: SingleTurnEnv, drawn: Sequence[Task], found: Findings) -> bool:
+    """Everything that needs no verdict; True if it is worth going on."""
+    try:
+        first = list(islice(env.tasks(), _FIRST))
+        again = list(islice(env.tasks(), len(first)))
+        by_index = [env.task(index) for index in range(len(first))]
+        scanned = list(islice(env.tasks(), _SCANNED if env.size is not None else _DRAWN))
+    except Exception as error:  # noqa: BLE001  see above
+        found.add("tasks-raise", Severity.HOLE, got=said(error))
+        return False
+    if not _recordable([*first, *drawn], found):
+        return False  # nor comparable, for all we know: numpy's arrays are neither equal nor different
+    if again != first:
+        remedy = "draw from rlvr.seeded(self.id, self.split, index)"
+        found.add("tasks-differ", Severity.HOLE, "tasks come out differently the second time", wanted=remedy)
+    elif by_index != first:
+        found.add("index-disagrees", Severity.HOLE)
+    ids = Counter(task.id for task in scanned)
+    for name, count in ids.items():
+        if count > 1:
+            found.add("duplicate-ids", Severity.HOLE, task=name)
+    _repeated(env, scanned, found)
+    _splits(env, scanned, found)
+    return True
+
+
+def said(error: Exception) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {error}"
+
+
+def _recordable(tasks: Sequence[Task], found: Findings) -> bool:
+    for task in tasks:
+        try:
+            reference, _, _ = json.loads(json.dumps([task.reference, task.prompt, dict(task.meta)], allow_nan=False))
+        except (TypeError, ValueError) as error:
+            found.add("unrecordable", Severity.HOLE, task=task.id, got=said(error), wanted="what JSON can hold")
+            return False
+        if reference != task.reference:
+            got = f"{task.reference!r} is read back as {reference!r}"
+            found.add("unrecordable", Severity.HOLE, task=task.id, got=got, wanted="a list where there is a tuple")
+    return True
+
+
+def _repeated(env: SingleTurnEnv, tasks: Sequence[Task], found: Findings) -> None:
+    """A generator with few tasks has to repeat itself; a data set has not."""
+    severity = Severity.NOTE if env.size is None else Severity.WARNING
+    seen: dict[str, Task] = {}
+    texts: list[str] = []
+    kept: list[Task] = []
+    for task in tasks:
+        text = prompt_text(task.prompt)
+        known = seen.setdefault(text, task)
+        if known is task:
+            texts.append(text)
+            kept.append(task)
+        elif known.reference != task.reference:
+            got = f"{brief(known.reference)} at {known.id!r}, {brief(task.reference)} here"
+            found.add("contradiction", Severity.WARNING, task=task.id, got=got)
+        else:
+            found.add("duplicate-tasks", severity, task=task.id, got=f"{known.id!r} has the same prompt")
+    if env.size is not None:  # what a generator makes of one pattern is alike on purpose
+        for earlier, later in near_duplicates(texts):
+            found.add("near-duplicates", Severity.NOTE, task=kept[later].id, got=f"much like {kept[earlier].id!r}")
+    answers = Counter(answer for task in tasks if (answer := plain_answer(task.reference)) is not None)
+    for answer, count in answers.most_common(1):
+        if len(tasks) >= 10 and count > len(tasks) / 2:
+            found.add("constant-answer", Severity.NOTE, completion=harmless(answer), got=f"{count} of {len(tasks)}")
+
+
+def _splits(env: SingleTurnEnv, tasks: Sequence[Task], found: Findings) -> None:
+    """The same prompts, whatever their case and punctuation, in another split."""
+    split = "test" if env.split == "train" else "train"
+    try:
+        other: Any = type(env)(**(env.config | {"split": split}))
+        most = _SCANNED if env.size is not None else _DRAWN
+        theirs = {folded(prompt_text(task.prompt)): task for task in islice(other.tasks(), most)}
+    except UsageError:
+        return  # it has no such split
+    except Exception as error:  # noqa: BLE001  see above
+        found.add(
+            "split-raises", Severity.HOLE, f"split {split!r} fails instead of being refused", got=said(error),
+            wanted="rlvr.UsageError for a split that is not there",
+        )  # fmt: skip
+        return
+    ours = {folded(prompt_text(task.prompt)): task for task in tasks}
+    shared = [words for words in ours if words in theirs]
+    if env.size is not None and len(shared) == len(ours) == len(theirs):
+        found.add("split-overlap", Severity.NOTE, f"splits {env.split!r} and {split!r} are the same tasks, all of them")
+        return
+    share = len(shared) / max(len(ours), 1)
+    severity = Severity.HOLE if share > _MANY else Severity.WARNING
+    if env.size is None and share < _FEW:
+        severity = Severity.NOTE  # drawn from so many that two meet by chance
+    for words in ours:
+        found.tried("split-overlap")
+        if words in theirs:
+            got = f"{theirs[words].id!r} of {split!r} has the same prompt"
+            found.add("split-overlap", severity, task=ours[words].id, got=got)

@@ -1,0 +1,61 @@
+"""Holes planted on purpose: each is found by its name, and honest environments have none."""
+
+import sys
+
+import cloudpickle
+import pytest
+
+import rlvr
+from rlvr.testing import HOLES, Severity, check
+from tests import broken
+from tests.broken import BROKEN, HONEST
+
+cloudpickle.register_pickle_by_value(sys.modules[broken.__name__])  # else a worker imports it by a name it lacks
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_planted_hole_is_found_by_its_name(name: str):
+    """With the completion that went through it, what that earned and what it should have."""
+    hole, env = BROKEN[name]
+    wall_s = 1.0 if hole == "hang" else 20.0
+    skip = ("repeats", "episodes") if hole not in ("nondeterministic", "out-of-bounds") else ("episodes",)
+    found = {it.hole: it for it in check(env, tasks=3, wall_s=wall_s, skip=skip).findings}
+    assert hole in found, list(map(str, found.values()))
+    assert found[hole].severity is not Severity.NOTE
+    assert found[hole].what
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_environment_has_no_hole(name: str):
+    """Whatever its kind, its reward and its answers: a false alarm costs an author's trust."""
+    report = check(HONEST[name], tasks=4)
+    assert report.clean, "\n".join(map(str, report.findings))
+
+
+def test_every_broken_environment_names_a_known_hole():
+    """And every hole that a verifier alone can have is planted somewhere."""
+    planted = {hole for hole, _ in BROKEN.values()}
+    assert planted <= set(HOLES)
+    assert {"empty", "whitespace", "prompt-echo", "hedge", "candidates", "substring", "thinking-only"} <= planted
+
+
+def test_two_tasks_with_one_solution_are_no_false_alarm():
+    """1/2 and 0.5 are one answer: whoever accepts either is right."""
+    from rlvr.verifiers.math import MathVerifier
+
+    rows = [
+        {"prompt": f"Problem {i}: what is it?", "reference": text} for i, text in enumerate(("1/2", "0.5", "50\\%"))
+    ]
+    report = check(rlvr.Environment.from_rows(rows, verifier=MathVerifier()), only=("references", "exploits"))
+    assert report.clean, "\n".join(map(str, report.findings))
+
+
+def test_a_reference_that_cannot_be_read_is_found():
+    """By its task; the others are checked all the same."""
+    from rlvr.verifiers.math import MathVerifier
+
+    rows = [{"prompt": f"{i}?", "reference": text, "id": f"t{i}"} for i, text in enumerate(("7", "1/0", "9"))]
+    env = rlvr.Environment.from_rows(rows, verifier=MathVerifier())
+    [found] = [it for it in check(env, only=("references",)).findings if it.severity is Severity.HOLE]
+    assert (found.hole, found.task) == ("reference-unreadable", "t1")
+    assert "1/0" in found.got

@@ -1,0 +1,149 @@
+"""Which tasks stay: by pass rate, without duplicates, without what a test set holds."""
+
+import json
+
+import pytest
+
+import rlvr
+from rlvr.filtering import Limits, filter_tasks
+from rlvr.overlap import Shared, folded, near_duplicates
+
+
+def rollouts(task: str, outcomes: str, prompt: str | None = None) -> list[dict]:
+    """Records of one task: c correct, w wrong, p unparsed, - unscored."""
+    names = {"c": "correct", "w": "wrong", "p": "unparsed", "-": "unscored"}
+    asked = f"What is {task}?" if prompt is None else prompt
+    return [{"task": task, "prompt": asked, "reference": "1", "outcome": names[o], "meta": {}} for o in outcomes]
+
+
+def test_tasks_are_kept_by_pass_rate():
+    """By hand: 2/4 stays; 0/4 is too hard, 4/4 too easy; of 1 scored rollout nobody can tell."""
+    rows = [*rollouts("a", "ccww"), *rollouts("b", "wwwp"), *rollouts("c", "cccc"), *rollouts("d", "c---")]
+    kept, dropped = filter_tasks(rows, Limits(min_rate=0.1, max_rate=0.9, min_n=4))
+    assert [(task.id, task.correct, task.scored) for task in kept] == [("a", 2, 4)]
+    assert {one.task.id: one.reason for one in dropped} == {"b": "too-hard", "c": "too-easy", "d": "too-few"}
+    assert dropped[0].why == "too-hard: 0 of 4 correct, interval [0.000, 0.490]"
+    assert dropped[2].why == "too-few: 1 scored rollouts, 3 unscored"
+
+
+def test_unscored_rollouts_are_no_failures():
+    """2 of 2 that were scored, not 2 of 6: the other four are ours."""
+    [task], _ = filter_tasks(rollouts("a", "cc----"), Limits(min_rate=0.9))
+    assert (task.row()["pass_rate"], task.row()["unscored"]) == (1.0, 4)
+
+
+def test_by_interval_a_few_unlucky_rollouts_cost_no_task():
+    """0 of 4 may still be 0.49; 0 of 40 is at most 0.088 (Wilson), which is below 0.1."""
+    rows = [*rollouts("few", "w" * 4), *rollouts("many", "w" * 40)]
+    kept, dropped = filter_tasks(rows, Limits(min_rate=0.1, by="interval"))
+    assert [task.id for task in kept] == ["few"]
+    assert dropped[0].task.interval[1] == pytest.approx(0.0876, abs=1e-4)
+
+
+def test_duplicates_go_whatever_their_case_and_punctuation():
+    """The first stays; one that has another reference says so, for one of the two is wrong."""
+    rows = [
+        {"task": "a", "prompt": "How many legs has a spider?", "reference": 8},
+        {"task": "b", "prompt": "How many legs has a SPIDER ?!", "reference": 8},
+        {"task": "c", "prompt": "how many legs has a spider", "reference": 6},
+        {"task": "d", "prompt": "3 + 4", "reference": 7},
+        {"task": "e", "prompt": "3 - 4", "reference": -1},
+    ]
+    kept, dropped = filter_tasks(rows)
+    assert [task.id for task in kept] == ["a", "d", "e"]
+    assert [one.why for one in dropped] == [
+        "duplicate: has the prompt of 'a'",
+        "duplicate: has the prompt of 'a' and another reference",
+    ]
+    assert len(filter_tasks(rows, Limits(duplicates=False))[0]) == 5
+
+
+WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen".split()
+
+
+def test_what_shares_thirteen_words_with_a_test_goes():
+    """Twelve in a row may be chance; case and commas hide nothing; a short test counts as a whole."""
+    tests = [" ".join(WORDS), "Why is it so?"]
+    rows = [
+        {"task": "13", "prompt": "And " + ", ".join(WORDS[1:14]).upper() + ".", "reference": 1},
+        {"task": "12", "prompt": "And " + " ".join(WORDS[1:13]) + ".", "reference": 1},
+        {"task": "short", "prompt": "why is it so", "reference": 1},
+        {"task": "longer", "prompt": "Why is it so? And what then?", "reference": 1},
+    ]
+    kept, dropped = filter_tasks(rows, tests=tests)
+    assert [task.id for task in kept] == ["12", "longer"]
+    assert all(one.reason == "contaminated" for one in dropped)
+    assert "shares 'two three four" in dropped[0].why
+    assert [task.id for task in filter_tasks(rows, Limits(ngram=12), tests)[0]] == ["longer"]
+
+
+def test_an_instruction_that_all_prompts_end_with_is_no_contamination():
+    """13 words that stand in more than ten tasks say nothing about one of them (arXiv:2005.14165, C)."""
+    tail = "Reason step by step and then put the final number into a box please."
+    texts = [f"Task {i}. {tail}" for i in range(12)]
+    assert list(Shared([f"A test. {tail}"]).found_in(texts)) == [None] * 12
+    assert None not in list(Shared([f"A test. {tail}"]).found_in(texts[:3]))
+
+
+def test_near_duplicates_are_told_from_neighbours():
+    """Of 16 words with one changed at the end, 11 of 13 five-grams are shared: 0.846 of them all. In the middle: 7."""
+    words = [f"w{i}" for i in range(16)]
+    end, middle = [*words[:-1], "x"], [*words[:8], "x", *words[9:]]
+    texts = [" ".join(words), " ".join(end), " ".join(middle), " ".join(words)]
+    assert list(near_duplicates(texts, 0.8)) == [(0, 1)]
+    assert list(near_duplicates(texts, 0.3)) == [(0, 1), (0, 2)]
+
+
+def test_words_and_signs_are_told_apart():
+    """3 + 4 is not 3 - 4, and full-width digits are digits."""
+    assert folded("Is ３ + 4 = 7?") == ("is", "3", "+", "4", "=", "7")
+
+
+def test_rows_that_bring_their_reference_are_told_apart_by_it():
+    """`rlvr score` calls them all "row"; their ids become unique, as an environment's have to be."""
+    rows = [{"task": "row", "prompt": f"{i}?", "reference": i, "outcome": "correct"} for i in (1, 2, 2)]
+    kept, _ = filter_tasks(rows)
+    assert [(task.id, task.scored) for task in kept] == [("row#1", 1), ("row#2", 2)]
+
+
+def test_messages_are_prompts_too():
+    """Their texts are what is compared."""
+    prompt = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
+    rows = [{"id": name, "prompt": prompt, "reference": 1} for name in ("a", "b")]
+    [task], [gone] = filter_tasks(rows)
+    assert (task.id, task.prompt) == ("a", prompt)
+    assert (gone.task.id, gone.reason) == ("b", "duplicate")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"min_rate": 0.9, "max_rate": 0.1}, "rates from 0.9 to 0.1: give 0 <= min_rate <= max_rate <= 1"),
+        ({"max_rate": float("nan")}, "rates from 0.0 to nan"),
+        ({"min_n": -1}, "min_n is -1"),
+        ({"by": "chance"}, "by is 'chance'"),
+        ({"near": 0.0}, "near is 0.0"),
+        ({"ngram": 0}, "ngram is 0"),
+    ],
+)
+def test_a_bad_limit_is_one_clear_error(given: dict, message: str):
+    """Value, rule and fix."""
+    with pytest.raises(rlvr.UsageError, match=message):
+        Limits(**given)
+
+
+def test_rates_take_rollouts():
+    """Tasks alone have none, and a row without a reference is neither."""
+    with pytest.raises(rlvr.DataError, match="no row has an outcome"):
+        filter_tasks([{"prompt": "1?", "reference": 1}], Limits(min_rate=0.1))
+    with pytest.raises(rlvr.DataError, match="row 1 has no column 'reference'"):
+        filter_tasks([{"prompt": "1?"}])
+
+
+def test_what_is_kept_is_an_environment():
+    """The columns that `from_rows` reads by default; the rest is its meta."""
+    kept, _ = filter_tasks(rollouts("a", "cw"))
+    rows = [json.loads(json.dumps(task.row())) for task in kept]
+    env = rlvr.Environment.from_rows(rows, verifier=lambda completion, reference: completion == reference)
+    assert (env.task(0).id, env.task(0).prompt, env.task(0).reference) == ("a", "What is a?", "1")
+    assert env.task(0).meta["pass_rate"] == 0.5
