@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.sandbox import Limits, Program, Sandbox, TestSuite
+from rlvr.sandbox import Call, Limits, Program, Sandbox, TestSuite
 from tests.sandboxes import descendants, keeper_of
 
 LIMITS = Limits(cpu_s=0.3, wall_s=1.0, memory_mib=96, output_mib=1.0, processes=16, disk_mib=8.0)
@@ -145,6 +145,16 @@ def test_no_false_tle_under_load():
     with Sandbox(limits=limits, workers=16) as sandbox, ThreadPoolExecutor(16) as pool:
         runs = list(pool.map(lambda _: sandbox.run(burn), range(32)))
     assert [(run.ending, run.text) for run in runs] == [("OK", "done\n")] * 32, {run.why for run in runs}
+
+
+def test_a_box_keeps_nothing_of_its_runs(sandbox):
+    """It serves hundreds, with a limit of 256 descriptors: what one kept, a compiler's file among it, would be all."""
+    for n in range(12):
+        assert sandbox.run(Program("cpp", f"int main() {{ return {n} - {n}; }}")).ending == "OK"
+        sandbox.call(Program("python", "def f(x): return x"), [Call("f", (n,))])
+        sandbox.test(Program("python", "def f(x): return x"), TestSuite("asserts", "assert f(1) == 1"))
+    boxes = [pid for pid in descendants(keeper_of(sandbox)) if parent(pid) in zygotes(sandbox)]
+    assert max(len(entries(f"/proc/{pid}/fd")) for pid in boxes) <= 12
 
 
 def test_a_zygote_killed_between_two_runs_is_replaced(sandbox):
