@@ -110,6 +110,11 @@ class Scorer:
             self._pool.warm()
         return self
 
+    @property
+    def processes(self) -> tuple[int, int]:
+        """(started, lost): worker processes so far, and how many of them died or were killed before their time."""
+        return (0, 0) if self._pool is None else (self._pool.started, self._pool.lost)
+
     def close(self) -> None:
         """Kill the workers; who waits for a score gets a `UsageError`.  Idempotent."""
         self._threads.close()
