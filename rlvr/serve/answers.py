@@ -25,8 +25,8 @@ def error_response(refused: Refused) -> Response:
         headers["Retry-After"] = str(refused.retry_after_s)
     if refused.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if refused.status in (408, 413, 503):
-        headers["Connection"] = "close"  # the rest of the body is not wanted, or we are about to leave
+    if refused.status == 503:
+        headers["Connection"] = "close"  # whoever takes our place will have another
     return Response(_dumped({"error": str(refused)}), refused.status, headers, "application/json")
 
 
@@ -80,7 +80,8 @@ class Answer(Response):
         except Refused as refused:
             self._service.metrics.count("rlvr_rejected_total", reason=refused.reason)
             if self._began:  # the status has left: a last line that is no row's tells
-                await send({"type": "http.response.body", "body": _dumped({"stopped": str(refused)}) + b"\n"})
+                told = {"stopped": str(refused), "status": refused.status}
+                await send({"type": "http.response.body", "body": _dumped(told) + b"\n"})
             else:
                 await error_response(refused)(scope, receive, send)
 

@@ -96,7 +96,8 @@ class _Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return await self._app(scope, receive, send)
+            await self._app(scope, receive, send)
+            return
         started, status = time.perf_counter(), 499  # nginx's number for a caller who has left
 
         async def noted(message: Message) -> None:
@@ -122,7 +123,8 @@ class _Door:
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         shown = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"), "")
         if scope["path"] in _OPEN or self._service.knows(shown):
-            return await self._app(scope, receive, send)
+            await self._app(scope, receive, send)
+            return
         message = "this service wants its API key; send the header 'Authorization: Bearer KEY'"
         refused = Refused(401, "unauthorized", message)
         self._service.metrics.count("rlvr_rejected_total", reason=refused.reason)

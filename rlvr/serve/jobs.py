@@ -180,7 +180,7 @@ class Desk:
         errors: dict[int, str] = {}
 
         def put_errors() -> None:
-            """Those of the rows that come next: the scorer leaves them out, and says so before it scores what follows."""
+            """Of the rows that come next: the scorer leaves these out, and says so before it comes to what follows."""
             while (number := len(job.lines) + 1) in errors:
                 self._put(job, {"id": _id_of(job.rows[number - 1], number), "error": errors.pop(number)})
 

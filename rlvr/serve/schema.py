@@ -6,9 +6,10 @@ from typing import Any
 
 __all__ = ["ABOUT", "HEALTH", "METRICS", "OPENRLHF", "SCORE"]
 
-ABOUT = """Verifiable rewards over HTTP.  Every answer is JSON.  An error is `{"error": "…"}`: the value, the rule, the fix.
+ABOUT = """Verifiable rewards over HTTP.
 
-`total` is null exactly where `outcome` is `unscored`: the service failed, not the completion. It is never 0 for that."""
+`total` is null exactly where `outcome` is `unscored`: the service failed, not the completion, and 0 would be a reward.
+Every answer is JSON; an error is `{"error": "…"}` and says the value, the rule and the fix."""
 
 _TEXT, _NUMBER = {"type": "string"}, {"type": "number"}
 
