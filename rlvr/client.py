@@ -18,6 +18,7 @@ import random
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -84,6 +85,9 @@ class Client:
             self._headers["Authorization"] = f"Bearer {key}"
         self._lock = threading.Lock()
         self._idle: list[http.client.HTTPConnection] = []
+        weakref.finalize(
+            self, _close_all, self._idle
+        ).atexit = False  # for a client that is dropped without being closed
 
     def score(self, env: str | None, rows: Iterable[Row]) -> list[Reply]:
         """One reply per row, in order; see `stream`."""
@@ -116,9 +120,7 @@ class Client:
     def close(self) -> None:
         """Close the connections that rest."""
         with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+            _close_all(self._idle)
 
     def __enter__(self) -> Client:
         return self
@@ -156,7 +158,9 @@ class Client:
             if response.status != 200:
                 _raise_for(response.status, response.read(_READ_BYTES), response.getheader("Retry-After", ""))
             rest = b""
-            while part := response.read1(_READ_BYTES):
+            # Until Python 3.12 read1 does not notice the end of a body whose length was told.
+            read = response.read1 if response.chunked else response.read
+            while part := read(_READ_BYTES):
                 *lines, rest = (rest + part).split(b"\n")
                 for line in lines:
                     if line.startswith(_STOPPED):
@@ -183,6 +187,11 @@ class Client:
                 connection.close()
                 if kept is None or not isinstance(error, ConnectionError):
                     raise  # a connection that rested may have been closed at the other end; the next one tells
+
+
+def _close_all(connections: list[http.client.HTTPConnection]) -> None:
+    while connections:
+        connections.pop().close()
 
 
 _STOPPED = b'{"stopped":'

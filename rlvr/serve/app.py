@@ -205,7 +205,7 @@ def _json(value: Any, status: int = 200) -> Response:
     return Response(json.dumps(value, allow_nan=False), status, media_type="application/json")
 
 
-def _handlers(service: Service) -> dict[type[Exception], Any]:
+def _handlers(service: Service) -> dict[int | type[Exception], Any]:
     """What each exception is answered with."""
 
     async def refused(request: Request, error: Refused) -> Response:

@@ -163,7 +163,8 @@ class Desk:
         """In a lane's thread."""
         refused = None
         try:
-            self._score(job)
+            if not job.cancelled:
+                self._score(job)
         except Unscored as error:  # no worker would start, three times in a row
             self._give_up(job, error)
         except UsageError as error:

@@ -61,13 +61,13 @@ class Metrics:
             for labels, number in sorted(counts.items()):
                 yield f"{name}{_shown(labels)} {number}"
         yield from _header(_SECONDS, "histogram", "Seconds from a request's first byte to its answer's last.")
-        for labels, (*counts, total) in sorted(self._seconds.items()):
+        for where, (*inside, total) in sorted(self._seconds.items()):
             so_far = 0.0
-            for most, number in zip((*map(repr, _BUCKETS_S), "+Inf"), counts, strict=True):
-                so_far += number
-                yield f"{_SECONDS}_bucket{_shown((*labels, ('le', most)))} {so_far:.0f}"
-            yield f"{_SECONDS}_sum{_shown(labels)} {total!r}"
-            yield f"{_SECONDS}_count{_shown(labels)} {so_far:.0f}"
+            for most, here in zip((*map(repr, _BUCKETS_S), "+Inf"), inside, strict=True):
+                so_far += here
+                yield f"{_SECONDS}_bucket{_shown((*where, ('le', most)))} {so_far:.0f}"
+            yield f"{_SECONDS}_sum{_shown(where)} {total!r}"
+            yield f"{_SECONDS}_count{_shown(where)} {so_far:.0f}"
 
 
 def _gauge_lines(gauges: Gauges) -> Iterator[str]:

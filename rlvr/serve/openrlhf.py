@@ -18,9 +18,11 @@ def rows_of(asked: dict[str, Any], *, group_level: bool) -> list[dict[str, Any]]
     Raises:
         Refused: lists of other lengths, or a query that does not begin with its prompt.
     """
-    queries = asked.get("query", asked.get("queries"))
-    prompts, labels = asked.get("prompts") or [""] * _length(queries), asked.get("labels")
-    if not isinstance(queries, list) or not _length(queries) == _length(prompts) == _length(labels):
+    queries, labels = asked.get("query", asked.get("queries")), asked.get("labels")
+    prompts = asked.get("prompts") or [""] * _length(queries)
+    if not (isinstance(queries, list) and isinstance(prompts, list) and isinstance(labels, list)) or not (
+        len(queries) == len(prompts) == len(labels)
+    ):
         sizes = {"query": _length(queries), "prompts": _length(prompts), "labels": _length(labels)}
         raise Refused(422, "bad-lists", f"the lists have the lengths {sizes}; send three lists of the same length")
     rows = []
@@ -60,4 +62,5 @@ def reply(lines: Sequence[bytes]) -> dict[str, Any]:
 
 
 def _length(value: Any) -> int:
+    """-1 where it is no list."""
     return len(value) if isinstance(value, list) else -1
