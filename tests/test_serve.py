@@ -13,7 +13,7 @@ import pytest
 import rlvr
 from rlvr.errors import MissingDependency, UsageError, WorkerDied
 from rlvr.records import score_from
-from rlvr.serve import Limits, Service, listen
+from rlvr.serve import Limits, Service, jobs, listen
 from tests.environments import Siblings, Trials, right
 from tests.processes import PATIENCE_S
 from tests.serving import Call, ask, score, talk
@@ -349,8 +349,9 @@ def test_a_request_that_comes_again_is_not_scored_again(service, tmp_path):
     first, second = (score(service, rows, request_id="again") for _ in range(2))
     assert first.json() == second.json()
     assert len(logged(tmp_path / "log")) == 1
-    body = {"env": "trials", "rows": rows, "request_id": "again"}
-    third = ask(service, "POST", "/score", json=body, headers={"accept": "application/x-ndjson"})
+    body = json.dumps({"env": "trials", "rows": rows, "request_id": "again"})
+    headers = {"content-type": "application/json", "accept": "application/x-ndjson"}
+    third = ask(service, "POST", "/score", content=body, headers=headers)
     assert [json.loads(line) for line in third.text.splitlines()] == first.json()["scores"]
     assert len(logged(tmp_path / "log")) == 1
 
@@ -436,18 +437,28 @@ def test_a_bug_is_said_to_be_ours(service, monkeypatch, caplog):
     assert score(service, right(1), request_id="bug").status_code == 200  # what failed is not remembered
 
 
-def test_rows_for_which_no_worker_starts_are_unscored(service, monkeypatch):
-    """Each request has its answer, also on a machine that is out of processes; what was scored before stays."""
-    real = service.desks["trials"].scorer.stream
+@pytest.mark.parametrize("deaths", [1, 3, 4])
+def test_rows_for_which_no_worker_starts_are_tried_again(service, monkeypatch, deaths):
+    """Then they are unscored: each request has its answer, also on a machine that is out of processes."""
+    real, pauses = service.desks["trials"].scorer.stream, []
 
     def stream(rows, **more):
-        yield from real(rows[:1], **more)
-        raise WorkerDied("no process is left")
+        if len(pauses) == deaths:
+            yield from real(rows, **more)
+        else:
+            yield from real(rows[:1], **more) if not pauses else ()
+            raise WorkerDied("no process is left")
 
     monkeypatch.setattr(service.desks["trials"].scorer, "stream", stream)
-    got = score(service, [*right(1, 2), {"task": 3, "completion": "3", "id": "c"}]).json()["scores"]
-    assert [(row["id"], row["total"]) for row in got] == [("line:1", 1.0), ("line:2", None), ("c", None)]
-    assert got[2]["why"] == "worker-died: no process is left"
+    monkeypatch.setattr(jobs.time, "sleep", pauses.append)
+    got = score(service, [*right(1), {}, {"task": 3, "completion": "3", "id": "c"}, *right(4)]).json()["scores"]
+    assert [row["id"] for row in got] == ["line:1", "line:2", "c", "line:4"]
+    if deaths <= 3:
+        assert [row.get("total") for row in got] == [1.0, None, 1.0, 1.0]
+        assert "no column 'completion'" in got[1]["error"]
+    else:
+        assert [row["total"] for row in got] == [1.0, None, None, None]
+        assert got[3]["why"] == "worker-died: no process is left"
 
 
 def test_a_service_that_stops_says_so():

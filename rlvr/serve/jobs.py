@@ -6,13 +6,15 @@ import asyncio
 import json
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from typing import Any
 
-from rlvr.errors import DataError, Unscored, UsageError
+from rlvr.errors import DataError, Unscored, UsageError, WorkerDied
 from rlvr.records import score_fields
+from rlvr.rows import Line
 from rlvr.scoring import Scored, Scorer
 from rlvr.serve.limits import Limits
 from rlvr.serve.metrics import Metrics
@@ -22,6 +24,7 @@ from rlvr.types import Outcome, Score, Verdict
 __all__ = ["Desk", "Job", "Refused"]
 
 _LANES = 32  # requests of an environment that are worked on at once; the scorer's workers are what they share
+_PAUSES_S = (0.1, 0.5, 2.0)  # before rows for which no worker would start are tried again
 _AGAIN_S = 1  # a queue is emptied by thousands of rows in a second, or blocked for who knows how long
 
 log = logging.getLogger("rlvr.serve")
@@ -163,9 +166,8 @@ class Desk:
         """In a lane's thread."""
         refused = None
         try:
-            if not job.cancelled:
-                self._score(job)
-        except Unscored as error:  # no worker would start, three times in a row
+            self._score_stubbornly(job)
+        except Unscored as error:
             self._give_up(job, error)
         except UsageError as error:
             refused = Refused(503, "closed", f"{self.name} is no longer served: {error}")
@@ -177,7 +179,19 @@ class Desk:
         self._leave(job)
         job.finish(refused)
 
+    def _score_stubbornly(self, job: Job) -> None:
+        """Where workers die while they start, the rows that are left wait for better times, but not for ever."""
+        for pause_s in (*_PAUSES_S, None):
+            try:
+                return None if job.cancelled else self._score(job)
+            except WorkerDied:
+                if pause_s is None:
+                    raise
+                time.sleep(pause_s)
+        raise AssertionError("unreachable")
+
     def _score(self, job: Job) -> None:
+        """The rows that have no line yet."""
         errors: dict[int, str] = {}
 
         def put_errors() -> None:
@@ -188,7 +202,9 @@ class Desk:
         def refuse(number: int, error: DataError) -> None:
             errors[number] = str(error)
 
-        with closing(self.scorer.stream(job.rows, on_error=refuse)) as scores:
+        rest = enumerate(job.rows[len(job.lines) :], len(job.lines) + 1)
+        rows = [Line(number, row, "null, not a mapping of columns") for number, row in rest]
+        with closing(self.scorer.stream(rows, on_error=refuse)) as scores:
             for scored in scores:
                 put_errors()
                 self._put(job, _line(scored))
