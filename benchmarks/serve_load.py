@@ -100,17 +100,24 @@ def load(url: str, env: str, seconds: float) -> None:
         print(f"{statistics.median(requests) * 1e3:.1f} | {slow * 1e3:.1f} |", flush=True)
 
 
+def children(task: Path) -> list[str]:
+    try:
+        return (task / "children").read_text().split()
+    except OSError:  # a thread that has just ended
+        return []
+
+
 def killing(url: str, env: str, service: int) -> None:
     """Workers are killed, one after the other, while four callers ask; spares and replacements among them."""
     rows = [{"task": i, "completion": str(i)} for i in range(20_000)]
     stop, killed = threading.Event(), list[int]()
 
     def kill() -> None:
-        while not stop.wait(0.05) and len(killed) < KILLS:
-            workers = [int(pid) for pid in Path(f"/proc/{service}/task/{service}/children").read_text().split()]
-            for worker in workers[:1]:
-                os.kill(worker, signal.SIGKILL)
-                killed.append(worker)
+        while not stop.wait(0.25) and len(killed) < KILLS:
+            workers = [int(pid) for task in Path(f"/proc/{service}/task").iterdir() for pid in children(task)]
+            if workers:
+                os.kill(workers[0], signal.SIGKILL)
+                killed.append(workers[0])
 
     killer = threading.Thread(target=kill)
     killer.start()

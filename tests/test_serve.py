@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -330,6 +331,14 @@ def test_a_port_that_is_none_is_refused(port):
     """Some systems would take it modulo 65536."""
     with pytest.raises(UsageError, match="port is"):
         listen("127.0.0.1", port)
+
+
+def test_answers_do_not_wait_for_acknowledgements():
+    """Nagle's algorithm would hold the second part of each answer for 40 ms."""
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()) as caller:
+        with listening.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert caller
 
 
 def test_a_port_that_is_taken_is_named():
