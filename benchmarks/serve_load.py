@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter, sleep
 
@@ -116,8 +116,9 @@ def killing(url: str, env: str, service: int) -> None:
         while not stop.wait(0.25) and len(killed) < KILLS:
             workers = [int(pid) for task in Path(f"/proc/{service}/task").iterdir() for pid in children(task)]
             if workers:
-                os.kill(workers[0], signal.SIGKILL)
-                killed.append(workers[0])
+                with suppress(ProcessLookupError):  # the service has just replaced it
+                    os.kill(workers[0], signal.SIGKILL)
+                    killed.append(workers[0])
 
     killer = threading.Thread(target=kill)
     killer.start()

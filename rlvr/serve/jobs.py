@@ -27,7 +27,7 @@ _LANES = 32  # requests of an environment that are worked on at once; the scorer
 _PAUSES_S = (0.1, 0.5, 2.0)  # before rows for which no worker would start are tried again
 _AGAIN_S = 1  # a queue is emptied by thousands of rows in a second, or blocked for who knows how long
 
-log = logging.getLogger("rlvr.serve")
+_log = logging.getLogger("rlvr.serve")
 
 
 class Refused(Exception):
@@ -172,7 +172,7 @@ class Desk:
         except UsageError as error:
             refused = Refused(503, "closed", f"{self.name} is no longer served: {error}")
         except Exception as error:  # a bug, ours or an author's: the caller learns that it is none of theirs
-            log.exception("a request for %s failed", self.name)
+            _log.exception("a request for %s failed", self.name)
             refused = Refused(500, "bug", f"a bug on our side, {type(error).__name__}; the service's log has the rest")
         if job.cancelled and refused is None and len(job.lines) < len(job.rows):
             refused = Refused(503, "cancelled", "this request was given up by its caller; ask again")
