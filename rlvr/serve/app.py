@@ -220,7 +220,7 @@ def _handlers(service: Service) -> dict[int | type[Exception], Any]:
         return Response(status_code=400)  # to nobody
 
     async def bug(request: Request, error: Exception) -> Response:
-        message = f"a bug on our side, {type(error).__name__}; the log here has the rest"
+        message = f"a bug of ours, {type(error).__name__}; the log here has the rest"
         return error_response(Refused(500, "bug", message))
 
     return {Refused: refused, HTTPException: no_such_page, ClientDisconnect: gone, Exception: bug}

@@ -173,7 +173,7 @@ class Desk:
             refused = Refused(503, "closed", f"{self.name} is no longer served: {error}")
         except Exception as error:  # a bug, ours or an author's: the caller learns that it is none of theirs
             _log.exception("a request for %s failed", self.name)
-            refused = Refused(500, "bug", f"a bug on our side, {type(error).__name__}; the log here has the rest")
+            refused = Refused(500, "bug", f"a bug of ours, {type(error).__name__}; the log here has the rest")
         if job.cancelled and refused is None and len(job.lines) < len(job.rows):
             refused = Refused(503, "cancelled", "this request was given up by its caller; ask again")
         self._leave(job)
