@@ -171,7 +171,7 @@ class Desk:
             self._give_up(job, error)
         except UsageError as error:
             refused = Refused(503, "closed", f"{self.name} is no longer served: {error}")
-        except Exception as error:  # a bug, ours or an author's: the caller learns that it is none of theirs
+        except Exception as error:  # noqa: BLE001  a bug, ours or an author's: the caller learns it is none of theirs
             _log.exception("a request for %s failed", self.name)
             refused = Refused(500, "bug", f"a bug of ours, {type(error).__name__}; the log here has the rest")
         if job.cancelled and refused is None and len(job.lines) < len(job.rows):
