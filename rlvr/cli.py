@@ -24,6 +24,7 @@ from rich.table import Table
 from tyro.conf import Positional, UseAppendAction, arg
 
 from rlvr.cli_check import Audit, Check, Filter
+from rlvr.cli_serve import Serve
 from rlvr.cli_train import Eval, Plot, Train, options_of, recipe
 from rlvr.doctor import examine
 from rlvr.environment import Environment
@@ -225,13 +226,14 @@ def _asked_for(argv: Sequence[str]) -> _Command:
         "train": Train,
         "eval": Eval,
         "plot": Plot,
+        "serve": Serve,
         "doctor": Doctor,
     }
     command: _Command = tyro.extras.subcommand_cli_from_dict(
         commands,
         prog="rlvr",
         description="Verifiable rewards: score completions, list environments, replay records, train and evaluate "
-        "policies, examine the machine.  `rlvr --version` says which one this is.",
+        "policies, serve scores over HTTP, examine the machine.  `rlvr --version` says which one this is.",
         args=argv,
         config=(tyro.conf.FlagCreatePairsOff,),
     )

@@ -12,7 +12,8 @@
         ├── WorkerTimeout             it was killed at its limit
         ├── WorkerError               it reported an exception; the traceback is kept
         ├── IsolationUnavailable      the sandbox cannot keep a promise here; names it and the remedy
-        └── SandboxFailed             a run ended IE: no toolchain, no process, a slot that died
+        ├── SandboxFailed             a run ended IE: no toolchain, no process, a slot that died
+        └── ServiceFailed             the HTTP service cannot be reached, or gave up
 
 A completion's own fault is none of these: it is a `Verdict` with a reason.
 """
@@ -30,6 +31,7 @@ __all__ = [
     "RewardError",
     "RlvrError",
     "SandboxFailed",
+    "ServiceFailed",
     "UnknownEnvironment",
     "Unscored",
     "UsageError",
@@ -138,6 +140,12 @@ class SandboxFailed(Unscored):
     """A run ended IE.  Says nothing about the program."""
 
     reason = "sandbox-failed"
+
+
+class ServiceFailed(Unscored):
+    """The HTTP service cannot be reached, or gave up on the request.  Says nothing about the completions."""
+
+    reason = "service-failed"
 
 
 def brief(value: object) -> str:

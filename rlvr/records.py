@@ -21,7 +21,7 @@ from rlvr.rows import Row, dump_row, read_whole
 from rlvr.scoring import Scored, Scorer
 from rlvr.types import Completion, Outcome, Score, Task, Verdict
 
-__all__ = ["Difference", "asked", "continues", "provenance", "record", "replay"]
+__all__ = ["Difference", "asked", "continues", "provenance", "record", "replay", "score_fields", "score_from"]
 
 _COMPARED = ("outcome", "value", "why", "answer", "detail", "total", "parts")
 """What a replay must reach again, exactly."""
@@ -56,16 +56,10 @@ def provenance(env: Environment, name: str) -> dict[str, Any]:
 
 def record(scored: Scored, run: Mapping[str, Any]) -> dict[str, Any]:
     """A JSON-able record of one score; `run` is its `provenance`."""
-    item, verdict = scored.item, scored.score.verdict
+    item = scored.item
     return {
         "id": item.id,
-        "outcome": verdict.outcome.value,
-        "total": scored.score.total,
-        "parts": dict(scored.score.parts),
-        "value": verdict.value,
-        "why": verdict.why,
-        "answer": verdict.answer,
-        "detail": dict(verdict.detail),
+        **score_fields(scored.score),
         "completion": item.completion.text,
         "length_tokens": item.completion.length_tokens,
         "truncated": item.completion.truncated,
@@ -76,6 +70,30 @@ def record(scored: Scored, run: Mapping[str, Any]) -> dict[str, Any]:
         **run,
         "row": dict(item.row),
     }
+
+
+def score_fields(score: Score) -> dict[str, Any]:
+    """What of a record is the score."""
+    verdict = score.verdict
+    return {
+        "outcome": verdict.outcome.value,
+        "total": score.total,
+        "parts": dict(score.parts),
+        "value": verdict.value,
+        "why": verdict.why,
+        "answer": verdict.answer,
+        "detail": dict(verdict.detail),
+    }
+
+
+def score_from(row: Row) -> Score:
+    """The score of a record, or of an answer of the HTTP service: what `score_fields` was given.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is none.
+    """
+    verdict = Verdict(Outcome(row["outcome"]), row["value"], row["why"], row["answer"], row["detail"])
+    return Score(row["total"], row["parts"], verdict)
 
 
 def asked(item: Item, run: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import json
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -110,6 +110,11 @@ class Scorer:
             self._pool.warm()
         return self
 
+    @property
+    def processes(self) -> tuple[int, int]:
+        """(started, lost): worker processes so far, and how many of them died or were killed before their time."""
+        return (0, 0) if self._pool is None else (self._pool.started, self._pool.lost)
+
     def close(self) -> None:
         """Kill the workers; who waits for a score gets a `UsageError`.  Idempotent."""
         self._threads.close()
@@ -167,7 +172,7 @@ class Scorer:
         share = max(1, min(self._chunk, -(-len(items) // max(1, self.workers))))
         return [items[i : i + share] for i in range(0, len(items), share)]
 
-    def stream(self, rows: Rows, *, on_error: OnError | None = None) -> Iterator[Scored]:
+    def stream(self, rows: Rows, *, on_error: OnError | None = None) -> Generator[Scored, None, None]:
         """Scores in the order of the rows, a bounded number of them under way.
 
         A row has `completion` and says which task it answers: `task`, an index or an id of the environment; or

@@ -83,6 +83,7 @@ class WorkerPool:
         self._memory_mib, self._recycle_after, self._start_s = memory_mib, recycle_after, start_s
         self._quiet, self._hash_seed = quiet, hash_seed
         self._closed = False
+        self.started = self.lost = 0  # processes so far; how many of them died or were killed before their time
         self._all: set[_Worker] = set()
         self._forget()
         _pools.add(self)
@@ -200,6 +201,7 @@ class WorkerPool:
             for worker in [w for w in self._idle if w.is_gone()]:
                 self._idle.remove(worker)
                 self._all.remove(worker)
+                self.lost += 1
                 worker.kill()
             busy = len(self._all) - len(self._idle)
             self._top_up(min(busy + 1, self.workers) + self.spares)
@@ -214,6 +216,7 @@ class WorkerPool:
                 return
             wanted = len(self._all)
             self._all.discard(worker)
+            self.lost += not (worker.fit and worker.ready)  # else it was only due to be replaced
         worker.kill()
         with self._lock:
             if not self._closed and worker.ready:  # one that never got ready is not replaced: it would loop
@@ -224,6 +227,7 @@ class WorkerPool:
             raise _pool_closed()
         while len(self._all) < wanted:
             worker = _Worker(self._boot, self._memory_mib, self._quiet, self._hash_seed)
+            self.started += 1
             self._all.add(worker)
             self._idle.append(worker)
 

@@ -1,10 +1,13 @@
 """Every code block of the README and the docs runs, in order, as a reader would run it."""
 
+import contextlib
 import gzip
 import json
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ["README.md", "docs/scoring.md", "docs/authors.md", "docs/math.md", "docs/code.md", "docs/sandbox.md",
          "docs/training.md", "recipes/math_grpo/README.md"]  # fmt: skip
-PAGES += [f"docs/{name}.md" for name in ("trl", "verl", "openrlhf", "gymnasium", "reasoning_gym")]
+PAGES += [f"docs/{name}.md" for name in ("trl", "verl", "openrlhf", "gymnasium", "reasoning_gym", "serve")]
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -44,9 +47,16 @@ def test_every_block_of_the_page_runs(page: str, tmp_path: Path):
     (tmp_path / "samples.jsonl").write_text(json.dumps({"task_id": "A/0", "completion": "    return 1"}) + "\n")
     found = blocks(page)
     assert found
-    for language, code in found:
-        done = run(language, code, tmp_path)
-        assert done.returncode == 0, f"{page}:\n{code}\n{done.stdout}\n{done.stderr}"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])  # for docs/serve.md: its own may be taken here
+    try:
+        for language, code in found:
+            done = run(language, code.replace("8421", port), tmp_path)
+            assert done.returncode == 0, f"{page}:\n{code}\n{done.stdout}\n{done.stderr}"
+    finally:
+        if (tmp_path / "serve.pid").exists():  # the page ends with stopping it, unless a block before fails
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int((tmp_path / "serve.pid").read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -168,7 +168,7 @@ def test_constraints_pin_every_dependency():
     tested = {canonicalize_name(pin.name): pin.specifier for pin in pins}
     extras = PROJECT["project"]["optional-dependencies"]
     wanted = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
-    wanted += [Requirement(line) for extra in ("gym", "language", "dev") for line in extras[extra]]
+    wanted += [Requirement(line) for extra in ("gym", "language", "serve", "dev") for line in extras[extra]]
     for need in wanted:
         if need.name != "rlvr":
             (pin,) = tested[canonicalize_name(need.name)]

@@ -1,0 +1,102 @@
+"""What /docs says of the requests and answers, as OpenAPI."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["ABOUT", "HEALTH", "METRICS", "OPENRLHF", "SCORE"]
+
+ABOUT = """Verifiable rewards over HTTP.
+
+`total` is null exactly where `outcome` is `unscored`: the service failed, not the completion, and 0 would be a reward.
+Every answer is JSON; an error is `{"error": "…"}` and says the value, the rule and the fix."""
+
+_TEXT, _NUMBER = {"type": "string"}, {"type": "number"}
+
+
+def _object(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, **more}
+
+
+def _list(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _operation(asked: dict[str, Any], example: Any, answered: dict[str, Any], **media: Any) -> dict[str, Any]:
+    errors = {
+        "400": "not JSON",
+        "401": "no API key, or another",
+        "404": "no such environment",
+        "408": "the body came too slowly",
+        "409": "the request id came before with another body",
+        "413": "too large, or too many rows",
+        "415": "not application/json",
+        "422": "not of this shape",
+        "429": "the queue is full; Retry-After says when to come again",
+        "503": "the service is stopping; come again",
+        "504": "it took too long",
+    }
+    error = {"application/json": {"schema": _object({"error": _TEXT})}}
+    return {
+        "requestBody": {"required": True, "content": {"application/json": {"schema": asked, "example": example}}},
+        "responses": {
+            "200": {"description": "scored", "content": {"application/json": {"schema": answered}, **media}},
+            **{status: {"description": what, "content": error} for status, what in errors.items()},
+        },
+    }
+
+
+_SCORED = _object(
+    {
+        "id": _TEXT,
+        "outcome": {"enum": ["correct", "wrong", "unparsed", "unscored"]},
+        "total": {"type": ["number", "null"], "description": "null where unscored"},
+        "parts": {
+            "type": "object",
+            "additionalProperties": _NUMBER,
+            "description": "what each part added to the total",
+        },
+        "value": _NUMBER,
+        "why": {**_TEXT, "description": "'reason' or 'reason: text'"},
+        "answer": {"type": ["string", "null"]},
+        "detail": {"type": "object"},
+        "error": {**_TEXT, "description": "there instead of all but the id, if the row cannot be used"},
+    }
+)
+
+SCORE = _operation(
+    _object(
+        {
+            "env": {**_TEXT, "description": "may be left out where only one is served"},
+            "rows": _list(
+                _object(
+                    {
+                        "completion": _TEXT,
+                        "reference": {},
+                        "task": {"type": ["string", "integer"]},
+                        "prompt": {},
+                        "id": _TEXT,
+                        "length_tokens": {"type": "integer"},
+                        "truncated": {"type": "boolean"},
+                    },
+                    required=["completion"],
+                )
+            ),
+            "request_id": {**_TEXT, "description": "a request that comes again with it is not scored again"},
+        },
+        required=["rows"],
+    ),
+    {"env": "gsm8k-v1", "rows": [{"completion": "It is \\boxed{1234}.", "reference": "1234"}]},
+    _object({"env": _TEXT, "scores": _list(_SCORED)}),
+    **{"application/x-ndjson": {"schema": _SCORED}},
+)
+
+OPENRLHF = _operation(
+    _object({"query": _list(_TEXT), "prompts": _list(_TEXT), "labels": _list({})}, required=["query", "labels"]),
+    {"query": ["What is 1 + 1? It is \\boxed{2}."], "prompts": ["What is 1 + 1?"], "labels": ["2"]},
+    _object({"rewards": _list(_NUMBER), "scores": _list(_NUMBER), "extra_logs": {"type": "object"}}),
+)
+
+HEALTH: dict[str, Any] = {"responses": {"200": {"description": "yes"}, "503": {"description": "no longer"}}}
+
+METRICS: dict[str, Any] = {"responses": {"200": {"description": "text format 0.0.4", "content": {"text/plain": {}}}}}

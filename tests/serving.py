@@ -1,0 +1,68 @@
+"""Speaking to the HTTP service: in this process through ASGI, message by message where it matters."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+
+from rlvr.serve import Service, app_of
+from tests.processes import PATIENCE_S
+
+
+def talk(service: Service, conversation: Callable[..., Awaitable[Any]], **headers: str) -> Any:
+    """Run `conversation(client)` with a client of the service."""
+
+    async def run() -> Any:
+        transport = httpx.ASGITransport(app_of(service), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
+            return await asyncio.wait_for(conversation(client), PATIENCE_S)
+
+    return asyncio.run(run())
+
+
+def ask(service: Service, method: str, path: str, **options: Any) -> httpx.Response:
+    """One request."""
+    return talk(service, lambda client: client.request(method, path, **options))
+
+
+def score(service: Service, rows: list, **more: Any) -> httpx.Response:
+    """POST /score."""
+    body = json.dumps({"env": "trials", "rows": rows, **more})  # httpx's own cannot write a lone surrogate
+    return ask(service, "POST", "/score", content=body, headers={"content-type": "application/json"})
+
+
+class Call:
+    """A POST whose messages the test sends and sees one by one."""
+
+    def __init__(self, service: Service, path: str = "/score", **headers: str) -> None:
+        self.sent: asyncio.Queue[dict] = asyncio.Queue()
+        self._coming: asyncio.Queue[dict] = asyncio.Queue()
+        given = {"content-type": "application/json"} | headers
+        scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http",
+            "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "",
+            "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+            "server": ("test", 80), "client": ("127.0.0.1", 1),
+        }  # fmt: skip
+        self.task = asyncio.create_task(app_of(service)(scope, self._coming.get, self.sent.put))
+
+    def send(self, part: bytes, *, more: bool = False) -> Call:
+        self._coming.put_nowait({"type": "http.request", "body": part, "more_body": more})
+        return self
+
+    def ask(self, rows: list, **more: Any) -> Call:
+        return self.send(json.dumps({"env": "trials", "rows": rows, **more}).encode())
+
+    def leave(self) -> None:
+        self._coming.put_nowait({"type": "http.disconnect"})
+
+    async def status(self) -> int:
+        return (await self.sent.get())["status"]
+
+    async def body(self) -> bytes:
+        """What comes next of it."""
+        return (await self.sent.get())["body"]
