@@ -77,8 +77,8 @@ def test_openrlhf_gets_its_shape(service):
     }
 
 
-def test_openrlhf_compares_the_completions_of_a_prompt(service):
-    """A reward across a group knows the siblings by their prompt."""
+def test_openrlhf_sends_no_lengths(service):
+    """So a reward that reads them is refused, whole, with the way out."""
     asked = {"query": ["Q1", "Q 1"], "prompts": ["Q", "Q"], "labels": ["1", "1"]}
     answer = openrlhf(service, "/openrlhf/siblings", **asked)
     assert answer.status_code == 422
@@ -88,11 +88,11 @@ def test_openrlhf_compares_the_completions_of_a_prompt(service):
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"query": ["a"], "labels": []}, "'query': 1, 'prompts': 1, 'labels': 0"),
-        ({"query": "a", "labels": ["a"]}, "'query': -1"),
-        ({"labels": ["a"]}, "'query': -1"),
-        ({"query": ["a"], "prompts": ["b"], "labels": ["a"]}, "does not begin with its prompt 'b'"),
-        ({"query": [1], "labels": ["a"]}, "query 0 is '1'"),
+        ({"query": ["a"], "prompts": ["a"], "labels": []}, "1 queries, 1 prompts and 0 labels"),
+        ({"query": "a", "prompts": ["a"], "labels": ["a"]}, "'query' is str 'a'; it must be a list"),
+        ({"query": ["a"], "labels": ["a"]}, "'prompts' is NoneType None; it must be a list"),
+        ({"query": ["a"], "prompts": ["b"], "labels": ["a"]}, "'a' and does not hold its prompt, 'b'"),
+        ({"query": [1], "prompts": ["a"], "labels": ["a"]}, "a query is int 1"),
     ],
 )
 def test_openrlhf_lists_have_to_match(service, asked, says):

@@ -144,10 +144,7 @@ def remote_reply(
         Unscored: we failed, and `unscored` names no number.
     """
     env = scorer.env
-    work = [
-        (_task(env, label, prompt), _completion(env, query, prompt, ends, count_tokens))
-        for query, prompt, label in _asked(request)
-    ]
+    work = work_of(env, request, count_tokens=count_tokens, ends=ends)
     scores = scored(scorer, work)
     outcomes = [score.verdict.outcome for score in scores]
     logs = {str(name): [float(outcome is name) for outcome in outcomes] for name in Outcome}
@@ -157,6 +154,25 @@ def remote_reply(
         "scores": logs[str(Outcome.CORRECT)],
         "extra_logs": logs,
     }
+
+
+def work_of(
+    env: Environment,
+    request: Mapping[str, Any],
+    *,
+    count_tokens: CountTokens | None = None,
+    ends: Sequence[str] = ENDS,
+) -> list[tuple[Task, Completion]]:
+    """What a request asks for.
+
+    Raises:
+        DataError: see `remote_reply`.
+        UsageError: the reward reads a length that nobody counts.
+    """
+    return [
+        (_task(env, label, prompt), measured(env, completion_of(query, prompt, ends), count_tokens))
+        for query, prompt, label in _asked(request)
+    ]
 
 
 def _asked(request: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
@@ -183,12 +199,6 @@ def _task(env: Environment, label: Any, prompt: str) -> Task:
     if label is None or label == "":
         raise DataError("a label is missing; name its column in --label_key")
     return task_of(env, {"reference": label, "prompt": prompt})
-
-
-def _completion(
-    env: Environment, query: str, prompt: str, ends: Sequence[str], count_tokens: CountTokens | None
-) -> Completion:
-    return measured(env, completion_of(query, prompt, ends), count_tokens)
 
 
 def completion_of(query: str, prompt: str, ends: Sequence[str] = ENDS) -> str:

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rlvr.serve import schema
 from rlvr.serve.answers import Answer, error_response
 from rlvr.serve.jobs import Refused
-from rlvr.serve.openrlhf import reply, rows_of
+from rlvr.serve.openrlhf import items_of, reply
 from rlvr.serve.service import MIB, Service, Visit
 
 __all__ = ["app_of"]
@@ -67,7 +67,7 @@ def app_of(service: Service) -> FastAPI:
         """The remote reward of OpenRLHF: its `--remote_rm_url` is this address."""
         _, asked = await _read(service, request)
         desk = service.desk(env)
-        rows = _rows(service, {"rows": rows_of(asked, group_level=desk.scorer.env.reward.group_level)})
+        rows = _rows(service, {"rows": items_of(desk.scorer.env, asked)})
         return Answer(service, desk, service.job(desk, rows, None, b""), shape=reply)
 
     @app.get("/health", openapi_extra=schema.HEALTH)

@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 from typing import Any
 
 from rlvr.errors import DataError, Unscored, UsageError, WorkerDied
+from rlvr.items import Item
 from rlvr.records import score_fields
 from rlvr.rows import Line
 from rlvr.scoring import Scored, Scorer
@@ -233,5 +234,5 @@ def _line(scored: Scored) -> dict[str, Any]:
 
 def _id_of(row: Any, number: int) -> str:
     """As the scorer names it, for a row that it cannot use."""
-    given = row.get("id") if isinstance(row, dict) else None
+    given = row.id if isinstance(row, Item) else row.get("id") if isinstance(row, dict) else None
     return f"line:{number}" if given is None else str(given)

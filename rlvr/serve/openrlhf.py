@@ -5,38 +5,39 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from rlvr.environment import Environment
+from rlvr.errors import RlvrError
+from rlvr.interop.openrlhf import work_of
+from rlvr.items import Item
 from rlvr.serve.jobs import Refused
+from rlvr.types import Task
 
-__all__ = ["reply", "rows_of"]
+__all__ = ["items_of", "reply"]
 
 
-def rows_of(asked: dict[str, Any], *, group_level: bool) -> list[dict[str, Any]]:
-    """The rows of a request: `query` (or `queries`) is prompt and completion in one text, `labels` the references.
+def items_of(env: Environment, asked: dict[str, Any]) -> list[Item]:
+    """The items of a request, read as `rlvr.interop.openrlhf` reads it; completions of one prompt are of one task.
 
     Raises:
-        Refused: lists of other lengths, or a query that does not begin with its prompt.
+        Refused: lists of other lengths, a query that does not hold its prompt, a label that is no reference.
     """
-    queries, labels = asked.get("query", asked.get("queries")), asked.get("labels")
-    prompts = asked.get("prompts") or [""] * _length(queries)
-    if not (isinstance(queries, list) and isinstance(prompts, list) and isinstance(labels, list)) or not (
-        len(queries) == len(prompts) == len(labels)
-    ):
-        sizes = {"query": _length(queries), "prompts": _length(prompts), "labels": _length(labels)}
-        raise Refused(422, "bad-lists", f"the lists have the lengths {sizes}; send three lists of the same length")
-    rows = []
-    for i, (query, prompt, label) in enumerate(zip(queries, prompts, labels, strict=True)):
-        if not (isinstance(query, str) and isinstance(prompt, str) and query.startswith(prompt)):
-            message = f"query {i} is {str(query)[:60]!r} and does not begin with its prompt {str(prompt)[:60]!r}"
-            raise Refused(
-                422, "bad-query", f"{message}; what the model was shown must not be judged, so send both alike"
-            )
-        row = {"completion": query[len(prompt) :], "prompt": prompt, "reference": label}
-        if group_level:
-            row["task"] = hashlib.blake2b(prompt.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-        rows.append(row)
-    return rows
+    if env.reward.needs_length:
+        message = f"the reward {env.reward} reads length_tokens, which this shape does not have; send rows to /score"
+        raise Refused(422, "needs-length", message)
+    try:
+        work = work_of(env, asked)
+    except RlvrError as error:
+        raise Refused(422, "bad-request", str(error)) from None
+    if env.reward.group_level:
+        work = [(replace(task, id=_named(task)), completion) for task, completion in work]
+    return [Item(f"line:{number}", task, completion) for number, (task, completion) in enumerate(work, 1)]
+
+
+def _named(task: Task) -> str:
+    return hashlib.blake2b(repr(task.prompt).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def reply(lines: Sequence[bytes]) -> dict[str, Any]:
@@ -59,8 +60,3 @@ def reply(lines: Sequence[bytes]) -> dict[str, Any]:
         ],
         "extra_logs": {**logs, "unscored": list(map(float, unscored))},
     }
-
-
-def _length(value: Any) -> int:
-    """-1 where it is no list."""
-    return len(value) if isinstance(value, list) else -1
