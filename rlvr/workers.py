@@ -81,8 +81,7 @@ class WorkerPool:
         self.workers, self.spares = workers, spares
         self._boot = shipped(setup)
         self._memory_mib, self._recycle_after, self._start_s = memory_mib, recycle_after, start_s
-        self._quiet, self._hash_seed = quiet, hash_seed
-        self._closed = False
+        self._quiet, self._hash_seed, self._closed = quiet, hash_seed, False
         self.started = self.lost = 0  # processes so far; how many of them died or were killed before their time
         self._all: set[_Worker] = set()
         self._forget()
@@ -249,8 +248,7 @@ class _Worker:
         lifeline_r, self._lifeline = os.pipe()
         fds = (request_r, reply_w, lifeline_r)
         path = [entry for entry in sys.path if isinstance(entry, str)]  # as the import system does
-        code = f"import sys; sys.path[:] = {path!r}; from rlvr.worker_process import serve; "
-        code += f"serve(*{fds}, {memory_mib})"
+        code = f"import sys; sys.path[:] = {path!r}; from rlvr.worker_process import serve; serve(*{fds}, {memory_mib})"
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", code],
