@@ -53,6 +53,7 @@ _RINGS_MS = 100  # for the kernel's collector of rings of sockets, which works o
 _EVADED_S = 0.25  # the cgroup's clock also counts the zygote's work on the next box
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _SOCKET_BYTES = 416 << 10  # twice what a Unix socket's buffer is; programs cannot make it larger (sandbox/seccomp.py)
+_SOCKETS = "/proc/self/net/unix"
 _OOM_BOX, _OOM_PROGRAM = b"500", b"1000"  # whom the kernel kills first; the zygote, at 0, goes last
 
 
@@ -72,6 +73,7 @@ def main(
         gc.disable()  # when programs collect does not depend on what we did before
         score = _oom_score()
         mount_proc(MS_RDONLY)  # or a program would take back its place among those to be killed first
+        sockets = os.open(_SOCKETS, os.O_RDONLY | os.O_CLOEXEC)
         for _ in range(_RUNS):
             fresh_scratch(config["disk"], config["files"])
             os.chdir(WORK)
@@ -85,7 +87,7 @@ def main(
             reply = json.dumps(run.reply()).encode()
             os.chdir("/")
             detach(BOX)  # before the reply: it is memory, and the next run may begin at once
-            clean = _sockets_gone("partner_cpu_s" in request)
+            clean = _sockets_gone(sockets, "partner_cpu_s" in request)
             slot.send(reply)
             if not clean:
                 os._exit(HUNG_UP)  # and the slot with us: its network namespace is not as it was
@@ -110,11 +112,11 @@ def _renumbered(numbers: int) -> bool:
         return False
 
 
-def _sockets_gone(partner: bool) -> bool:
+def _sockets_gone(table: int, partner: bool) -> bool:
     """Sockets that were sent to one another outlive their processes, and so does what was sent with them, files and
     locks of files among it, until the kernel looks for such rings: when a socket is closed.  The partner's may live."""
     for _ in range(_RINGS_MS):
-        if not _unix_sockets():
+        if os.pread(table, 4096, 0).count(b"\n") == 1:  # its heading; what the host made is in the host's namespace
             return True
         socket.socket(socket.AF_UNIX).close()
         if partner:
@@ -382,11 +384,6 @@ def _shares(pid: int) -> bool:
 
 def _socket_bytes() -> int:
     """What the Unix sockets of the slot may hold."""
-    return _unix_sockets() * _SOCKET_BYTES
-
-
-def _unix_sockets() -> int:
-    """Of all processes of the slot.  Those that the host made are in its own network namespace."""
-    with contextlib.suppress(OSError), open("/proc/self/net/unix", "rb") as file:
-        return sum(1 for _ in file) - 1
+    with contextlib.suppress(OSError), open(_SOCKETS, "rb") as file:
+        return (sum(1 for _ in file) - 1) * _SOCKET_BYTES
     return 0
