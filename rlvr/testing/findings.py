@@ -62,6 +62,7 @@ _EXPLOITS: Final = {
     "several-boxes": "several boxes in one statement, one of them right",
     "candidates": "a list of candidates, one of them right",
     "substring": "a wrong answer that contains the right one",
+    "near-miss": "an answer that is off by a little, by its sign, by one digit or one letter",
     "thinking-only": "the right answer inside the thinking part alone",
     "format-without-content": "the form that was asked for, with nothing in it",
     "repetition": "one text over and over",

@@ -12,8 +12,8 @@ from rlvr.environment import SingleTurnEnv
 from rlvr.errors import RlvrError, UsageError
 from rlvr.parts import Format
 from rlvr.scoring import Scorer
-from rlvr.testing.answers import plain_answer
-from rlvr.testing.exploits import EMPTY_FORMS, Attempt, Known, attempts, harmless, is_code
+from rlvr.testing.answers import answer_in, plain_answer
+from rlvr.testing.exploits import EMPTY_FORMS, OF_ANSWERS, Attempt, Known, attempts, harmless, is_code
 from rlvr.testing.findings import Findings, Severity
 from rlvr.types import Completion, Score, Task
 from rlvr.verifiers.math import MathVerifier
@@ -22,13 +22,15 @@ __all__ = ["Budget", "Tries", "as_completion", "score_tasks"]
 
 _SLOW_S = 5.0  # a shared machine may make one second out of a tenth
 _LONG_S = 2.0  # what took so long at one task is not tried at the next
+_OTHERS = 0.1  # share of other tasks' answers that cannot all be right by chance
 _HANGS = 2  # each costs twice the limit, as what is lost is tried again
 _LOST_EXAMPLES = 3
 _OURS: Final = frozenset({"IsolationUnavailable", "SandboxFailed", "MissingDependency"})
 _MIN_TOKENS = 16  # so that a part that reads the length sees no difference between short texts
 
-# A program may pass some tests, and another task's answer may be half of ours: credit for these proves nothing.
-_MAY_EARN: Final = frozenset({"other-answer", "prompt-echo", "look-alike", "hostile-code"})
+# A program may pass some tests, another task's answer may be half of ours, a near miss is near: credit for these proves
+# nothing.
+_MAY_EARN: Final = frozenset({"other-answer", "prompt-echo", "look-alike", "hostile-code", "near-miss"})
 
 
 class Budget:
@@ -169,10 +171,9 @@ def _examples(run: _Run, tasks: Sequence[Task], budget: Budget) -> list[tuple[Kn
                 wanted="a text, or None where none can be written down",
             )  # fmt: skip
             example = None
-        answer = plain_answer(task.reference)
         if example is None:
             run.found.add("no-example", Severity.NOTE, task=task.id)
-            known.append((Known(task, None, answer), None))
+            known.append((_known(run, task, None, plain_answer(task.reference)), None))
             continue
         if not _is_readable(run, task):
             continue
@@ -182,10 +183,18 @@ def _examples(run: _Run, tasks: Sequence[Task], budget: Budget) -> list[tuple[Kn
             run.lost_examples += 1
             continue
         _judge_example(run, task, example, score)
-        taken = plain_answer(score.verdict.answer)
-        one = Known(task, example, taken if taken and taken in example else answer)
-        # Twice a program, or one program or another, may well be a program that is right.
-        known.append((replace(one, answer=None) if is_code(one) else one, score))
+        known.append((_known(run, task, example, answer_in(example, score.verdict.answer, task.reference)), score))
+    return known
+
+
+def _known(run: _Run, task: Task, example: str | None, answer: str | None) -> Known:
+    """What is not to be tried for want of an answer is said."""
+    known = Known(task, example, answer)
+    if is_code(known):  # twice a program, or one program or another, may well be a program that is right
+        return replace(known, answer=None)
+    if answer is None and run.found.wants("exploits"):
+        what = f"no short answer is to be told, so that {', '.join(OF_ANSWERS)} were not tried"
+        run.found.add("not-checked", Severity.NOTE, what, task=task.id)
     return known
 
 
@@ -264,10 +273,12 @@ def _judge(
 
 
 def _judge_others(run: _Run) -> None:
-    """A few may be right: two problems can have one solution.  Most of them cannot."""
-    many = len(run.of_others) >= max(2, run.found.tries("other-answer") / 2)
+    """One may be right: two problems can have one solution.  Every tenth cannot."""
+    count, tried = len(run.of_others), run.found.tries("other-answer")
+    severity, what = Severity.NOTE, "the answer to another task, which may be right here"
+    if count > 1 and count > _OTHERS * tried:
+        severity, what = Severity.HOLE, ""
+    elif count > 1:
+        severity, what = Severity.WARNING, "answers to other tasks, too many for all to be right here"
     for case in run.of_others:
-        if many:
-            run.found.add("other-answer", Severity.HOLE, **case)
-        else:
-            run.found.add("other-answer", Severity.NOTE, "the answer to another task, which may be right here", **case)
+        run.found.add("other-answer", severity, what, **case)
