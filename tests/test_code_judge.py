@@ -274,13 +274,13 @@ def test_calls_share_a_run_and_each_has_the_limits_of_a_case():
 
 def test_a_call_that_failed_ends_the_wait_for_one_that_takes_long():
     """The calls first get half a second together: enough for most, and for the first wrong value of the others."""
-    short = Run(Ending.TLE, "cpu", cpu_s=0.5)
+    short = Run(Ending.TLE, "cpu", cpu_s=0.1)
     box = Scripted(replied(Reply(7), None, run=short))
     assert judge(PROGRAM, calls(2), sandbox=box).why == "case 1: 7, not 0"
-    assert [asked["limits"].cpu_s for asked in box.asked] == [0.5]
+    assert [asked["limits"].cpu_s for asked in box.asked] == [0.1]
     box = Scripted(replied(Reply(0), None, run=short), replied(Reply(0), Reply(1)))
     assert judge(PROGRAM, calls(2), sandbox=box).accepted
-    assert [asked["limits"].cpu_s for asked in box.asked] == [0.5, 4]
+    assert [asked["limits"].cpu_s for asked in box.asked] == [0.1, 4]
     box = Scripted(replied(Reply(0), Reply(1)))
     assert judge(PROGRAM, calls(2), sandbox=box).accepted
     assert len(box.asked) == 1

@@ -33,7 +33,7 @@ from rlvr.rows import as_dataset
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
 from rlvr.types import Completion, Outcome, Task
 
-__all__ = ["ENDS", "OpenRLHFReward", "completion_of", "remote_reply", "to_openrlhf"]
+__all__ = ["ENDS", "OpenRLHFReward", "completion_of", "remote_reply", "to_openrlhf", "work_of"]
 
 ENDS: Final = (
     "<|im_end|>",

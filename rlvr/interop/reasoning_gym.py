@@ -59,8 +59,8 @@ def from_reasoning_gym(
 class ReasoningGym(SingleTurnEnv):
     """A family of reasoning-gym's puzzles; the answer stands between <answer> tags.
 
-    The reasons: `full-marks` is CORRECT; `no-answer empty-answer` UNPARSED; `not-full-marks`, `crash` (of the scorer),
-    `limit` and `odd-score` WRONG.  `detail` has reasoning-gym's own score.
+    The reasons: `full-marks` is CORRECT; `no-answer empty-answer` UNPARSED; `hedged`, `not-full-marks`, `crash` (of the
+    scorer), `limit` and `odd-score` WRONG.  `detail` has reasoning-gym's own score.
 
     Options: see `from_reasoning_gym`.
     """
@@ -114,9 +114,12 @@ class ReasoningGym(SingleTurnEnv):
         return None if task.reference is None else f"<answer>{task.reference}</answer>"
 
     def verify(self, task: Task, completion: str) -> Verdict:
-        answer = _answer(completion)
-        if not answer:
-            return Verdict(Outcome.UNPARSED, why="no-answer" if answer is None else "empty-answer")
+        answers = _answers(completion)
+        if not answers or not answers[-1]:
+            return Verdict(Outcome.UNPARSED, why="empty-answer" if answers else "no-answer")
+        answer = answers[-1]
+        if len(set(answers)) > 1:
+            return Verdict(Outcome.WRONG, why="hedged: several answers differ", answer=answer[:200])
         shown = answer[:200]
         if len(answer) > _LONGEST:
             return Verdict(Outcome.WRONG, why=f"limit: {len(answer)} characters", answer=shown)
@@ -130,17 +133,11 @@ class ReasoningGym(SingleTurnEnv):
         return Verdict(Outcome.WRONG, value=value, why="not-full-marks", answer=shown, detail=marks)
 
 
-def _answer(completion: str) -> str | None:
-    """What stands in the last pair of tags outside the thinking part; None if there is no such pair."""
+def _answers(completion: str) -> list[str]:
+    """What stands in each pair of tags outside the thinking part.  A tag that opens twice opens at the second."""
     begin = after_thinking(completion)
-    if begin is None:
-        return None
-    stop = completion.rfind("</answer>", begin)
-    start = completion.rfind("<answer>", begin, max(stop, begin))
-    if start < 0:
-        return None
-    start += len("<answer>")
-    return completion[start : completion.find("</answer>", start)].strip()
+    parts = [] if begin is None else completion[begin:].split("</answer>")[:-1]
+    return [part.rpartition("<answer>")[2].strip() for part in parts if "<answer>" in part]
 
 
 def _families() -> list[str]:
