@@ -83,7 +83,7 @@ class Audit:
     Example: rlvr audit gsm8k-v1 labelled.jsonl --label is_correct --by model --html audit.html
 
     A row is one that `rlvr score` takes, with a label: true or false, 1 or 0, correct or wrong.  Exit code 1 if a
-    completion was UNSCORED or a row left out; false verdicts are what an audit is for.
+    completion was UNSCORED or a row left out, by either environment; false verdicts are what an audit is for.
     """
 
     env: Annotated[Positional[str], arg(metavar="ENV")]
@@ -114,7 +114,7 @@ class Audit:
     """Worker processes; one per core unless given, 0 for none."""
 
     def run(self, out: Console, err: Console) -> int:
-        from rlvr.audit import audit
+        from rlvr.audit import audit, inert
         from rlvr.audit_page import page
 
         read_rows(self.file)  # a missing file should not cost the start of workers
@@ -137,14 +137,18 @@ class Audit:
         else:
             found.show(out)
             for case in found.cases[:10]:
-                out.print(f"{case.kind} {escape(case.id)}: {escape(case.why[:200])}", soft_wrap=True, highlight=False)
+                line = inert(f"{case.kind} {case.id}: {case.why[:200]}")
+                out.print(line, soft_wrap=True, markup=False, emoji=False, highlight=False)
         if self.html is not None:
             _put(self.html, page(found).encode("utf-8", "backslashreplace"))
         if self.output is not None:
             _put(self.output, (json.dumps(found.as_dict(), indent=2, default=str) + "\n").encode())
         for why in found.left_out[:20]:
-            err.print(f"[yellow]left out:[/] {escape(why)}", soft_wrap=True, highlight=False)
-        return int(bool(found.left_out or found.total.unscored))
+            err.print(f"[yellow]left out:[/] {escape(inert(why))}", soft_wrap=True, emoji=False, highlight=False)
+        for why in found.disagreement.left_out[:20] if found.disagreement is not None else ():
+            line = f"[yellow]left out by the second:[/] {escape(inert(why))}"
+            err.print(line, soft_wrap=True, emoji=False, highlight=False)
+        return int(not found.whole)
 
 
 @dataclass
