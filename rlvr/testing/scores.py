@@ -51,9 +51,16 @@ class Tries:
 
     Attributes:
         tries: task, completion, its score and the wall seconds that it took.
+        shares: for each task, how much of the catalogue was tried at it.
     """
 
     tries: list[tuple[Task, Completion, Score, float]] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
+
+    @property
+    def share(self) -> float:
+        """Of the whole catalogue at all tasks; 1 where it was not asked for."""
+        return sum(self.shares) / len(self.shares) if self.shares else 1.0
 
 
 def as_completion(text: str) -> Completion:
@@ -84,8 +91,11 @@ def score_tasks(
         if found.wants("exploits") and not run.hopeless:
             for one, reference in known:
                 others = [other for other, _ in known if other is not one]
-                _try_all(run, one, reference, others, budget, rng)
+                done.shares.append(_try_all(run, one, reference, others, budget, rng))
         _judge_others(run)
+        if run.passed_over:
+            what = f"tries were left out, as their text took more than {_LONG_S:g} s at another task"
+            found.add("not-checked", Severity.NOTE, f"{run.passed_over} {what}")
         if run.hopeless:
             what = "hangs and lost examples cost too much time: the rest was left out"
             found.add("not-checked", Severity.NOTE, what)
@@ -97,7 +107,7 @@ class _Run:
 
     def __init__(self, env: SingleTurnEnv, scorer: Scorer, found: Findings, done: Tries) -> None:
         self.env, self.found, self.done = env, found, done
-        self.hangs = self.lost_examples = 0
+        self.hangs = self.lost_examples = self.passed_over = 0
         self.gone: set[str] = set()  # what hung, died or took long would do so at each task
         self.of_others: list[dict[str, str]] = []  # answers of other tasks that were accepted
         self._scorer = scorer
@@ -232,13 +242,21 @@ def _judge_example(run: _Run, task: Task, example: str, score: Score) -> None:
 
 def _try_all(
     run: _Run, known: Known, reference: Score | None, others: Sequence[Known], budget: Budget, rng: random.Random
-) -> None:
+) -> float:
+    """Everything in the catalogue, and how much of it there was time for."""
     floor: float | None = None
-    for attempt in attempts(known, others, rng):
+    if budget.spent:
+        budget.left_out += 1
+        return 0.0
+    catalogue = list(attempts(known, others, rng))
+    for number, attempt in enumerate(catalogue):
         if run.hopeless or budget.spent:
             budget.left_out += budget.spent
-            return
-        if attempt.text in run.gone or not run.found.wants(attempt.hole):
+            return number / len(catalogue)
+        if not run.found.wants(attempt.hole):
+            continue
+        if attempt.text in run.gone:
+            run.passed_over += 1
             continue
         run.found.tried(attempt.hole)
         score = run.score(known.task, attempt.text, may_take_long=is_code(known))  # a program has its own limit
@@ -250,6 +268,7 @@ def _try_all(
             run.found.tried(hole)
         if not attempt.lucky:
             _judge(run, known, attempt, score, reference, floor)
+    return 1.0
 
 
 def _judge(
