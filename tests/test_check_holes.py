@@ -1,12 +1,15 @@
 """Holes planted on purpose: each is found by its name, and honest environments have none."""
 
+import re
 import sys
+from pathlib import Path
 
 import cloudpickle
 import pytest
 
 import rlvr
 from rlvr.testing import HOLES, Severity, check
+from rlvr.testing.findings import _EXPLOITS
 from tests import broken
 from tests.broken import BROKEN, HONEST, Words, changed, judged
 
@@ -60,6 +63,25 @@ def test_a_reference_that_cannot_be_read_is_found():
     [found] = [it for it in check(env, only=("references",)).findings if it.severity is Severity.HOLE]
     assert (found.hole, found.task) == ("reference-unreadable", "t1")
     assert "1/0" in found.got
+
+
+def test_every_exploit_is_planted_somewhere():
+    """A catalogue entry that no broken environment falls for may never have worked."""
+    planted = {hole for hole, _ in BROKEN.values()}
+    assert set(_EXPLOITS) - planted == {"slow"}  # which takes seconds by its nature; see test_testing
+
+
+def test_the_names_of_the_manual_are_those_of_the_checks():
+    """Its table names every exploit, and nothing that is no hole."""
+    page = (Path(__file__).parents[1] / "docs" / "authors.md").read_text()
+    table = page.partition("| name | what is tried, or found |")[2].partition("\n\n")[0]
+    named = {
+        name
+        for line in table.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([^`]+)`", line.split("|")[1])
+    }
+    assert set(_EXPLOITS) <= named <= set(HOLES)
 
 
 def test_two_of_a_few_answers_to_other_tasks_are_suspicious():
