@@ -171,7 +171,9 @@ def _handler(env: Environment) -> Handler:
         if what == "find":
             return [_found(env, name) for name in given]
         if isinstance(env, MultiTurnEnv):
-            return {"trace": trace, "episodes": episode_breaches, "junk": junk_breaches}[what](env, given)
+            if what == "junk":
+                return junk_breaches(env, given)
+            return trace(env, given) if what == "trace" else episode_breaches(env, given)
         assert isinstance(env, SingleTurnEnv)
         return gym_breaches(env, given)
 
