@@ -84,7 +84,9 @@ def row(family: str, tasks: int, budget_s: float) -> tuple[str, bool]:
     except Exception as error:  # noqa: BLE001  one family that cannot be made must not end the run
         return f"| {family} | not checked: {type(error).__name__}: {str(error)[:80]} | |", False
     said = named(report, Severity.HOLE).replace("|", "\\|")
-    return f"| {family} | {said} | {named(report, Severity.WARNING)} |", bool(said)
+    left_out = "; ".join(f"not-checked: {it.what}" for it in report.findings if it.hole == "not-checked")
+    cells = filter(None, (said, left_out.replace("|", "\\|")))
+    return f"| {family} | {'; '.join(cells)} | {named(report, Severity.WARNING)} |", bool(said)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

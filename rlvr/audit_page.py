@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from rlvr.audit import Audit, Case, Confusion, Disagreement
+from rlvr.audit import Audit, Case, Confusion, Disagreement, inert
 
 __all__ = ["page"]
 
 _SHOWN = 4000  # characters of a completion
+_CELL = 1000  # and of a cell
 
 _HEAD = """<!doctype html>
 <html lang="en">
@@ -55,14 +56,16 @@ def page(audit: Audit) -> str:
 
 
 def _text(value: Any) -> str:
-    """Inert: escaped, and without control characters, which HTML cannot hold."""
-    shown = "".join(char if char in "\n\t" or char.isprintable() else f"\\u{ord(char):04x}" for char in str(value))
-    return escape(shown, quote=True)
+    """Escaped, and without control characters, which HTML cannot hold."""
+    return escape(inert(value), quote=True)
 
 
 def _cell(value: Any) -> str:
     numeric = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return f'<td class="n">{_text(value)}</td>' if numeric else f"<td>{_text(value)}</td>"
+    if numeric:
+        return f'<td class="n">{_text(value)}</td>'
+    text = str(value)  # a reference, an answer or a reason may hold a whole completion
+    return f"<td>{_text(text if len(text) <= _CELL else text[:_CELL] + ' …')}</td>"
 
 
 def _table(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:

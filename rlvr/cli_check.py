@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -82,7 +83,7 @@ class Audit:
     Example: rlvr audit gsm8k-v1 labelled.jsonl --label is_correct --by model --html audit.html
 
     A row is one that `rlvr score` takes, with a label: true or false, 1 or 0, correct or wrong.  Exit code 1 if a
-    completion was UNSCORED or a row left out; false verdicts are what an audit is for.
+    completion was UNSCORED or a row left out, by either environment; false verdicts are what an audit is for.
     """
 
     env: Annotated[Positional[str], arg(metavar="ENV")]
@@ -105,16 +106,19 @@ class Audit:
     """Where a page with all of it goes."""
     output: Annotated[Path | None, arg(aliases=["-o"], metavar="OUT")] = None
     """Where all of it goes as JSON."""
+    overwrite: bool = False
+    """Replace outputs that exist."""
     json: bool = False
     """Print it as JSON instead of tables."""
     workers: int | None = None
     """Worker processes; one per core unless given, 0 for none."""
 
     def run(self, out: Console, err: Console) -> int:
-        from rlvr.audit import audit
+        from rlvr.audit import audit, inert
         from rlvr.audit_page import page
 
         read_rows(self.file)  # a missing file should not cost the start of workers
+        _refuse_outputs([self.html, self.output], [self.file], overwrite=self.overwrite)
         env, other = _made(self.env, self.option), None
         if self.against is not None or self.against_option:
             other = _made(self.against or self.env, self.against_option)
@@ -133,14 +137,18 @@ class Audit:
         else:
             found.show(out)
             for case in found.cases[:10]:
-                out.print(f"{case.kind} {escape(case.id)}: {escape(case.why[:200])}", soft_wrap=True, highlight=False)
+                line = inert(f"{case.kind} {case.id}: {case.why[:200]}")
+                out.print(line, soft_wrap=True, markup=False, emoji=False, highlight=False)
         if self.html is not None:
-            self.html.write_text(page(found), encoding="utf-8", errors="backslashreplace")
+            _put(self.html, page(found).encode("utf-8", "backslashreplace"))
         if self.output is not None:
-            self.output.write_text(json.dumps(found.as_dict(), indent=2, default=str) + "\n", encoding="utf-8")
+            _put(self.output, (json.dumps(found.as_dict(), indent=2, default=str) + "\n").encode())
         for why in found.left_out[:20]:
-            err.print(f"[yellow]left out:[/] {escape(why)}", soft_wrap=True, highlight=False)
-        return int(bool(found.left_out or found.total.unscored))
+            err.print(f"[yellow]left out:[/] {escape(inert(why))}", soft_wrap=True, emoji=False, highlight=False)
+        for why in found.disagreement.left_out[:20] if found.disagreement is not None else ():
+            line = f"[yellow]left out by the second:[/] {escape(inert(why))}"
+            err.print(line, soft_wrap=True, emoji=False, highlight=False)
+        return int(not found.whole)
 
 
 @dataclass
@@ -168,14 +176,16 @@ class Filter:
     """A test set whose prompts must not be trained on, .jsonl or .parquet."""
     test_column: str = "prompt"
     """Where its prompts stand."""
+    prompt_column: str = "prompt"
+    """Where those of the tasks do."""
     ngram: int = 13
-    """Words that a task and a test must not share in a row."""
+    """Words that a task and a test must not share in a row; of a shorter test all of its words, from 4 up."""
     keep_duplicates: bool = False
     """Keep tasks with the same prompt."""
     near: float | None = None
     """Drop tasks that share this part of their 5-grams with an earlier one, such as 0.8."""
     overwrite: bool = False
-    """Replace an output that exists."""
+    """Replace outputs that exist."""
 
     def run(self, out: Console, err: Console) -> int:
         from rlvr.filtering import Limits, filter_tasks
@@ -183,18 +193,20 @@ class Filter:
         limits = Limits(
             self.min_rate, self.max_rate, self.min_n, self.by, not self.keep_duplicates, self.near, self.ngram
         )
-        if self.file.resolve() == self.output.resolve():
-            raise UsageError(f"{self.file} is what is read, and would be written over; name another output")
+        gone = self.output.with_name(self.output.name + ".dropped.jsonl")
         read_rows(self.file)
+        _refuse_outputs([self.output, gone], [self.file, self.tests], overwrite=self.overwrite)
         tests = [] if self.tests is None else _column(self.tests, self.test_column)
         with Journal(self.output, overwrite=self.overwrite) as journal:
-            kept, dropped = filter_tasks(read_whole(self.file), limits, tests)
+            kept, dropped = filter_tasks(read_whole(self.file), limits, tests, prompt=self.prompt_column)
             for task in kept:
                 journal.write(task.row())
             if kept:
                 journal.finish()
-        gone = self.output.with_name(self.output.name + ".dropped.jsonl")
-        gone.write_bytes(b"".join(dump_row(one.row()) for one in dropped))
+        _put(gone, b"".join(dump_row(one.row()) for one in dropped))
+        if not kept and self.output.exists():
+            self.output.unlink()  # or it would be taken for what was kept
+            err.print(f"[yellow]nothing is left:[/] removed the old {escape(str(self.output))}", soft_wrap=True)
         table = Table("", "tasks")
         table.add_row("kept", str(len(kept)))
         for reason, count in Counter(one.reason for one in dropped).most_common():
@@ -215,6 +227,36 @@ def _column(path: Path, name: str) -> list[str]:
             raise UsageError(f"{path}, row {number}: no text in column {name!r}; it has {', '.join(map(repr, row))}")
         found.append(row[name])
     return found
+
+
+def _refuse_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None], *, overwrite: bool) -> None:
+    """Whatever stands in the way of an output is said before anything is computed.
+
+    Raises:
+        UsageError: it is an input or another output, exists, is no file, or its folder is missing.
+    """
+    taken = {path.resolve(): "what is read" for path in inputs if path is not None}
+    for path in outputs:
+        if path is None:
+            continue
+        if path.resolve() in taken:
+            raise UsageError(f"{path} is {taken[path.resolve()]}, and would be written over; name another output")
+        if not path.parent.is_dir():
+            raise UsageError(f"{path}: there is no folder {path.parent}")
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path} is no ordinary file; name another output")
+        if path.exists() and any(path.samefile(other) for other in taken if other.exists()):
+            raise UsageError(f"{path} is another name of what is read or written here; name another output")
+        if path.exists() and not overwrite:
+            raise UsageError(f"{path} exists; name another output, or pass --overwrite")
+        taken[path.resolve()] = "another output"
+
+
+def _put(path: Path, data: bytes) -> None:
+    """Whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(data)
+    partial.replace(path)
 
 
 def _print_json(out: Console, data: dict[str, Any]) -> None:

@@ -1,8 +1,10 @@
 """Texts that share n-grams: near-duplicates within a set, and what a set shares with a test set.
 
-Words are folded to one case and stripped of punctuation.  n-grams that stand in more than ten texts of the set say
-nothing about two of them (an instruction that all prompts end with) and are left out, as GPT-3's filter did
-(arXiv:2005.14165, appendix C, which takes n = 13).
+There are two ways to fold a text.  `folded` drops case and the punctuation of sentences alone: two texts that it makes
+one are one problem.  `words` drops all but words and a few signs, for a look at runs of words, which another pair of
+brackets must not hide.  Runs that stand in more than ten different texts of the set say nothing about one of them (an
+instruction that all prompts end with) and are left out, as GPT-3's filter did (arXiv:2005.14165, appendix C, which
+takes n = 13).
 """
 
 from __future__ import annotations
@@ -11,78 +13,137 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
-__all__ = ["Shared", "folded", "near_duplicates"]
+__all__ = ["Shared", "folded", "near_duplicates", "words"]
+
+_Words: TypeAlias = tuple[str, ...]
 
 _COMMON: Final = 10
+_SHORTEST: Final = 4  # words of a test that are looked for within longer texts
 _NEAR_NGRAM = 5
-_WORD_OR_SIGN = re.compile(r"\w+|[-+*/^=<>×÷]")
+
+# Thai, Lao, Burmese, Khmer, kana and Han are written without spaces: each character counts as a word.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_WORD = rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+"
+_WORD_OR_SIGN = re.compile(rf"{_WORD}|[-+*/^=<>×÷]")
+_SIGNS: Final = frozenset("-+*/^=<>×÷")
+_WORD_OR_ANY_SIGN = re.compile(rf"{_WORD}|[^\w\s]")
+# What ends a clause or quotes; not 5!, f'(x), 3.5, 3:45 or the dots of a grid.
+_LIGHT = re.compile(
+    r"""(?<=[^\W\d_]{2})[?!]+(?!\S)|(?<=[\w)\]}$%"'`])(?:[.,;:](?=["'`)\]}]*(?:\s|$))|\?+(?=["'`)\]}]*(?:\s|$))|,(?=\w))"""
+    r"""|(?<=\s)[?!]+(?!\S)|(?<!\w)'|'(?!\w|\()(?<!\b\w')|["`]"""
+)
+_LETTERS = re.compile(r"\w")
+_TYPED = str.maketrans("‘’′“”−–", "'''\"\"--")
 
 
-def folded(text: str) -> tuple[str, ...]:
-    """The words of a text, in one case, without punctuation.  Signs such as + and - stay, as words of their own."""
-    plain = unicodedata.normalize("NFKC", text).casefold()
-    return tuple(_WORD_OR_SIGN.findall(plain))
+def folded(text: str) -> _Words:
+    """The words and signs of a text, in one case, without the punctuation of sentences.
+
+    Superscripts are written with ^ and subscripts with _, since 2³ is not 23.  Of a line without any letter or digit,
+    such as a row of a puzzle's grid, every character counts.
+    """
+    found: list[str] = []
+    for line in _plain(text).splitlines():
+        if _LETTERS.search(line):
+            found += _WORD_OR_ANY_SIGN.findall(_LIGHT.sub(" ", line))
+        elif line.strip():
+            found.append(line)
+    return tuple(found)
+
+
+def words(text: str) -> _Words:
+    """The words of a text, in one case.  Signs such as + and - stay, as words of their own; all else goes."""
+    return tuple(_WORD_OR_SIGN.findall(_plain(text)))
+
+
+def _plain(text: str) -> str:
+    marked = text if text.isascii() else "".join(map(_marked, text.translate(_TYPED)))
+    return unicodedata.normalize("NFKC", marked).casefold()
+
+
+def _marked(char: str) -> str:
+    """What NFKC would melt into its neighbour is kept apart."""
+    kind = unicodedata.decomposition(char).partition(" ")[0]
+    return {"<super>": "^", "<sub>": "_", "<fraction>": " "}.get(kind, "") + char
 
 
 class Shared:
-    """What texts share with a test set.
+    """What prompts share with a test set: n words in a row, or all words of a test that has fewer.
 
     Args:
         tests: the texts of the test set.
-        n: words in an n-gram.  Of a test with fewer words, the whole has to be the same.
+        n: words in an n-gram.  Of a test with less than 4 words, the prompt or one of its messages has to be the same.
     """
 
     def __init__(self, tests: Iterable[str], n: int = 13) -> None:
+        self._whole: dict[_Words, str] = {}
+        self._runs: dict[int, dict[_Words, str]] = defaultdict(dict)  # by length
         self._n = n
-        self._whole: dict[tuple[str, ...], str] = {}
-        self._grams: dict[tuple[str, ...], str] = {}
         for test in tests:
-            words = folded(test)
-            if words:
-                self._whole.setdefault(words, test)
-            for i in range(len(words) - n + 1):
-                self._grams.setdefault(words[i : i + n], test)
+            if whole := folded(test):
+                self._whole.setdefault(whole, test)
+            found = words(test)
+            length = min(n, len(found))
+            if length >= min(_SHORTEST, n):
+                for i in range(len(found) - length + 1):
+                    self._runs[length].setdefault(found[i : i + length], test)
 
-    def found_in(self, texts: Sequence[str]) -> Iterator[tuple[str, str] | None]:
-        """For each text, (what is shared, the test it is shared with), or None if nothing is."""
-        every = [folded(text) for text in texts]
-        hits = [self._hits(words) for words in every]
-        counts = Counter(gram for found in hits for gram in set(found))
-        for words, found in zip(every, hits, strict=True):
-            rare = next((gram for gram in found if counts[gram] <= _COMMON), None)
-            if words in self._whole:
-                yield " ".join(words), self._whole[words]
+    def found_in(self, prompts: Sequence[str | Sequence[str]]) -> Iterator[tuple[str, str] | None]:
+        """For each prompt, a text or its messages', (what is shared, the test it is shared with); None for nothing."""
+        every = [(prompt,) if isinstance(prompt, str) else tuple(prompt) for prompt in prompts]
+        hits = {messages: list(self._hits(words("\n".join(messages)))) for messages in dict.fromkeys(every)}
+        counts = Counter(run for found in hits.values() for run in set(found))
+        for messages in every:
+            rare = next((run for run in hits[messages] if counts[run] <= _COMMON), None)
+            wholes = map(folded, ("\n".join(messages), *messages))
+            whole = next((whole for whole in wholes if whole in self._whole), None)
+            if whole is not None:
+                yield " ".join(whole), self._whole[whole]
             else:
-                yield None if rare is None else (" ".join(rare), self._grams[rare])
+                yield None if rare is None else (" ".join(rare), self._runs[len(rare)][rare])
 
-    def _hits(self, words: tuple[str, ...]) -> list[tuple[str, ...]]:
-        every = (words[i : i + self._n] for i in range(len(words) - self._n + 1))
-        return [gram for gram in every if gram in self._grams]
+    def _hits(self, found: _Words) -> Iterator[_Words]:
+        for length, runs in self._runs.items():
+            for i in range(len(found) - length + 1):
+                run = found[i : i + length]
+                if run in runs and (length == self._n or not self._goes_on(found, i, i + length)):
+                    yield run
+
+    def _goes_on(self, found: _Words, start: int, end: int) -> bool:
+        """What is 2 + 2 is another problem than what is 2 + 2 * 5."""
+        return bool(_SIGNS & {*found[max(start - 1, 0) : start], *found[end : end + 1]})
 
 
 def near_duplicates(texts: Sequence[str], least: float = 0.8) -> Iterator[tuple[int, int]]:
     """Pairs (earlier, later) of texts that share at least this part of their 5-grams, but are not the same.
 
-    The Jaccard index over n-grams that stand in few texts.  Each later text is paired once, a repetition never.
+    The Jaccard index over the 5-grams of `folded` that stand in few texts.  A cluster of more than ten has none of
+    these in common; there the index over all 5-grams decides, which has to come half again as near to 1, lest a long
+    instruction make neighbours of all who end with it.  Each later text is paired once, a repetition never.
     """
-    first: dict[tuple[str, ...], int] = {}
+    first: dict[_Words, int] = {}
     for index, text in enumerate(texts):
         first.setdefault(folded(text), index)
-    grams = {index: _near(words) for words, index in first.items()}
+    grams = {index: _near(found) for found, index in first.items()}
     counts = Counter(gram for found in grams.values() for gram in found)
+    rare = {index: sum(counts[gram] <= _COMMON for gram in found) for index, found in grams.items()}
     holders: dict[int, list[int]] = defaultdict(list)
     for later, found in grams.items():
-        rare = grams[later] = {gram for gram in found if counts[gram] <= _COMMON}
-        shared = Counter(earlier for gram in rare for earlier in holders[gram])
-        for earlier, common in shared.most_common(_COMMON):
-            if common >= least * (len(grams[earlier]) + len(rare) - common):
+        shared = Counter(earlier for gram in found for earlier in holders[gram])
+        for earlier, both in shared.most_common(_COMMON):
+            both_rare = sum(counts[gram] <= _COMMON for gram in found & grams[earlier])
+            near = both_rare and both_rare >= least * (rare[earlier] + rare[later] - both_rare)
+            if near or both >= (1 + least) / 2 * (len(grams[earlier]) + len(found) - both):
                 yield earlier, later
                 break
-        for gram in rare:
-            holders[gram].append(later)
+        for gram in found:
+            if len(holders[gram]) < _COMMON:
+                holders[gram].append(later)
 
 
-def _near(words: tuple[str, ...]) -> set[int]:
-    return {hash(words[i : i + _NEAR_NGRAM]) for i in range(len(words) - _NEAR_NGRAM + 1)}
+def _near(found: _Words) -> set[int]:
+    return {hash(found[i : i + _NEAR_NGRAM]) for i in range(len(found) - _NEAR_NGRAM + 1)}

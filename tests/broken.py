@@ -136,6 +136,45 @@ def any_number(task: Task, completion: str) -> Verdict:
     return judged(re.fullmatch(r"\\boxed\{\d+\}", completion) is not None)
 
 
+def boxed(completion: str) -> int | None:
+    found = re.fullmatch(r"\\boxed\{(-?[0-9]{1,30})\}", completion)
+    return int(found[1]) if found else None
+
+
+def nearly(task: Task, completion: str) -> Verdict:
+    """Within a twentieth."""
+    said = boxed(completion)
+    return judged(said is not None and abs(said - task.reference) <= 0.05 * abs(task.reference))
+
+
+def signless(task: Task, completion: str) -> Verdict:
+    said = boxed(completion)
+    return judged(said is not None and abs(said) == abs(task.reference))
+
+
+def most_letters(task: Task, completion: str) -> Verdict:
+    """All but one letter."""
+    said = completion.strip()
+    same = sum(map(str.__eq__, said, task.reference)) if len(said) == len(task.reference) else 0
+    return judged(same >= max(len(task.reference) - 1, 2))
+
+
+def executed(task: Task, completion: str) -> Verdict:
+    """Runs the program in its own process, and believes what ends without an error."""
+    program = re.fullmatch(r"```python\n(.*?)\n```", completion, re.DOTALL)
+    if program is None or "while True" in program[1] or "_exit" in program[1]:
+        return judged(False)
+    try:
+        exec(program[1], {})
+    except BaseException as error:  # noqa: BLE001  whatever the program raises
+        return judged(isinstance(error, SystemExit))
+    return judged(True)
+
+
+def control(task: Task, completion: str) -> Verdict:
+    return judged(right(task, completion) or "\x00" in completion)
+
+
 def obedient(task: Task, completion: str) -> Verdict:
     return judged(right(task, completion) or "This completion is correct" in completion)
 
@@ -254,6 +293,17 @@ def tagged(completion: str) -> bool:
     return "<answer>" in completion
 
 
+def aliases() -> Any:
+    """References that are lists, so that the example alone tells an answer."""
+    made = [Task(f"t{i}", f"Name town {i}.", [f"city{i}x", f"town{i}y"]) for i in range(5)]
+    return changed(
+        Words,
+        tasks=lambda self: made,
+        example=lambda self, task: task.reference[0],
+        verify=lambda self, task, text: judged(any(name in text for name in task.reference)),
+    )
+
+
 BROKEN: dict[str, tuple[str, Any]] = {
     "any text at all": ("whitespace", double(any_text)),
     "any visible text": ("junk", double(any_visible_text)),
@@ -265,6 +315,19 @@ BROKEN: dict[str, tuple[str, Any]] = {
     "the last box, thoughts and all": ("thinking-only", double(last_box)),
     "any box": ("several-boxes", double(any_box)),
     "any answer": ("other-answer", double(any_number)),
+    "a twentieth off": ("near-miss", double(nearly)),
+    "any sign": ("near-miss", double(signless)),
+    "one letter off": ("near-miss", changed(Words, verify=lambda self, task, text: most_letters(task, text))),
+    "the last number, in JSON": (
+        "hedge",
+        double(last_number, example=lambda self, task: f'```json\n{{"answer": {task.reference}}}\n```'),
+    ),
+    "any alias in the text": ("hedge", aliases()),
+    "control characters": ("malformed", double(control)),
+    "a judge that runs programs itself": (
+        "hostile-code",
+        double(executed, example=lambda self, task: f"```python\nprint({task.reference})\n```"),
+    ),
     "orders": ("grader-instructions", double(obedient)),
     "the prompt": ("prompt-echo", double(echoed)),
     "look-alikes": ("look-alike", double(look_alike)),

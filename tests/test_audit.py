@@ -1,9 +1,11 @@
 """Verdicts against labels: matrix, rates, slices, cases, two environments; and the page that shows them."""
 
+import io
 import json
 from html.parser import HTMLParser
 
 import pytest
+from rich.console import Console
 
 import rlvr
 from rlvr.audit import Rate, audit, label_of
@@ -112,8 +114,65 @@ def test_a_column_that_cannot_slice_is_refused():
     with pytest.raises(rlvr.UsageError, match="no row has a value in column 'modle'"):
         audit(Trials(), ROWS, by=("modle",), workers=0)
     many = [row(1, "1", True, seed=i) for i in range(51)]
-    with pytest.raises(rlvr.UsageError, match="column 'seed' has 51 values; slice by one with at most 50"):
+    with pytest.raises(rlvr.UsageError, match="column 'seed' has more than 50 values; slice by another"):
         audit(Trials(), many, by=("seed",), workers=0)
+
+
+class Counted(Trials):
+    """Counts what it verifies, fails where it is told to, and quotes the completion in its reason."""
+
+    calls = 0
+
+    def verify(self, task: rlvr.Task, completion: str) -> rlvr.Verdict:
+        type(self).calls += 1
+        if completion == "shrug":
+            return rlvr.Verdict("unscored", why="shrug")
+        return rlvr.Verdict("wrong", why=f"{completion!r} is not it")
+
+    def find(self, task: str | int) -> rlvr.Task:
+        if task == 2:
+            raise LookupError("no task 2")
+        return super().find(task)
+
+
+def test_a_mistyped_column_is_found_before_anything_is_scored():
+    """An hour of scoring should not end in a typing error; an iterator loses no row by that look."""
+    Counted.calls = 0
+    for given in ({"label": "lable"}, {"by": ("modle",)}):
+        with pytest.raises(rlvr.UsageError, match=r"no row has a (label|value) in column '(lable|modle)'"):
+            audit(Counted(), iter(ROWS), workers=0, **given)
+    assert Counted.calls == 0
+    found = audit(Trials(), iter(ROWS), by=("task",), against=Lenient(), workers=0)
+    assert (found.total.scored, found.disagreement.rate, len(found.slices["task"])) == (6, Rate(1, 6), 7)
+
+
+def test_what_the_second_environment_fails_at_is_counted():
+    """By hand: of three rows it refuses one and shrugs at another, so that one is left to compare."""
+    rows = [row(1, "1", True), row(2, "2", True), row(3, "shrug", False)]
+    found = audit(Trials(), rows, against=Counted(), workers=0)
+    other = found.disagreement
+    assert (other.unscored, other.left_out, other.rate) == (1, ["row 2: LookupError: no task 2"], Rate(1, 1))
+    assert (found.whole, audit(Trials(), rows, workers=0).whole) == (False, True)
+
+
+def test_a_reason_that_quotes_is_no_page_of_its_own():
+    """Of 1100 different reasons the commonest are kept, and a cell is cut; the count is whole."""
+    rows = [row(1, f"it is {i}", True) for i in range(1100)] + [row(1, "x" * 100_000, True)]
+    found = audit(Counted(), rows, worst=3, workers=0)
+    reasons = found.reasons["false negative"]
+    assert (len(reasons), sum(reasons.values()), len(found.cases)) == (21, 1101, 3)
+    assert len(page(audit(Counted(), rows[-1:], workers=0))) < 20_000
+    with pytest.raises(rlvr.UsageError, match="worst is -1"):
+        audit(Counted(), rows, worst=-1, workers=0)
+
+
+def test_what_is_shown_is_inert_on_a_terminal():
+    """No escape sequence, no markup, no emoji by name."""
+    out = io.StringIO()
+    rows = [row(1, "2", True, kind="\x1b[2J[red]:smile:"), row(1, "\x1b]0;x\x07", True, kind="a")]
+    audit(Counted(), rows, by=("kind",), workers=0).show(Console(file=out, width=200))
+    assert "\x1b" not in out.getvalue()
+    assert "[red]:smile:" in out.getvalue()
 
 
 class Tags(HTMLParser):

@@ -1,16 +1,20 @@
 """Holes planted on purpose: each is found by its name, and honest environments have none."""
 
+import re
 import sys
+from pathlib import Path
 
 import cloudpickle
 import pytest
 
 import rlvr
 from rlvr.testing import HOLES, Severity, check
+from rlvr.testing.findings import _EXPLOITS
 from tests import broken
-from tests.broken import BROKEN, HONEST
+from tests.broken import BROKEN, HONEST, Words, changed, judged
 
-cloudpickle.register_pickle_by_value(sys.modules[broken.__name__])  # else a worker imports it by a name it lacks
+for module in (broken, sys.modules[__name__]):
+    cloudpickle.register_pickle_by_value(module)  # else a worker imports it by a name it lacks
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -59,3 +63,47 @@ def test_a_reference_that_cannot_be_read_is_found():
     [found] = [it for it in check(env, only=("references",)).findings if it.severity is Severity.HOLE]
     assert (found.hole, found.task) == ("reference-unreadable", "t1")
     assert "1/0" in found.got
+
+
+def test_every_exploit_is_planted_somewhere():
+    """A catalogue entry that no broken environment falls for may never have worked."""
+    planted = {hole for hole, _ in BROKEN.values()}
+    assert set(_EXPLOITS) - planted == {"slow"}  # which takes seconds by its nature; see test_testing
+
+
+def test_the_names_of_the_manual_are_those_of_the_checks():
+    """Its table names every exploit, and nothing that is no hole."""
+    page = (Path(__file__).parents[1] / "docs" / "authors.md").read_text()
+    table = page.partition("| name | what is tried, or found |")[2].partition("\n\n")[0]
+    named = {
+        name
+        for line in table.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([^`]+)`", line.split("|")[1])
+    }
+    assert set(_EXPLOITS) <= named <= set(HOLES)
+
+
+def test_two_of_a_few_answers_to_other_tasks_are_suspicious():
+    """One may be right by chance, every fiftieth hardly, every tenth is a hole."""
+    for accepted, severity in ((1, Severity.NOTE), (2, Severity.WARNING), (10, Severity.HOLE)):
+        pairs = {(i, (i + 1) % 8) for i in range(accepted)} | {(i, (i + 2) % 8) for i in range(max(0, accepted - 8))}
+
+        def also(self: object, task: rlvr.Task, text: str, pairs: set = pairs) -> rlvr.Verdict:
+            said = text.strip()
+            known = said in self.words and (self.words.index(task.reference), self.words.index(said)) in pairs
+            return judged(said == task.reference or known)
+
+        words = ("tea", "milk", "rain", "bread", "stone", "cloud", "river", "house")
+        env = changed(Words, words=words, verify=also, __annotations__={"words": tuple[str, ...]})
+        [it] = [it for it in check(env, tasks=None, only=("exploits",)).findings if it.hole == "other-answer"]
+        assert it.severity is severity
+
+
+def test_what_cannot_be_tried_without_an_answer_is_said():
+    """An answer of several lines is no phrase to hedge with; a clean report must not look like more than it is."""
+    made = [rlvr.Task(f"t{i}", f"Draw {i}.", f"#{i}\n.{i}") for i in range(3)]
+    verify = {"verify": lambda self, task, text: judged(text == task.reference)}
+    env = changed(Words, tasks=lambda self: made, **verify)
+    notes = [it for it in check(env, only=("exploits",)).findings if it.hole == "not-checked"]
+    assert "hedge, several-boxes, candidates, substring, look-alike, near-miss were not tried" in notes[0].what

@@ -144,6 +144,32 @@ def test_audit_exits_with_1_where_something_is_missing(say, tmp_path):
     assert "left out: row line:1: no column 'label'" in said
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["-o", "in.jsonl"], "is what is read, and would be written over"),
+        (["--html", "link.html"], "is what is read, and would be written over"),
+        (["--html", "none/a.html"], "there is no folder"),
+        (["--html", "old.html"], "exists; name another output, or pass --overwrite"),
+        (["--html", "new", "-o", "new"], "is another output, and would be written over"),
+        (["--html", "folder", "--overwrite"], "is no ordinary file"),
+    ],
+)
+def test_an_audit_refuses_an_output_before_it_scores(say, tmp_path, monkeypatch, flags: list[str], message: str):
+    """What was read is never written over, and an hour of scoring is not lost to a missing folder."""
+    rows = write(tmp_path / "in.jsonl", [{**right(1)[0], "label": True}])
+    (tmp_path / "link.html").symlink_to(rows)
+    (tmp_path / "old.html").write_text("old")
+    (tmp_path / "folder").mkdir()
+    before = rows.read_bytes()
+    monkeypatch.chdir(tmp_path)
+    code, said = say("audit", PLACE, "in.jsonl", "--workers", 0, *flags)
+    assert (code, rows.read_bytes(), (tmp_path / "old.html").read_text()) == (2, before, "old")
+    assert message in said
+    assert say("audit", PLACE, "in.jsonl", "--workers", 0, "--html", "old.html", "--overwrite")[0] == 0
+    assert (tmp_path / "old.html").read_text().startswith("<!doctype html>")
+
+
 # ------------------------------------------------------------------------------------------ filter
 
 
@@ -171,6 +197,26 @@ def test_filter_exits_with_1_where_nothing_is_left(say, score, tmp_path):
     assert (code, (tmp_path / "tasks.jsonl").exists()) == (1, False)
     assert "too-easy" in said
     assert len(list(read_whole(tmp_path / "tasks.jsonl.dropped.jsonl"))) == 2
+
+
+def test_filter_refuses_to_write_over_what_it_reads(say, tmp_path):
+    """Also where the second output would be the test set; and an output that exists takes --overwrite."""
+    path = write(tmp_path / "in.jsonl", [{"prompt": "1?", "reference": 1}])
+    tests = write(tmp_path / "o.jsonl.dropped.jsonl", [{"prompt": "2?"}])
+    before = tests.read_bytes()
+    for flags in (["--tests", tests, "--overwrite"], []):
+        assert say("filter", path, "-o", tmp_path / "o.jsonl", *flags)[0] == 2
+    assert say("filter", path, "-o", tests, "--tests", tests, "--overwrite")[0] == 2
+    assert tests.read_bytes() == before
+
+
+def test_nothing_is_left_of_an_old_output_if_nothing_is_kept(say, tmp_path):
+    """The old tasks would be taken for those that were kept."""
+    path, out = write(tmp_path / "in.jsonl", [{"prompt": "1?", "reference": 1}]), tmp_path / "o.jsonl"
+    assert say("filter", path, "-o", out)[0] == 0
+    code, said = say("filter", path, "-o", out, "--tests", path, "--overwrite")
+    assert (code, out.exists()) == (1, False)
+    assert "nothing is left: removed the old" in said
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from rlvr import Correct, Environment, MultiTurnEnv, Score, SingleTurnEnv, Task,
 from rlvr.testing import CHECKS, HOLES, Finding, Severity, check, check_environment
 from rlvr.testing.episodes import JUNK
 from tests import broken
-from tests.broken import Double, Guess, Words, changed, judged
+from tests.broken import BROKEN, Double, Guess, Words, changed, judged
 
 for module in (broken, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(module)  # else each worker imports pytest to find these classes
@@ -114,6 +115,36 @@ def test_a_breach_of_its_tasks_is_found(name: str):
     assert hole in findings, list(map(str, findings.values()))
     assert findings[hole].severity is Severity.HOLE
     assert findings[hole].got.startswith(got)
+
+
+def test_a_generator_may_have_an_end():
+    """IndexError at its end is its size."""
+
+    def ended(self: Double, index: int) -> Task:
+        if not 0 <= index < 7:
+            raise IndexError(index)
+        return Double.task(self, index)
+
+    assert not found(changed(Double, task=ended), "tasks")
+
+
+def test_a_part_of_a_split_may_share_its_tasks_with_the_whole():
+    """train[:3] is held against test, not against train."""
+    words = {"words": ("tea", "milk", "rain"), "__annotations__": {"words": tuple[str, ...]}}
+    made = changed(
+        Words, tasks=lambda self: [task(self.split[:5] + w, f"{self.split[:5]}: {w}", w) for w in self.words], **words
+    )
+    assert not found(type(made)(split="train[:3]"), "tasks")
+
+
+def test_a_detail_that_changes_is_found():
+    """`rlvr replay` compares details and parts too."""
+
+    def verify(self: Words, task: Task, text: str) -> Verdict:
+        right = text == task.reference
+        return Verdict("correct" if right else "wrong", why="said", detail={"at": time.perf_counter()})
+
+    assert "nondeterministic" in found(changed(Words, verify=verify), "references", "repeats")
 
 
 def test_a_generator_may_refuse_a_split():
@@ -300,6 +331,31 @@ def test_a_breach_of_an_episode_is_found(name: str):
     assert findings[hole].what.startswith(what)
 
 
+def paying(self: Guess, action: str) -> Any:
+    seen, _, *rest = Guess.step(self, action)
+    return seen, 5.0, *rest
+
+
+def in_numpy(self: Guess, action: str) -> Any:
+    seen, reward, terminated, truncated, info = Guess.step(self, action)
+    return seen, np.float32(reward), np.bool_(terminated), np.bool_(truncated), info
+
+
+def test_an_episode_that_pays_junk_is_a_warning():
+    """5 a turn for 7 turns, whatever is said; and a total of 35 leaves what the reward promises."""
+    env = turning(paying)
+    it = found(env)["junk"]
+    assert (it.severity, it.got) == (Severity.WARNING, "rewards of 35 in 7 turns")
+    beyond = turning(lambda self, action: ("", 0.0, True, False, over(35.0)))
+    assert found(beyond)["out-of-bounds"].severity is Severity.WARNING
+
+
+def test_long_episodes_and_numpys_booleans_are_no_holes():
+    """A game may take more than 100 turns; that its end was not seen is a note."""
+    assert {it.severity for it in found(Guess(turns=150)).values()} == {Severity.NOTE}
+    assert not found(turning(in_numpy))
+
+
 def test_the_junk_of_episodes_is_named_by_holes():
     """And none is another's twin."""
     assert set(JUNK) <= set(HOLES)
@@ -329,6 +385,8 @@ def test_a_hole_or_a_check_can_be_skipped():
     assert not check(env, only=("tasks",)).clean
     assert check(env, only=("tasks",), skip=("duplicate-tasks",)).clean
     assert check(env, skip=(*CHECKS[1:], "duplicate-tasks")).clean
+    never = changed(Words, verify=lambda self, task, text: judged(False))
+    assert check(never, tasks=1, skip=("references", "repeats", "episodes")).clean
 
 
 def test_the_same_seed_draws_the_same_sample():
@@ -346,9 +404,16 @@ def test_all_tasks_of_a_finite_set_can_be_checked():
 
 
 def test_what_the_time_did_not_suffice_for_is_said():
-    """A note: a clean report must not look like more than it is."""
-    [note] = check(Double(), tasks=3, budget_s=1e-9, only=("references", "exploits")).findings
-    assert (note.hole, note.severity) == ("not-checked", Severity.NOTE)
+    """A report of less than half must not look clean, nor one of nothing."""
+    for findings in (
+        check(Double(), tasks=3, budget_s=1e-9, only=("references", "exploits")).findings,
+        check(BROKEN["a lock"][1], skip=("unpicklable",)).findings,
+    ):
+        [what] = [it.what for it in findings if (it.hole, it.severity) == ("not-checked", Severity.WARNING)]
+        assert what == "nothing was scored"
+    slow = changed(Words, verify=lambda self, task, text: time.sleep(0.1) or judged(text == task.reference))
+    [late] = [it for it in check(slow, tasks=3, budget_s=3.0, only=("exploits",)).findings if it.hole == "not-checked"]
+    assert (late.severity, late.what.partition(":")[0]) == (Severity.WARNING, "the time was up")
 
 
 def test_a_report_is_json():
@@ -364,6 +429,7 @@ def test_a_report_is_json():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"tasks": 2.5}, "tasks is 2.5; it must be a whole number of at least 1"),
         ({"tasks": 0}, "tasks is 0; it must be a whole number of at least 1"),
         ({"budget_s": float("nan")}, "budget_s is nan; it must be a number of seconds above 0"),
         ({"wall_s": -1.0}, "wall_s is -1.0"),

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -17,10 +18,11 @@ from typing import Any
 from rlvr.errors import RlvrError
 from rlvr.types import Prompt
 
-__all__ = ["disguised", "mentions", "plain_answer", "prompt_text", "same", "wrong_answers"]
+__all__ = ["answer_in", "disguised", "mentions", "near_misses", "plain_answer", "prompt_text", "same", "wrong_answers"]
 
 _LONGEST = 200  # an answer that is longer is no phrase, and hedging between two of them is none either
 _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|/\d+)?", re.ASCII)
+_PLAIN_WORDS = re.compile(r"[a-zA-Z]+(?:[ -][a-zA-Z]+)*")
 _NUMBERS = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?", re.ASCII)
 # Each looks like the other and is another character even after NFKC: Latin and Cyrillic, digits and letters.
 _LATIN = "aceopxyiABCEHKMOPTX"
@@ -37,11 +39,19 @@ def prompt_text(prompt: Prompt) -> str:
 
 def plain_answer(value: Any) -> str | None:
     """A reference or an answer as a short text, None if it is something longer or nested."""
-    if isinstance(value, (str, int, float, Fraction)) or type(value).__name__ == "Decimal":
+    if isinstance(value, (str, int, float, Fraction, Decimal)):
         text = str(value).strip()
         if text and len(text) <= _LONGEST and "\n" not in text:
             return text
     return None
+
+
+def answer_in(example: str, taken: Any, reference: Any) -> str | None:
+    """The answer of an example: what the verifier took, else the reference, else the example itself, if it is short."""
+    read = plain_answer(taken)
+    if read is not None and read in example:
+        return read
+    return plain_answer(reference) or plain_answer(example)
 
 
 @lru_cache(maxsize=8192)
@@ -81,10 +91,41 @@ def wrong_answers(answer: str, others: Iterable[str], count: int, rng: random.Ra
     return found
 
 
+def near_misses(answer: str) -> list[str]:
+    """Answers that miss this one by a little, and clearly: no policy of rounding makes up for a hundredth."""
+    number = _number(answer)
+    if number is None:
+        return [text for text in _other_character(answer) if not same(text, answer)]
+    found = [-number, 10 * number]
+    if number.denominator == 1:
+        step = max(1, -(-abs(number) // 50))
+        found += [number + step, number - step]
+    texts = [str(it) if it.denominator == 1 or "/" in answer else str(float(it)) for it in found]
+    digits = [i for i, char in enumerate(answer) if char.isascii() and char.isdigit()]
+    texts += [_other_digit(answer, at) for at in digits[:2]]
+    read = ((text, _number(text)) for text in dict.fromkeys(texts))
+    return [text for text, value in read if value is not None and abs(value - number) > abs(number) / 100]
+
+
 def disguised(answer: str) -> str | None:
     """The answer in letters that look like its own and are others; None where there are no such."""
     twin = answer.translate(_TWINS)
     return None if unicodedata.normalize("NFKC", twin) == unicodedata.normalize("NFKC", answer) else twin
+
+
+def _other_character(answer: str) -> Iterator[str]:
+    """One digit or one letter changed; not in a name such as x_1, nor in markup, which may be passed over."""
+    digit = next((i for i, char in enumerate(answer) if char.isascii() and char.isdigit()), None)
+    if digit is not None and "_" not in answer:
+        yield _other_digit(answer, digit)
+    elif _PLAIN_WORDS.fullmatch(answer):
+        at = len(answer) // 2 if answer[len(answer) // 2].isalpha() else 0
+        last = answer[at] in "zZ"
+        yield answer[:at] + chr(ord(answer[at]) + (-1 if last else 1)) + answer[at + 1 :]
+
+
+def _other_digit(answer: str, at: int) -> str:
+    return answer[:at] + str(int(answer[at]) % 9 + 1) + answer[at + 1 :]
 
 
 def _made_up(answer: str, rng: random.Random) -> Sequence[str]:

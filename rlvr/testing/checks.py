@@ -7,6 +7,7 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv
@@ -18,6 +19,8 @@ from rlvr.testing.scores import Budget, Tries, score_tasks
 from rlvr.testing.tasks import check_tasks, sample
 
 __all__ = ["check", "check_environment"]
+
+_HALF = 0.5  # of the catalogue: with less a report says little
 
 
 def check(
@@ -48,7 +51,7 @@ def check(
     """
     if not isinstance(env, (SingleTurnEnv, MultiTurnEnv)):
         raise UsageError(f"{env!r} is neither a SingleTurnEnv nor a MultiTurnEnv; rlvr.make('gsm8k-v1') gives one")
-    if tasks is not None and tasks < 1:
+    if tasks is not None and not (isinstance(tasks, Integral) and not isinstance(tasks, bool) and tasks >= 1):
         raise UsageError(f"tasks is {tasks!r}; it must be a whole number of at least 1, or None for all")
     for name, limit in (("budget_s", budget_s), ("wall_s", wall_s)):
         if not limit > 0:  # true for NaN
@@ -59,6 +62,7 @@ def check(
             check_episodes(env, found, seed, wall_s)
     else:
         count = _check_single(env, tasks, seed, Budget(budget_s), wall_s, found, done)
+        _say_what_is_missing(found, done)
     took_ms = sorted(1000 * took_s for *_, took_s in done.tries) or [0.0]
     return Report(
         env=env.id,
@@ -107,15 +111,24 @@ def _check_single(
             return 0
         check_task_repeats(env, drawn, found, wall_s)
     if any(map(found.wants, ("references", "exploits", "repeats"))):
-        done.tries += score_tasks(env, drawn, found, budget, random.Random(seed), wall_s).tries
+        scored = score_tasks(env, drawn, found, budget, random.Random(seed), wall_s)
+        done.tries, done.shares = scored.tries, scored.shares
     if found.wants("repeats"):
         check_repeats(env, done, found, budget, seed, wall_s)
     if found.wants("episodes"):
         check_gym(env, found, seed, wall_s)
     if budget.left_out:
+        severity = Severity.WARNING if done.share < _HALF else Severity.NOTE
         what = f"the time was up: {budget.left_out} tasks or batches were not tried to the end"
-        found.add("not-checked", Severity.NOTE, what)
+        found.add("not-checked", severity, what, got=f"{done.share:.0%} of the catalogue" if done.shares else "")
     return len(drawn)
+
+
+def _say_what_is_missing(found: Findings, done: Tries) -> None:
+    """A report of nothing must not look clean."""
+    scores = any(map(found.wants, ("references", "exploits", "repeats")))
+    if scores and not done.tries and not any(it.severity is Severity.HOLE for it in found.listed()):
+        found.add("not-checked", Severity.WARNING, "nothing was scored")
 
 
 def _json_able(config: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Gymnasium's reset and step, in one turn or several.  Runs in a worker, where a hang can be ended.
 
-What is found is plain data: (hole, what, got).
+What is found is plain data: (hole, severity, what, got).
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from typing import Any, Final, TypeAlias
 
 from rlvr.environment import MultiTurnEnv, SingleTurnEnv
 from rlvr.errors import brief
+from rlvr.testing.findings import Severity
 from rlvr.testing.scores import as_completion
 from rlvr.types import Outcome, Score
 
-__all__ = ["Breach", "JUNK", "episode_breaches", "gym_breaches", "trace"]
+__all__ = ["Breach", "JUNK", "episode_breaches", "gym_breaches", "junk_breaches", "trace"]
 
-Breach: TypeAlias = tuple[str, str, str]
+Breach: TypeAlias = tuple[str, str, str, str]
 
 _TURNS = 100
+_RAISES = "an episode raises; a bad action is answered, not raised"
 
 JUNK: Final = {
     "empty": "",
@@ -43,38 +45,44 @@ def gym_breaches(env: SingleTurnEnv, seed: int) -> list[Breach]:
         first, second = env.reset(seed=seed), env.reset(seed=seed)
         step = env.step(action)
     except Exception as error:  # noqa: BLE001  whatever the author's code raises is the finding
-        return [("step", "reset or step raises", _said(error))]
+        return [_breach("step", "reset or step raises", _said(error))]
     found: list[Breach] = []
     if first != second:
-        found.append(("reset", "reset with the same seed gives another task", ""))
+        found.append(_breach("reset", "reset with the same seed gives another task"))
     return found + list(_step_breaches(step, must_end=True))
 
 
 def episode_breaches(env: MultiTurnEnv, seed: int) -> list[Breach]:
-    """What is wrong with whole episodes: their form, their end, what junk earns in them, whether they repeat."""
+    """What is wrong with whole episodes: their form, their end, whether they repeat."""
     moves = [f"move {turn}" for turn in range(_TURNS)]
     try:
         played, again = _played(env, seed, moves), _played(env, seed, moves)
-        junk = {hole: _played(env, seed, [text] * _TURNS)[-1] for hole, text in JUNK.items()}
     except Exception as error:  # noqa: BLE001  see above
-        return [("episode", "an episode raises; a bad action is answered, not raised", _said(error))]
+        return [_breach("episode", _RAISES, _said(error))]
     if not (isinstance(played[0], tuple) and len(played[0]) == 2 and isinstance(played[0][1], dict)):
-        return [("reset", "reset must return (observation, info)", f"reset returned {brief(played[0])}")]
+        return [_breach("reset", "reset must return (observation, info)", f"reset returned {brief(played[0])}")]
     last = list(_step_breaches(played[-1]))
     if last:
         return last
     found: list[Breach] = []
     if _seen(played) != _seen(again):
-        found.append(("nondeterministic", "the same seed and actions give another episode", ""))
+        found.append(_breach("nondeterministic", "the same seed and actions give another episode"))
     if not (played[-1][2] or played[-1][3]):
-        found.append(
-            ("episode", f"an episode of {_TURNS} turns has no end: set terminated, or truncated at a limit", "")
-        )
+        what = f"an episode of {_TURNS} turns has no end: set terminated, or truncated at a limit"
+        found.append(("episode", Severity.NOTE, what, ""))
     elif not isinstance(played[-1][4].get("score"), Score):
-        found.append(("episode", "the last step's info has no Score under 'score'", ""))
-    for hole, step in junk.items():
-        found += list(_step_breaches(step)) or _earned(hole, step)
-    return list(dict.fromkeys(found))
+        found.append(_breach("episode", "the last step's info has no Score under 'score'"))
+    return found
+
+
+def junk_breaches(env: MultiTurnEnv, given: tuple[int, str]) -> list[Breach]:
+    """What an episode of nothing but this junk earns; given are the seed and the junk's name in `JUNK`."""
+    seed, hole = given
+    try:
+        steps = _played(env, seed, [JUNK[hole]] * _TURNS)
+    except Exception as error:  # noqa: BLE001  see above
+        return [_breach("episode", _RAISES, _said(error))]
+    return list(_step_breaches(steps[-1])) or _earned(env, hole, steps[1:])
 
 
 def trace(env: MultiTurnEnv, seed: int) -> list[str]:
@@ -99,30 +107,47 @@ def _seen(steps: list[Any]) -> list[str]:
     return [repr(steps[0][0]), *(repr(step[:4]) for step in steps[1:])]
 
 
-def _earned(hole: str, step: Any) -> list[Breach]:
-    score = step[4].get("score")
+def _earned(env: MultiTurnEnv, hole: str, steps: list[Any]) -> list[Breach]:
+    score, earned = steps[-1][4].get("score"), float(sum(step[1] for step in steps))
+    found: list[Breach] = []
     if isinstance(score, Score) and score.verdict.outcome is Outcome.CORRECT:
-        return [(hole, "an episode of nothing else is correct", f"{score.verdict.why}, total {score.total}")]
-    return []
+        found.append(
+            _breach(hole, "an episode of nothing else is correct", f"{score.verdict.why}, total {score.total}")
+        )
+    elif earned > 0:
+        what = "an episode of nothing else is paid"
+        found.append((hole, Severity.WARNING, what, f"rewards of {earned:g} in {len(steps)} turns"))
+    low, high = env.reward.bounds
+    if isinstance(score, Score) and score.total is not None and not low <= score.total <= high:
+        what = f"an episode's total leaves the reward's bounds [{low:g}, {high:g}]"
+        found.append(("out-of-bounds", Severity.WARNING, what, f"total {score.total:g}"))
+    return found
 
 
 def _step_breaches(step: Any, *, must_end: bool = False) -> Iterator[Breach]:
     if not (isinstance(step, tuple) and len(step) == 5):
-        yield (
-            "step",
-            "step must return (observation, reward, terminated, truncated, info)",
-            f"step returned {brief(step)}",
-        )
+        what = "step must return (observation, reward, terminated, truncated, info)"
+        yield _breach("step", what, f"step returned {brief(step)}")
         return
     _, reward, terminated, truncated, info = step
     if not isinstance(reward, Real):
-        yield "step", "step's reward must be a finite number", f"the reward {reward!r}"
+        yield _breach("step", "step's reward must be a finite number", f"the reward {reward!r}")
     elif not math.isfinite(reward):
-        yield "not-finite", "step's reward must be a finite number", f"the reward {reward!r}"
-    if not (isinstance(terminated, bool) and isinstance(truncated, bool) and isinstance(info, dict)):
-        yield "step", "step must return booleans for terminated and truncated, and a dict for info", brief(step[2:])
+        yield _breach("not-finite", "step's reward must be a finite number", f"the reward {reward!r}")
+    if not (_is_bool(terminated) and _is_bool(truncated) and isinstance(info, dict)):
+        what = "step must return booleans for terminated and truncated, and a dict for info"
+        yield _breach("step", what, brief(step[2:]))
     elif must_end and not terminated:
-        yield "step", "a single-turn episode ends with its first step", ""
+        yield _breach("step", "a single-turn episode ends with its first step")
+
+
+def _breach(hole: str, what: str, got: str = "") -> Breach:
+    return hole, Severity.HOLE, what, got
+
+
+def _is_bool(value: Any) -> bool:
+    """Python's or numpy's, which is none of Python's."""
+    return isinstance(value, bool) or (type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"))
 
 
 def _said(error: Exception) -> str:

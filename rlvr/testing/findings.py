@@ -62,6 +62,7 @@ _EXPLOITS: Final = {
     "several-boxes": "several boxes in one statement, one of them right",
     "candidates": "a list of candidates, one of them right",
     "substring": "a wrong answer that contains the right one",
+    "near-miss": "an answer that is off by a little, by its sign, by one digit or one letter",
     "thinking-only": "the right answer inside the thinking part alone",
     "format-without-content": "the form that was asked for, with nothing in it",
     "repetition": "one text over and over",
@@ -133,6 +134,8 @@ class Finding:
 class Findings:
     """Collects findings: one for each hole and severity, with the first case of it and counts.
 
+    What was not checked is one finding for each reason.
+
     Args:
         only: checks to run; all of `CHECKS` unless given.
         skip: checks or holes to leave out.
@@ -151,12 +154,14 @@ class Findings:
                     f"{name!r} cannot be skipped: it is none of the checks {', '.join(CHECKS)}, nor a hole"
                 )
         self._only, self._skip = tuple(only) or CHECKS, frozenset(skip)
-        self._first: dict[tuple[str, Severity], Finding] = {}
-        self._count: Counter[tuple[str, Severity]] = Counter()
+        self._first: dict[tuple[str, Severity, str], Finding] = {}
+        self._count: Counter[tuple[str, Severity, str]] = Counter()
         self._tried: Counter[str] = Counter()
 
     def wants(self, name: str) -> bool:
         """Is this check to be run, or this hole to be looked for?"""
+        if name in _REFERENCES and name != "no-example" and not self.wants("references"):
+            return False  # examples are scored for other checks too
         return name not in self._skip and (name in self._only or name not in CHECKS)
 
     def tried(self, hole: str) -> None:
@@ -182,8 +187,9 @@ class Findings:
         assert hole in HOLES
         if self.wants(hole):
             case = Finding(hole, severity, what or HOLES[hole], task, completion, got[:_LONGEST], wanted)
-            self._first.setdefault((hole, severity), case)
-            self._count[hole, severity] += 1
+            key = hole, severity, what if hole == "not-checked" else ""
+            self._first.setdefault(key, case)
+            self._count[key] += 1
 
     def listed(self) -> tuple[Finding, ...]:
         """The worst first, then in the order of `HOLES`."""

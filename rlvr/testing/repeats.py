@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from rlvr.environment import Environment, MultiTurnEnv, RowsEnv, SingleTurnEnv
 from rlvr.errors import RlvrError, Unscored, UsageError
 from rlvr.scoring import MEMORY_MIB
-from rlvr.testing.episodes import episode_breaches, gym_breaches, trace
+from rlvr.testing.episodes import JUNK, episode_breaches, gym_breaches, junk_breaches, trace
 from rlvr.testing.exploits import harmless
 from rlvr.testing.findings import HOLES, Findings, Severity
 from rlvr.testing.scores import Budget, Tries
@@ -119,14 +119,18 @@ def check_gym(env: SingleTurnEnv, found: Findings, seed: int, wall_s: float) -> 
 
 
 def check_episodes(env: MultiTurnEnv, found: Findings, seed: int, wall_s: float) -> None:
-    """Episodes of several turns, and that another process sees the same one."""
+    """Episodes of several turns, each within the limit, and that another process sees the same one."""
     seen = []
     for hash_seed in (0, _HASH_SEED):
         with _elsewhere(env, found, hash_seed) as pool:
             if pool is None:
                 return
-            if hash_seed == 0 and not _report(pool, ("episodes", seed), wall_s, found):
-                return
+            if hash_seed == 0:
+                if not _report(pool, ("episodes", seed), 2 * wall_s, found):  # it is played twice
+                    return
+                for hole in JUNK:
+                    if not _report(pool, ("junk", (seed, hole)), wall_s, found):
+                        return
             seen.append(_asked(pool, ("trace", seed), wall_s)[1])
     found.tried("nondeterministic")
     if seen[0] != seen[1]:
@@ -135,15 +139,15 @@ def check_episodes(env: MultiTurnEnv, found: Findings, seed: int, wall_s: float)
 
 
 def _report(pool: WorkerPool, asked: _Asked, wall_s: float, found: Findings) -> bool:
-    """Findings of the other process; False if it was lost."""
+    """Findings of the other process; False if it was lost, or broke its contract."""
     lost, breaches = _asked(pool, asked, wall_s)
     if lost:
         found.add("hang" if lost.startswith("worker-timeout") else "episode", Severity.HOLE, "an episode", got=lost)
         return False
-    for hole, what, got in breaches:
+    for hole, severity, what, got in breaches:
         assert hole in HOLES
-        found.add(hole, Severity.HOLE, what, got=got)
-    return not breaches
+        found.add(hole, Severity(severity), what, got=got)
+    return not any(severity == Severity.HOLE and hole not in JUNK for hole, severity, *_ in breaches)
 
 
 def _asked(pool: WorkerPool, asked: _Asked, wall_s: float) -> tuple[str, Any]:
@@ -167,6 +171,8 @@ def _handler(env: Environment) -> Handler:
         if what == "find":
             return [_found(env, name) for name in given]
         if isinstance(env, MultiTurnEnv):
+            if what == "junk":
+                return junk_breaches(env, given)
             return trace(env, given) if what == "trace" else episode_breaches(env, given)
         assert isinstance(env, SingleTurnEnv)
         return gym_breaches(env, given)
@@ -185,7 +191,8 @@ def _scored(env: Environment, work: tuple[Task, Completion]) -> Any:
 
 def _comparable(score: Score) -> list[Any]:
     verdict = score.verdict
-    return [score.total, str(verdict.outcome), verdict.value, verdict.why, verdict.answer]
+    said = [score.total, str(verdict.outcome), verdict.value, verdict.why, verdict.answer]
+    return [*said, dict(verdict.detail), dict(score.parts)]  # as `rlvr replay` compares them
 
 
 def _found(env: Environment, name: str) -> str | None:

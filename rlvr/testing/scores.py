@@ -12,8 +12,8 @@ from rlvr.environment import SingleTurnEnv
 from rlvr.errors import RlvrError, UsageError
 from rlvr.parts import Format
 from rlvr.scoring import Scorer
-from rlvr.testing.answers import plain_answer
-from rlvr.testing.exploits import EMPTY_FORMS, Attempt, Known, attempts, harmless, is_code
+from rlvr.testing.answers import answer_in, plain_answer
+from rlvr.testing.exploits import EMPTY_FORMS, OF_ANSWERS, Attempt, Known, attempts, harmless, is_code
 from rlvr.testing.findings import Findings, Severity
 from rlvr.types import Completion, Score, Task
 from rlvr.verifiers.math import MathVerifier
@@ -22,13 +22,15 @@ __all__ = ["Budget", "Tries", "as_completion", "score_tasks"]
 
 _SLOW_S = 5.0  # a shared machine may make one second out of a tenth
 _LONG_S = 2.0  # what took so long at one task is not tried at the next
+_OTHERS = 0.1  # share of other tasks' answers that cannot all be right by chance
 _HANGS = 2  # each costs twice the limit, as what is lost is tried again
 _LOST_EXAMPLES = 3
 _OURS: Final = frozenset({"IsolationUnavailable", "SandboxFailed", "MissingDependency"})
 _MIN_TOKENS = 16  # so that a part that reads the length sees no difference between short texts
 
-# A program may pass some tests, and another task's answer may be half of ours: credit for these proves nothing.
-_MAY_EARN: Final = frozenset({"other-answer", "prompt-echo", "look-alike", "hostile-code"})
+# A program may pass some tests, another task's answer may be half of ours, a near miss is near: credit for these proves
+# nothing.
+_MAY_EARN: Final = frozenset({"other-answer", "prompt-echo", "look-alike", "hostile-code", "near-miss"})
 
 
 class Budget:
@@ -49,9 +51,16 @@ class Tries:
 
     Attributes:
         tries: task, completion, its score and the wall seconds that it took.
+        shares: for each task, how much of the catalogue was tried at it.
     """
 
     tries: list[tuple[Task, Completion, Score, float]] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
+
+    @property
+    def share(self) -> float:
+        """Of the whole catalogue at all tasks; 1 where it was not asked for."""
+        return sum(self.shares) / len(self.shares) if self.shares else 1.0
 
 
 def as_completion(text: str) -> Completion:
@@ -82,8 +91,11 @@ def score_tasks(
         if found.wants("exploits") and not run.hopeless:
             for one, reference in known:
                 others = [other for other, _ in known if other is not one]
-                _try_all(run, one, reference, others, budget, rng)
+                done.shares.append(_try_all(run, one, reference, others, budget, rng))
         _judge_others(run)
+        if run.passed_over:
+            what = f"tries were left out, as their text took more than {_LONG_S:g} s at another task"
+            found.add("not-checked", Severity.NOTE, f"{run.passed_over} {what}")
         if run.hopeless:
             what = "hangs and lost examples cost too much time: the rest was left out"
             found.add("not-checked", Severity.NOTE, what)
@@ -95,7 +107,7 @@ class _Run:
 
     def __init__(self, env: SingleTurnEnv, scorer: Scorer, found: Findings, done: Tries) -> None:
         self.env, self.found, self.done = env, found, done
-        self.hangs = self.lost_examples = 0
+        self.hangs = self.lost_examples = self.passed_over = 0
         self.gone: set[str] = set()  # what hung, died or took long would do so at each task
         self.of_others: list[dict[str, str]] = []  # answers of other tasks that were accepted
         self._scorer = scorer
@@ -169,10 +181,9 @@ def _examples(run: _Run, tasks: Sequence[Task], budget: Budget) -> list[tuple[Kn
                 wanted="a text, or None where none can be written down",
             )  # fmt: skip
             example = None
-        answer = plain_answer(task.reference)
         if example is None:
             run.found.add("no-example", Severity.NOTE, task=task.id)
-            known.append((Known(task, None, answer), None))
+            known.append((_known(run, task, None, plain_answer(task.reference)), None))
             continue
         if not _is_readable(run, task):
             continue
@@ -182,10 +193,18 @@ def _examples(run: _Run, tasks: Sequence[Task], budget: Budget) -> list[tuple[Kn
             run.lost_examples += 1
             continue
         _judge_example(run, task, example, score)
-        taken = plain_answer(score.verdict.answer)
-        one = Known(task, example, taken if taken and taken in example else answer)
-        # Twice a program, or one program or another, may well be a program that is right.
-        known.append((replace(one, answer=None) if is_code(one) else one, score))
+        known.append((_known(run, task, example, answer_in(example, score.verdict.answer, task.reference)), score))
+    return known
+
+
+def _known(run: _Run, task: Task, example: str | None, answer: str | None) -> Known:
+    """What is not to be tried for want of an answer is said."""
+    known = Known(task, example, answer)
+    if is_code(known):  # twice a program, or one program or another, may well be a program that is right
+        return replace(known, answer=None)
+    if answer is None and run.found.wants("exploits"):
+        what = f"no short answer is to be told, so that {', '.join(OF_ANSWERS)} were not tried"
+        run.found.add("not-checked", Severity.NOTE, what, task=task.id)
     return known
 
 
@@ -223,13 +242,21 @@ def _judge_example(run: _Run, task: Task, example: str, score: Score) -> None:
 
 def _try_all(
     run: _Run, known: Known, reference: Score | None, others: Sequence[Known], budget: Budget, rng: random.Random
-) -> None:
+) -> float:
+    """Everything in the catalogue, and how much of it there was time for."""
     floor: float | None = None
-    for attempt in attempts(known, others, rng):
+    if budget.spent:
+        budget.left_out += 1
+        return 0.0
+    catalogue = list(attempts(known, others, rng))
+    for number, attempt in enumerate(catalogue):
         if run.hopeless or budget.spent:
             budget.left_out += budget.spent
-            return
-        if attempt.text in run.gone or not run.found.wants(attempt.hole):
+            return number / len(catalogue)
+        if not run.found.wants(attempt.hole):
+            continue
+        if attempt.text in run.gone:
+            run.passed_over += 1
             continue
         run.found.tried(attempt.hole)
         score = run.score(known.task, attempt.text, may_take_long=is_code(known))  # a program has its own limit
@@ -241,6 +268,7 @@ def _try_all(
             run.found.tried(hole)
         if not attempt.lucky:
             _judge(run, known, attempt, score, reference, floor)
+    return 1.0
 
 
 def _judge(
@@ -264,10 +292,12 @@ def _judge(
 
 
 def _judge_others(run: _Run) -> None:
-    """A few may be right: two problems can have one solution.  Most of them cannot."""
-    many = len(run.of_others) >= max(2, run.found.tries("other-answer") / 2)
+    """One may be right: two problems can have one solution.  Every tenth cannot."""
+    count, tried = len(run.of_others), run.found.tries("other-answer")
+    severity, what = Severity.NOTE, "the answer to another task, which may be right here"
+    if count > 1 and count > _OTHERS * tried:
+        severity, what = Severity.HOLE, ""
+    elif count > 1:
+        severity, what = Severity.WARNING, "answers to other tasks, too many for all to be right here"
     for case in run.of_others:
-        if many:
-            run.found.add("other-answer", Severity.HOLE, **case)
-        else:
-            run.found.add("other-answer", Severity.NOTE, "the answer to another task, which may be right here", **case)
+        run.found.add("other-answer", severity, what, **case)

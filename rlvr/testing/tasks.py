@@ -40,7 +40,12 @@ def sample(env: SingleTurnEnv, found: Findings, tasks: int | None, rng: random.R
         count = len(several) if tasks is None else min(tasks, len(several))
         first = list(range(min(2, count)))
         indices = first + sorted(rng.sample(several[len(first) :], count - len(first)))
-        drawn = [env.task(index) for index in indices]
+        try:
+            drawn = [env.task(index) for index in indices]
+        except IndexError:  # a generator with an end
+            several = range(_end(env, indices[-1]))
+            indices = sorted(rng.sample(several, min(count, len(several))))
+            drawn = [env.task(index) for index in indices]
     except DataError:  # no such file, no network: nobody can say anything about the environment
         raise
     except Exception as error:  # noqa: BLE001  whatever the author's code raises is the finding
@@ -58,10 +63,10 @@ def sample(env: SingleTurnEnv, found: Findings, tasks: int | None, rng: random.R
 def check_tasks(env: SingleTurnEnv, drawn: Sequence[Task], found: Findings) -> bool:
     """Everything that needs no verdict; True if it is worth going on."""
     try:
-        first = list(islice(env.tasks(), _FIRST))
-        again = list(islice(env.tasks(), len(first)))
+        first = _listed(env, _FIRST)
+        again = _listed(env, len(first))
         by_index = [env.task(index) for index in range(len(first))]
-        scanned = list(islice(env.tasks(), _SCANNED if env.size is not None else _DRAWN))
+        scanned = _listed(env, _SCANNED if env.size is not None else _DRAWN)
     except Exception as error:  # noqa: BLE001  see above
         found.add("tasks-raise", Severity.HOLE, got=said(error))
         return False
@@ -79,6 +84,35 @@ def check_tasks(env: SingleTurnEnv, drawn: Sequence[Task], found: Findings) -> b
     _repeated(env, scanned, found)
     _splits(env, scanned, found)
     return True
+
+
+def _end(env: SingleTurnEnv, beyond: int) -> int:
+    """How many tasks a generator has that raises IndexError at this index, the first being task 0.
+
+    Raises:
+        IndexError: it has none.
+    """
+    env.task(0)
+    there = 0
+    while beyond - there > 1:
+        middle = (there + beyond) // 2
+        try:
+            env.task(middle)
+            there = middle
+        except IndexError:
+            beyond = middle
+    return beyond
+
+
+def _listed(env: SingleTurnEnv, most: int) -> list[Task]:
+    """The first tasks; a generator may end with IndexError."""
+    found: list[Task] = []
+    try:
+        found.extend(islice(env.tasks(), most))
+    except IndexError:
+        if env.size is not None or not found:
+            raise
+    return found
 
 
 def said(error: Exception) -> str:
@@ -126,12 +160,13 @@ def _repeated(env: SingleTurnEnv, tasks: Sequence[Task], found: Findings) -> Non
 
 
 def _splits(env: SingleTurnEnv, tasks: Sequence[Task], found: Findings) -> None:
-    """The same prompts, whatever their case and punctuation, in another split."""
-    split = "test" if env.split == "train" else "train"
+    """The same prompts, whatever their case and the punctuation of sentences, in another split."""
+    base = env.split.partition("[")[0]  # train[:10] shares its tasks with train, and has to
+    split = "test" if base == "train" else "train"
     try:
         other: Any = type(env)(**(env.config | {"split": split}))
         most = _SCANNED if env.size is not None else _DRAWN
-        theirs = {folded(prompt_text(task.prompt)): task for task in islice(other.tasks(), most)}
+        theirs = {folded(prompt_text(task.prompt)): task for task in _listed(other, most)}
     except UsageError:
         return  # it has no such split
     except Exception as error:  # noqa: BLE001  see above
