@@ -101,6 +101,18 @@ def test_a_reward_that_compares_needs_whole_groups():
         reward(**call, completion_ids=ids)
 
 
+def test_groups_are_told_by_their_reference_too():
+    """Rows of a user's own share an id, and questions about images a prompt: siblings are of one reference."""
+    with to_trl(Siblings(), group_size=2, workers=1) as reward:
+        totals = reward(
+            prompts=["What is in the picture?"] * 4,
+            completions=["1", "2", "1", "1"],
+            completion_ids=[[1], [1], [1] * 3, [1]],
+            reference=["1", "2", "1", "2"],
+        )
+    assert totals == [1.5, 1.0, 0.5, 0.0]  # the second task's two are equally long
+
+
 def test_a_copy_in_another_process_scores_alike(reward, tmp_path):
     """TRL's asynchronous trainer spawns, data loaders fork; a class from a script must come along, workers must not."""
     script = """

@@ -104,6 +104,13 @@ def test_lengths_are_counted_by_the_caller_where_the_trainer_gives_text_alone():
         assert reply["part/overlong"] == pytest.approx(-0.4)
 
 
+def test_a_batch_with_interleaved_references_keeps_to_them():
+    """A `ground_truth` alone tells a task, since nothing else of the row reaches us."""
+    with to_verl(Siblings(), group_size=2, workers=1, count_tokens=len) as reward:
+        replies = reward.batch(["x"] * 4, ["1", "2", "1", "3"], ["1", "2", "1", "2"], [None] * 4)
+    assert [reply["acc"] for reply in replies] == [1.0, 1.0, 1.0, 0.0]
+
+
 def test_a_pickled_compute_score_scores_alike(both):
     """verl's manager `remote` hands the function to an actor."""
     with pickle.loads(pickle.dumps(both)) as copy:

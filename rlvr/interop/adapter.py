@@ -26,6 +26,7 @@ __all__ = [
     "chat",
     "checked_unscored",
     "finite_tasks",
+    "identity",
     "measured",
     "packed",
     "require_single",
@@ -115,9 +116,9 @@ def _groups(tasks: Sequence[Task], size: int | None, reward: Reward) -> list[lis
     """Positions of the groups: of each task so many, in order.  A task that was drawn twice has two groups."""
     if size is None:
         raise UsageError(f"the reward {reward} compares the completions of a group: say how many it has, group_size=…")
-    of_task: dict[tuple[str, str], list[int]] = {}
+    of_task: dict[str, list[int]] = {}
     for position, task in enumerate(tasks):
-        of_task.setdefault((task.id, str(task.prompt)), []).append(position)
+        of_task.setdefault(identity(task), []).append(position)
     groups = [members[i : i + size] for members in of_task.values() for i in range(0, len(members), size)]
     short = next((group for group in groups if len(group) != size), None)
     if short is not None:
@@ -126,6 +127,11 @@ def _groups(tasks: Sequence[Task], size: int | None, reward: Reward) -> list[lis
             "completions: give each process whole groups (batch size per device a multiple of the group's)"
         )
     return groups
+
+
+def identity(task: Task) -> str:
+    """What tells a task from others: rows of a user's own may share id and prompt, as questions about images do."""
+    return repr((task.id, task.prompt, task.reference, dict(task.meta)))
 
 
 def require_single(env: Environment, trainer: str) -> None:
