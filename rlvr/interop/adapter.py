@@ -24,6 +24,7 @@ __all__ = [
     "CountTokens",
     "TASK",
     "chat",
+    "checked_group_size",
     "checked_unscored",
     "finite_tasks",
     "identity",
@@ -243,6 +244,13 @@ def settled(task: Task, score: Score, unscored: float | None) -> float:
             "mend the cause, or choose what it is told: unscored=0.0"
         )
     return unscored
+
+
+def checked_group_size(size: int | None) -> int | None:
+    """Refuse what is no number of completions."""
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+        raise UsageError(f"group_size is {size!r}; it must be a whole number of at least 1, or None")
+    return size
 
 
 def checked_unscored(unscored: float | None) -> float | None:
