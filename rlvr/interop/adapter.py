@@ -182,18 +182,18 @@ def packed(task: Task) -> str:
     """A task as JSON text: all that scoring it takes, so that the scoring process needs no data set.
 
     Raises:
-        DataError: its reference would not come back the same.
+        DataError: its prompt, reference or meta would not come back the same.
     """
+    prompt = task.prompt if isinstance(task.prompt, str) else chat(task.prompt)
+    whole = {"id": task.id, "prompt": prompt, "reference": task.reference, "meta": dict(task.meta)}
     try:
-        text = json.dumps(
-            {"id": task.id, "prompt": task.prompt, "reference": task.reference, "meta": dict(task.meta)},
-            ensure_ascii=False,
-            allow_nan=False,
-        )
+        text = json.dumps(whole, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise DataError(f"task {task.id!r} cannot travel as JSON: {error}") from error
-    if json.loads(text)["reference"] != task.reference:
-        raise DataError(f"task {task.id!r}: its reference {brief(task.reference)} does not survive JSON")
+    back = json.loads(text)
+    for name, value in whole.items():
+        if back[name] != value:
+            raise DataError(f"task {task.id!r}: its {name}, {brief(value)}, comes back from JSON as another")
     return text
 
 
