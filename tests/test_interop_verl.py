@@ -213,7 +213,7 @@ def test_the_prompt_is_cut_off_whole():
         f"{prompt[5:]} wrong. {prompt} 4",
         f"{prompt[5:]}\n {prompt.replace(' ', '  ')} 4",
     ):
-        with pytest.raises(rlvr.DataError, match="not with its prompt"):  # it was cut short, and the model repeats it
+        with pytest.raises(rlvr.DataError, match="does not hold its prompt"):  # it was cut short, and the model repeats it
             completion_of(query, prompt)
 
 

@@ -224,7 +224,7 @@ def completion_of(query: str, prompt: str, ends: Sequence[str] = ENDS) -> str:
     start = _end_of(prompt, query)
     if start is None:
         raise DataError(
-            f"the query begins with {query[:60]!r} and not with its prompt, {prompt[:60]!r}…; raise "
+            f"the query begins with {query[:60]!r} and does not hold its prompt, {prompt[:60]!r}…; raise "
             "--prompt_max_len (--max_len) if prompts are cut short"
         )
     stop = len(query)
