@@ -213,8 +213,22 @@ def test_the_prompt_is_cut_off_whole():
         f"{prompt[5:]} wrong. {prompt} 4",
         f"{prompt[5:]}\n {prompt.replace(' ', '  ')} 4",
     ):
-        with pytest.raises(rlvr.DataError, match="does not hold its prompt"):  # it was cut short, and the model repeats it
+        with pytest.raises(
+            rlvr.DataError, match="does not hold its prompt"
+        ):  # it was cut short, and the model repeats it
             completion_of(query, prompt)
+
+
+def test_the_services_groups_are_told_by_their_label_too():
+    """One prompt with two references is two tasks, whose completions must not be compared."""
+    from rlvr.serve.openrlhf import items_of
+
+    class Voting(Trials):
+        reward = rlvr.Correct() + rlvr.Majority()
+
+    asked = {"query": ["Q1", "Q2", "Q3"], "prompts": ["Q"] * 3, "labels": ["1", "2", "1"]}
+    one, two, three = (item.task.id for item in items_of(Voting(), asked))
+    assert one == three != two
 
 
 def test_a_hundred_thousand_end_tokens_are_no_load():

@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -187,7 +188,7 @@ def _require_mask(task: Task, score: Score) -> None:
         installed = version("trl")
     except PackageNotFoundError:
         return
-    if tuple(int(number) for number in installed.split(".")[:2]) < _MASKS_NONE:
+    if tuple(map(int, re.findall(r"\d+", installed)[:2])) < _MASKS_NONE:
         raise Unscored(
             f"task {task.id!r} could not be scored ({score.verdict.why}), and TRL {installed} counts that as 0; "
             "pip install 'trl>=1.6', which masks it, or choose what it is told: unscored=0.0"
@@ -268,7 +269,7 @@ def from_trl(
         raise UsageError(
             f"{_name(reward_func)} has no **kwargs; TRL's functions do, for {', '.join(_GIVEN)} and columns"
         )
-    if reference in _GIVEN:
+    if reference in (*_GIVEN, "completion_ids"):
         raise UsageError(f"reference is {reference!r}, which is an argument of its own; name a column")
     if failure not in ("wrong", "unscored"):
         raise UsageError(f"failure is {failure!r}; it must be 'wrong' or 'unscored'")

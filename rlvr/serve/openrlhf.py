@@ -20,7 +20,7 @@ __all__ = ["items_of", "reply"]
 
 
 def items_of(env: Environment, asked: dict[str, Any]) -> list[Item]:
-    """The items of a request, read as `rlvr.interop.openrlhf` reads it; completions of one prompt and label are of one task.
+    """The items of a request, read as `rlvr.interop.openrlhf` reads it; one prompt and label are one task.
 
     Raises:
         Refused: lists of other lengths, a query that does not hold its prompt, a label that is no reference.
