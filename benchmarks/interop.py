@@ -2,36 +2,42 @@
 
     python benchmarks/interop.py --data example_model_solutions.jsonl
 
-The file is GSM8K's (github.com/openai/grade-school-math).  Needs trl and torch beside rlvr.  Prints Markdown.
+The file is GSM8K's (github.com/openai/grade-school-math).  Needs trl and torch beside rlvr, and the extras
+`gym` and `serve`.  Prints Markdown.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import platform
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 # This folder comes first on the path of its scripts, and holds a math_verify.py that is not the package.
 sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != Path(__file__).resolve().parent]
 
 import rlvr  # noqa: E402
+from rlvr.client import Client  # noqa: E402
+from rlvr.envs.gsm8k import GSM8K  # noqa: E402
 from rlvr.interop import to_gymnasium, to_openrlhf, to_trl, to_verl  # noqa: E402
 
 COMPLETIONS, ROUNDS, BATCH = 2000, 9, 64
 MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
 TOWER = "\\boxed{9^{9^{9^{9^9}}}}"
 PATIENCE_S = 20.0
+ROOT, PLACE = Path(__file__).resolve().parent.parent, "benchmarks.interop:Marked"
 Rows = list[dict[str, Any]]
 
 
@@ -52,24 +58,55 @@ def read(path: Path) -> Rows:
 # ------------------------------------------------------------------------------------------ the same scores?
 
 
-def by_python(env: Any, rows: Rows) -> list[float | None]:
-    return [env.score(env.task_of(row), row["completion"]).total for row in rows]
+class Marked(GSM8K):
+    """GSM8K with a tenth of a point for ending in `A: …`, so that a total has parts that may differ."""
+
+    id = "marked-v1"
+    reward = GSM8K.reward + 0.1 * rlvr.Format("...A:...", name="marked")
 
 
-def by_pool(env: Any, rows: Rows) -> list[float | None]:
-    return [scored.score.total for scored in rlvr.score(env, rows, workers=2)]
+Said: TypeAlias = tuple[float | None, Mapping[str, float] | None]
+"""A completion's total, and its parts where they can be seen."""
 
 
-def by_command(env: Any, rows: Rows) -> list[float | None]:
+def of(score: rlvr.Score) -> Said:
+    return score.total, score.parts
+
+
+def by_python(env: Any, rows: Rows) -> list[Said]:
+    return [of(env.score(env.task_of(row), row["completion"])) for row in rows]
+
+
+def by_pool(env: Any, rows: Rows) -> list[Said]:
+    return [of(scored.score) for scored in rlvr.score(env, rows, workers=2)]
+
+
+def by_command(env: Any, rows: Rows) -> list[Said]:
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "in.jsonl"), Path(folder, "out.jsonl")
         source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        command = [sys.executable, "-m", "rlvr", "score", env.id, str(source), "-o", str(target), "--workers", "2"]
-        subprocess.run(command, check=True, capture_output=True)
-        return [json.loads(line)["total"] for line in target.read_text().splitlines()]
+        command = [sys.executable, "-m", "rlvr", "score", PLACE, str(source), "-o", str(target), "--workers", "2"]
+        subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+        records = [json.loads(line) for line in target.read_text().splitlines()]
+    return [(one["total"], one["parts"]) for one in records]
 
 
-def by_trl(env: Any, rows: Rows) -> list[float | None]:
+def by_http(env: Any, rows: Rows) -> list[Said]:
+    """`rlvr serve` in a process of its own on a free port, asked by `rlvr.client`."""
+    command = [sys.executable, "-m", "rlvr", "serve", PLACE, "--port", "0", "--workers", "2"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = next(found[0] for line in process.stdout if (found := re.search(r"http://[\d.]+:\d+", line)))
+            threading.Thread(target=process.stdout.read, daemon=True).start()  # or a full pipe would stop it
+            with Client(url) as client:
+                return [of(reply.score) for reply in client.score(None, rows) if reply.score]
+        finally:
+            process.terminate()
+
+
+def by_trl(env: Any, rows: Rows) -> list[Said]:
+    """The trainer gets parts as means alone."""
     totals: list[float | None] = []
     with to_trl(env, workers=2) as reward:
         for batch in batches(rows):
@@ -80,44 +117,51 @@ def by_trl(env: Any, rows: Rows) -> list[float | None]:
                 question=[row["question"] for row in batch],
                 answer=[row["answer"] for row in batch],
             )
-    return totals
+    return [(total, None) for total in totals]
 
 
-def by_verl(env: Any, rows: Rows) -> list[float | None]:
+def by_verl(env: Any, rows: Rows) -> list[Said]:
     """From 16 threads, one completion each, as its reward manager calls it."""
 
-    def one(row: dict[str, Any]) -> float:
+    def one(row: dict[str, Any]) -> Said:
         task = env.task_of(row)
-        return float(reward(env.id, row["completion"], task.reference, {"index": 0})["score"])
+        reply = reward(env.id, row["completion"], task.reference, {"index": 0})
+        return reply["score"], {name: reply[f"part/{name}"] for name in env.reward.names}
 
     with to_verl(env, workers=2) as reward, ThreadPoolExecutor(16) as threads:
         return list(threads.map(one, rows))
 
 
-def by_openrlhf(env: Any, rows: Rows) -> list[float | None]:
-    totals: list[float | None] = []
+def by_openrlhf(env: Any, rows: Rows) -> list[Said]:
+    told: list[Said] = []
     with to_openrlhf(env, workers=2) as reward:
         for batch in batches(rows):
             prompts = [f"<|im_start|>user\n{row['question']}<|im_end|>\n<|im_start|>assistant\n" for row in batch]
             queries = [f"{p}{row['completion']}<|im_end|>" for p, row in zip(prompts, batch, strict=True)]
             labels = [env.task_of(row).reference for row in batch]
-            totals += reward(queries, prompts, labels)["rewards"].tolist()
-    return totals
+            reply = reward(queries, prompts, labels)
+            parts = {name: reply["extra_logs"][f"part/{name}"].tolist() for name in env.reward.names}
+            told += [
+                (total, {name: values[i] for name, values in parts.items()})
+                for i, total in enumerate(reply["rewards"].tolist())
+            ]
+    return told
 
 
-def by_gymnasium(env: Any, rows: Rows) -> list[float]:
+def by_gymnasium(env: Any, rows: Rows) -> list[Said]:
     """An environment over the same problems, stepped with the completions in order."""
     tasks = [env.task_of(row) for row in rows]
     made = rlvr.Environment.from_rows(
         [{"prompt": task.prompt, "reference": task.reference} for task in tasks], reward=env.reward
     )
-    totals = []
+    told: list[Said] = []
     gym = to_gymnasium(made, workers=2)
     for index, row in enumerate(rows):
         gym.reset(options={"index": index})
-        totals.append(gym.step(row["completion"])[1])
+        _, reward, *_, info = gym.step(row["completion"])
+        told.append((reward, info["parts"]))
     gym.close()
-    return totals
+    return told
 
 
 def batches(rows: Rows) -> Iterator[Rows]:
@@ -125,10 +169,11 @@ def batches(rows: Rows) -> Iterator[Rows]:
         yield rows[start : start + BATCH]
 
 
-WAYS: dict[str, Callable[[Any, Rows], Sequence[float | None]]] = {
+WAYS: dict[str, Callable[[Any, Rows], list[Said]]] = {
     "Python, `env.score`": by_python,
     "Python, `rlvr.score`": by_pool,
     "the command, `rlvr score`": by_command,
+    "HTTP, `rlvr serve`": by_http,
     "TRL, `to_trl`": by_trl,
     "verl, `to_verl`": by_verl,
     "OpenRLHF, `to_openrlhf`": by_openrlhf,
@@ -137,15 +182,21 @@ WAYS: dict[str, Callable[[Any, Rows], Sequence[float | None]]] = {
 
 
 def compare(rows: Rows) -> None:
-    env = rlvr.make("gsm8k-v1")
-    base: Sequence[float | None] = []
-    print("| the way | completions | sum of totals | unscored | differ from `env.score` |\n|---|--:|--:|--:|--:|")
+    """Totals and parts have to be equal to the last bit."""
+    env = Marked()
+    base: list[Said] = []
+    print("| the way | completions | sum of totals | unscored | totals that differ | parts that differ |")
+    print("|---|--:|--:|--:|--:|--:|")
     for name, way in WAYS.items():
-        totals = way(env, rows)
-        base = base or totals
-        differ = sum(a != b for a, b in zip(base, totals, strict=True))
+        told = way(env, rows)
+        base = base or told
+        totals = [total for total, _ in told]
+        differ = sum(a != b for (a, _), (b, _) in zip(base, told, strict=True))
+        seen = all(parts is not None for _, parts in told)
+        apart = sum(a != b for (_, a), (_, b) in zip(base, told, strict=True)) if seen else "not shown"
         unscored = sum(total is None for total in totals)
-        print(f"| {name} | {len(totals):,} | {sum(t or 0 for t in totals):g} | {unscored} | {differ} |", flush=True)
+        whole = math.fsum(total or 0 for total in totals)
+        print(f"| {name} | {len(told):,} | {whole:g} | {unscored} | {differ} | {apart} |", flush=True)
 
 
 # ------------------------------------------------------------------------------------------ TRL with whose reward?

@@ -1,17 +1,20 @@
 """Which families of reasoning-gym can a policy be trained on?  Every family's scorer, tried with answers that are none.
 
-    python benchmarks/reasoning_gym_families.py [--tasks 8] [--only gcd lcm] [--write]
+    python benchmarks/reasoning_gym_families.py [--tasks 8] [--only gcd lcm | --write]
 
-Prints a table of the families with holes.  `--write` writes rlvr/interop/reasoning_gym_holes.py, which
-`from_reasoning_gym` reads.  Bounded: each family has a process of its own and a minute.
+Prints a table of the families with holes.  `--write` writes it into docs/reasoning_gym.md, and
+rlvr/interop/reasoning_gym_holes.py, which `from_reasoning_gym` reads.  Bounded: each family has a process of its own
+and a minute.  It runs scorers that evaluate what they are given; what is given here is harmless.
 """
 
 from __future__ import annotations
 
 import argparse
 import builtins
+import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,7 +31,11 @@ from reasoning_gym.factory import DATASETS
 
 from rlvr.interop.reasoning_gym import ReasoningGym, _made
 
-HOLES_FILE = Path(__file__).resolve().parent.parent / "rlvr/interop/reasoning_gym_holes.py"
+ROOT = Path(__file__).resolve().parent.parent
+HOLES_FILE, PAGE = ROOT / "rlvr/interop/reasoning_gym_holes.py", ROOT / "docs/reasoning_gym.md"
+HEAD = "| family | with full marks needed | with partial credit, of full marks |\n|---|---|---|"
+FORCED = "run-model-code"
+RUNS_ANSWERS = "its scorer runs the answer as Python, on this machine, outside any sandbox"
 JUNK = (
     ".",
     "0",
@@ -53,7 +60,7 @@ PROGRAMS = (RUNS, f"[{RUNS}]", f"[{RUNS}, 1]", f"[[{RUNS}, 1], [1, 1]]", f"({RUN
 
 def looked_at(family: str, tasks: int) -> dict[str, Any]:
     """What one family's scorer gives to answers that are none: {"tasks": …, "holes": […], "partial": […], …}."""
-    env = ReasoningGym(family=family, force=True)
+    env = ReasoningGym(family=family, force=FORCED)
     entries = []
     for index in range(tasks):
         task = env.task(index)
@@ -86,7 +93,13 @@ def looked_at(family: str, tasks: int) -> dict[str, Any]:
             try_("echo", dataset, entry, entry["question"])
         for program in PROGRAMS:
             try_("program", dataset, entry, program)
-        if reference is None or not others:
+        if reference is None:
+            continue
+        for denied in (f"not {reference}", f"It is not {reference}", f"anything but {reference}"):
+            try_("negation", dataset, entry, denied)
+        for around in (f"9{reference}9", f"x{reference}x"):
+            try_("substring", dataset, entry, around)
+        if not others:
             continue
         other = others[k % len(others)]
         for another in others:
@@ -104,6 +117,16 @@ def looked_at(family: str, tasks: int) -> dict[str, Any]:
         "crashes": sum(crashes.values()),
         "ran": hasattr(builtins, MARK),
     }
+
+
+def runs(family: str) -> bool:
+    """Whether the scorer runs a program; for families that die of something else."""
+    env = ReasoningGym(family=family, force=FORCED)
+    dataset, entry = _made(family, "{}", env.task(0).meta["seed"])
+    for program in PROGRAMS:
+        with contextlib.suppress(Exception):
+            dataset.score_answer(program, deepcopy(entry))
+    return hasattr(builtins, MARK)
 
 
 def same(junk: str, reference: str) -> bool:
@@ -141,17 +164,26 @@ def each(families: list[str], look: Callable[[str], Any]) -> Iterator[tuple[str,
 
 def texts(family: str, tasks: int) -> list[list[str]]:
     """The puzzles, to be compared with those of another process."""
-    env = ReasoningGym(family=family, force=True)
+    env = ReasoningGym(family=family, force=FORCED)
     return [[task.prompt, task.reference] for task in map(env.task, range(tasks))]
 
 
-def holes(found: dict[str, Any] | str, again: list[list[str]] | str, tasks: int) -> tuple[list[str], list[str]]:
-    """What a policy would find with full marks needed, and what more with partial credit."""
+def holes(
+    found: dict[str, Any] | str, ran: bool | str, again: list[list[str]] | str, tasks: int
+) -> tuple[list[str], list[str]]:
+    """What a policy would find with full marks needed, and what more with partial credit.
+
+    Args:
+        found: what `looked_at` found.
+        ran: what `runs` found, where that found nothing.
+        again: `texts` under another hash seed.
+        tasks: how many puzzles were tried.
+    """
     if isinstance(found, str):
-        return [f"it cannot be tried: {found}"], []
+        return [RUNS_ANSWERS] if ran is True else [f"it cannot be tried: {found}"], []
     always, partial = [], []
     if found["ran"]:
-        always.append("its scorer runs the answer as Python")
+        always.append(RUNS_ANSWERS)
     if found["referenced"] < tasks:
         always.append("it has no reference to check the scorer with")
     elif found["right"] < tasks:
@@ -165,6 +197,8 @@ def holes(found: dict[str, Any] | str, again: list[list[str]] | str, tasks: int)
         ("another's", "another puzzle's answer gets full marks"),
         ("hedge", "'right or maybe wrong' gets full marks"),
         ("list", "a list of candidates gets full marks"),
+        ("negation", "'not right' gets full marks"),
+        ("substring", "the right answer inside other characters gets full marks"),
     ):
         if full.get(what):
             always.append(says)
@@ -180,6 +214,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--texts", action="store_true", help="print the puzzles as JSON and do nothing else")
     args = parser.parse_args()
+    if args.only and args.write:
+        parser.error("--write is for all families: with --only it would forget the others")
     warnings.simplefilter("ignore")
     families = sorted(args.only or DATASETS)
     if args.texts:
@@ -191,22 +227,26 @@ def main() -> None:
     always: dict[str, list[str]] = {}
     partial: dict[str, list[str]] = {}
     crashing = []
-    print("| family | with full marks needed | with partial credit, of full marks |\n|---|---|---|")
+    rows = [HEAD]
+    print(HEAD)
     for family, found in each(families, lambda family: looked_at(family, args.tasks)):
-        always[family], partial[family] = holes(found, again[family], args.tasks)
+        ran = next(each([family], runs))[1] if isinstance(found, str) else False
+        always[family], partial[family] = holes(found, ran, again[family], args.tasks)
         if not isinstance(found, str) and found["crashes"]:
             crashing.append(f"{family} ({found['crashes']})")
         if always[family] or partial[family]:
-            print(f"| {family} | {'; '.join(always[family])} | {'; '.join(partial[family])} |", flush=True)
+            rows.append(f"| {family} | {'; '.join(always[family])} | {'; '.join(partial[family])} |")
+            print(rows[-1], flush=True)
     refused = {family: tuple(why) for family, why in always.items() if why}
     paid = {family: tuple(why) for family, why in partial.items() if why}
     print(f"\n{len(always)} families, {len(refused)} refused, {len(paid)} more or less so with partial credit.")
     print(f"Scorers that raise at an answer: {', '.join(crashing)}")
     if args.write:
-        write(refused, paid)
+        write(families, refused, paid)
+        PAGE.write_text(re.sub(re.escape(HEAD) + r"\n(?:\|.*\n)*", lambda _: "\n".join(rows) + "\n", PAGE.read_text()))
 
 
-def write(refused: dict[str, tuple[str, ...]], paid: dict[str, tuple[str, ...]]) -> None:
+def write(families: list[str], refused: dict[str, tuple[str, ...]], paid: dict[str, tuple[str, ...]]) -> None:
     """The module that `from_reasoning_gym` reads."""
 
     def table(name: str, doc: str, rows: dict[str, tuple[str, ...]]) -> str:
@@ -217,22 +257,29 @@ def write(refused: dict[str, tuple[str, ...]], paid: dict[str, tuple[str, ...]])
             lines += [line] if len(line) <= 120 else several
         return "\n".join([*lines, "}", f'"""{doc}"""'])
 
+    names = "".join(f'    "{family}",\n' for family in families)
     HOLES_FILE.write_text(
-        f'''"""Families of reasoning-gym with holes, as benchmarks/reasoning_gym_families.py --write found them.
-
-Measured with reasoning-gym {version("reasoning-gym")}.
-"""
+        f'''"""Families of reasoning-gym with holes, as benchmarks/reasoning_gym_families.py --write found them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["HOLES", "PARTIAL_HOLES"]
+__all__ = ["HOLES", "MEASURED", "MEASURED_VERSION", "PARTIAL_HOLES", "RUNS_ANSWERS"]
+
+MEASURED_VERSION: Final = "{version("reasoning-gym")}"
+
+RUNS_ANSWERS: Final = "{RUNS_ANSWERS}"
+"""The worst hole: who trains on such a family lets the policy run programs."""
 
 {table("HOLES", "What a policy would find although full marks are needed.", refused)}
 
 {table("PARTIAL_HOLES", "What partial credit pays for besides, as a share of full marks.", paid)}
+
+MEASURED: Final[tuple[str, ...]] = (
+{names})
+"""The families that were looked at."""
 '''
     )
 

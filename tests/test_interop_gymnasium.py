@@ -97,6 +97,20 @@ def test_a_vector_scores_its_batch_and_goes_on():
             vector.step(bad)
     with pytest.raises(rlvr.UsageError, match="for 3 environments"):
         vector.reset(seed=[1, 2])
+    with pytest.raises(rlvr.UsageError, match="the text '012'"):
+        vector.step("012")
+    for seeds in ([5, 6, 7], (5, 6, 7), np.array([5, 6, 7]), np.int64(5)):
+        assert vector.reset(seed=seeds)[0] == prompts
+    vector.close()
+
+
+def test_an_error_of_ours_does_not_lose_the_batch():
+    """The same episodes go on: the caller may answer them again."""
+    vector = to_gymnasium(Trials(), num_envs=2, workers=0)
+    index = vector.reset(seed=5)[1]["index"]
+    with pytest.raises(rlvr.Unscored):
+        vector.step([f"{index[0]}", "@raise"])
+    assert vector.step([f"{i}" for i in index])[1].tolist() == [1.0, 1.0]
     vector.close()
 
 
@@ -134,8 +148,12 @@ def test_what_gymnasium_cannot_have_is_refused():
     made.reset(seed=0)
     with pytest.raises(rlvr.UsageError, match="count_tokens"):
         made.step("?")
-    with pytest.raises(rlvr.UsageError, match="num_envs"):
-        to_gymnasium(Trials(), num_envs=0)
+    for env, number in ((Trials(), 0), (Countdown(), 0), (Countdown(), "3"), (Trials(), True)):
+        with pytest.raises(rlvr.UsageError, match="num_envs is"):
+            to_gymnasium(env, num_envs=number)
+    for option in ({"unscored": 0.0}, {"workers": 2}, {"wall_s": 1.0}, {"count_tokens": len}):
+        with pytest.raises(rlvr.UsageError, match="several turns"):
+            to_gymnasium(Countdown(), **option)
     with pytest.raises(rlvr.UsageError, match="not an environment"):
         to_gymnasium("gsm8k-v1")
 

@@ -42,6 +42,18 @@ def test_our_failure_is_none_and_harms_no_sibling(reward):
     assert asked(reward, ["0", "@kill", "2"]) == [1.0, None, 1.0]
 
 
+def test_a_trl_that_counts_none_as_zero_is_not_told_none(reward, monkeypatch):
+    """Before 1.6 TRL sums None as 0: our failure would be the policy's."""
+    from rlvr.interop import trl
+
+    monkeypatch.setattr(trl, "version", lambda _: "1.5.2")
+    assert asked(reward, ["0", "1"]) == [1.0, 1.0]
+    with pytest.raises(rlvr.Unscored, match=r"TRL 1.5.2 counts that as 0.*trl>=1.6.*unscored=0.0"):
+        asked(reward, ["0", "@raise"])
+    with to_trl(Trials(), tasks=1, workers=0, unscored=-1.0) as told:
+        assert asked(told, ["@raise"]) == [-1.0]
+
+
 def test_messages_are_read_to_the_assistants_last_words(reward):
     """TRL hands conversational completions out as messages, with tool calls in between and blocks as content."""
     said = [
@@ -88,6 +100,22 @@ def test_lengths_come_from_the_token_ids():
             asked(reward, ["0"])
 
 
+def test_columns_are_lists_arrays_or_data_set_columns_of_one_length(reward):
+    """A column that is dropped in silence makes another task of the row."""
+    import numpy as np
+
+    dataset = reward.dataset
+    assert reward(prompts=dataset["prompt"], completions=["0", "1", "2"], rlvr_task=dataset[TASK]) == [1.0] * 3
+    assert reward(prompts=["?"] * 2, completions=["3", "4"], reference=np.array([3, 5])) == [1.0, 0.0]
+    for bad, says in (
+        ({"reference": [3]}, "'reference' has 1 entries for 2"),
+        ({"prompts": ["?"], "reference": [3, 3]}, "'prompts' has 1 entries"),
+        ({"completion_ids": [[1]], "reference": [3, 3]}, "'completion_ids' has 1"),
+    ):
+        with pytest.raises(rlvr.DataError, match=says):
+            reward(**{"prompts": ["?"] * 2, "completions": ["3", "4"], **bad})
+
+
 def test_a_reward_that_compares_needs_whole_groups():
     """Half a group compared with itself is another reward, and nobody would notice."""
     task = to_trl(Siblings(), tasks=1, workers=0, group_size=2).dataset[TASK][0]
@@ -99,6 +127,20 @@ def test_a_reward_that_compares_needs_whole_groups():
         reward(**call, completion_ids=ids)
     with to_trl(Siblings(), workers=1) as reward, pytest.raises(rlvr.UsageError, match="group_size"):
         reward(**call, completion_ids=ids)
+    with pytest.raises(rlvr.UsageError, match="group_size is 0"):
+        to_trl(Siblings(), group_size=0)
+
+
+def test_groups_are_told_by_their_reference_too():
+    """Rows of a user's own share an id, and questions about images a prompt: siblings are of one reference."""
+    with to_trl(Siblings(), group_size=2, workers=1) as reward:
+        totals = reward(
+            prompts=["What is in the picture?"] * 4,
+            completions=["1", "2", "1", "1"],
+            completion_ids=[[1], [1], [1] * 3, [1]],
+            reference=["1", "2", "1", "2"],
+        )
+    assert totals == [1.5, 1.0, 0.5, 0.0]  # the second task's two are equally long
 
 
 def test_a_copy_in_another_process_scores_alike(reward, tmp_path):
@@ -156,10 +198,53 @@ def test_what_trl_calls_a_reward_becomes_a_part_and_a_verifier():
         assert scorer.score(task, "*****").verdict.outcome is rlvr.Outcome.UNSCORED
 
 
+@pytest.mark.parametrize(("said", "reason"), [("no number", "crash"), ("nan", "odd-score"), ("inf", "odd-score")])
+def test_a_completion_cannot_buy_itself_out(said: str, reason: str):
+    """Where raising is UNSCORED, a policy learns to make the function raise whenever it does not know the answer."""
+
+    def number(completions, **_):
+        return [float(completions[0][0]["content"])]
+
+    task = rlvr.Task("a", "?", reference="1")
+    part = from_trl(number)
+    verdict = part.verify(said, "1")
+    assert (verdict.outcome, verdict.value, verdict.reason) == (rlvr.Outcome.WRONG, 0.0, reason)
+    assert part.value(task, rlvr.Completion(said), verdict) == 0.0
+    env = rlvr.Environment.from_rows([], reward=rlvr.Correct(from_trl(number, failure="unscored")))
+    with rlvr.Scorer(env, workers=0) as scorer:
+        assert scorer.score(task, said).verdict.outcome is rlvr.Outcome.UNSCORED
+
+
+def test_no_opinion_is_unscored_without_a_traceback():
+    """The function said so; nothing failed, and asking again would not help."""
+    calls = []
+    env = rlvr.Environment.from_rows([], reward=rlvr.Correct(from_trl(lambda **_: calls.append(1) or [None], name="f")))
+    with rlvr.Scorer(env, workers=0) as scorer:
+        verdict = scorer.score(rlvr.Task("a", "?"), "x").verdict
+    assert (verdict.outcome, verdict.why, verdict.detail) == (rlvr.Outcome.UNSCORED, "no-opinion: f gave None", {})
+    assert len(calls) == 1
+
+
+def test_wiring_that_cannot_work_is_nobodys_wrong_answer():
+    """A missing column would make every completion WRONG."""
+
+    def needs(completions, level, **_):
+        return [1.0]
+
+    with pytest.raises(rlvr.UsageError, match="'level'"):
+        from_trl(needs).verify("x", "y")
+    shadowing = rlvr.Task("a", "?", reference="1", meta={"prompts": 3})
+    part = from_trl(lambda **_: [1.0])
+    with pytest.raises(rlvr.UsageError, match="'prompts'"):
+        part.value(shadowing, rlvr.Completion("x"), rlvr.Verdict("correct"))
+    with pytest.raises(rlvr.RewardError, match="a list of one value"):
+        from_trl(lambda **_: 1.0).verify("x", "y")
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1, "1", [1.0, 1.0]], ids=str)
 def test_what_is_no_reward_is_refused(value):
     """NaN among rewards spoils a whole batch in silence."""
-    part = from_trl(lambda **_: value if isinstance(value, list) else [value])
+    part = from_trl(lambda **_: value if isinstance(value, list) else [value], failure="unscored")
     with pytest.raises(rlvr.RewardError):
         part.verify("?", "x")
 
@@ -174,8 +259,14 @@ def test_what_cannot_be_called_for_one_completion_is_refused():
         from_trl(lambda completion_ids, **_: [1.0])
     with pytest.raises(rlvr.UsageError, match="async"):
         from_trl(slow)
-    with pytest.raises(rlvr.UsageError, match="bounds"):
-        from_trl(lambda **_: [1.0], bounds=(1, 0))
+    for bounds in ((1, 0), (0, 1, 2), ("a", "b"), 1, (0, float("nan"))):
+        with pytest.raises(rlvr.UsageError, match="bounds"):
+            from_trl(lambda **_: [1.0], bounds=bounds)
+    for other, says in ((max, "does not say what it takes"), (lambda completions: [1.0], r"\*\*kwargs")):
+        with pytest.raises(rlvr.UsageError, match=says):
+            from_trl(other)
+    with pytest.raises(rlvr.UsageError, match="failure is 'wrnog'"):
+        from_trl(lambda **_: [1.0], failure="wrnog")
 
 
 class Even(rlvr.SingleTurnEnv):

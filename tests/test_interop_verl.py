@@ -3,6 +3,7 @@
 import json
 import pickle
 import random
+import time
 
 import pytest
 
@@ -95,6 +96,12 @@ def test_what_cannot_be_told_is_refused():
         reward("Measured", "0", None, sent(Measured(), 0)["extra_info"])
     with pytest.raises(rlvr.UsageError, match="one completion at a time"):
         to_openrlhf(Siblings())
+    with pytest.raises(rlvr.UsageError, match="group_size is -1"):
+        to_verl(Siblings(), group_size=-1)
+    with to_verl(Trials(), workers=0) as reward:
+        for sources, references in ((["x"], ["1", "2"]), (["x", "y"], ["1"])):
+            with pytest.raises(rlvr.DataError, match=r"1 .* for 2 solution_strs"):
+                reward.batch(sources, ["1", "2"], references, [None, None])
 
 
 def test_lengths_are_counted_by_the_caller_where_the_trainer_gives_text_alone():
@@ -104,10 +111,29 @@ def test_lengths_are_counted_by_the_caller_where_the_trainer_gives_text_alone():
         assert reply["part/overlong"] == pytest.approx(-0.4)
 
 
+def test_a_batch_with_interleaved_references_keeps_to_them():
+    """A `ground_truth` alone tells a task, since nothing else of the row reaches us."""
+    with to_verl(Siblings(), group_size=2, workers=1, count_tokens=len) as reward:
+        replies = reward.batch(["x"] * 4, ["1", "2", "1", "3"], ["1", "2", "1", "2"], [None] * 4)
+    assert [reply["acc"] for reply in replies] == [1.0, 1.0, 1.0, 0.0]
+
+
 def test_a_pickled_compute_score_scores_alike(both):
     """verl's manager `remote` hands the function to an actor."""
     with pickle.loads(pickle.dumps(both)) as copy:
         assert copy("Digits", "3", **sent(Digits(), 3)) == both("Digits", "3", **sent(Digits(), 3))
+    counting = to_verl(Measured(), workers=0, count_tokens=lambda text: 10 * len(text))
+    with pickle.loads(pickle.dumps(counting)) as copy:
+        assert copy("Measured", "7", "7")["part/overlong"] == -1.0
+
+
+@pytest.mark.parametrize("name", ["reference", "meta"])
+def test_what_would_come_back_from_json_as_another_is_refused(name: str):
+    """A tuple comes back as a list and the key 3 as "3": the verdict there would be another than here."""
+    assert json.loads(packed(rlvr.Task("a", ({"role": "user", "content": "?"},))))["prompt"][0]["content"] == "?"
+    for value in ({"k": (1, 2)}, {3: 4}, {"k": float("nan")}, {"k": {1, 2}}):
+        with pytest.raises(rlvr.DataError, match=r"task 'a'.*JSON"):
+            packed(rlvr.Task("a", "?", **{name: value}))
 
 
 # ------------------------------------------------------------------------------------------ OpenRLHF
@@ -132,6 +158,7 @@ def test_openrlhf_gets_tensors_of_one_value_each(shaped):
     assert reply["extra_logs"]["part/format"].tolist() == [0.5, 0.0, 0.0]
     assert reply["extra_logs"]["unscored"].tolist() == [0.0, 0.0, 1.0]
     assert shaped(queries[:1], prompts[:1], ["0"])["rewards"].tolist() == [1.5]  # a label of the user's own
+    assert {str(reply[name].dtype) for name in ("rewards", "scores")} == {"torch.float64"}
 
 
 def test_a_remote_reply_is_json(shaped):
@@ -141,6 +168,18 @@ def test_a_remote_reply_is_json(shaped):
     assert (reply["rewards"], reply["scores"], reply["extra_logs"]["correct"]) == ([1.5], [1.0], [1.0])
     assert remote_reply(shaped.scorer, {"queries": [], "prompts": [], "labels": []})["rewards"] == []
     assert remote_reply(shaped.scorer, {**request, "query": ["Say 1.1</s>"]})["rewards"] == [1.5]
+
+
+def test_a_remote_reply_refuses_what_the_function_refuses():
+    """It is the same promise, by another door."""
+    request = {"query": ["Say 1.@raise"], "prompts": ["Say 1."], "labels": ["1"]}
+    with rlvr.Scorer(Siblings(), workers=0) as scorer, pytest.raises(rlvr.UsageError, match="one completion at a time"):
+        remote_reply(scorer, request)
+    with rlvr.Scorer(Trials(), workers=0) as scorer:
+        with pytest.raises(rlvr.UsageError, match="finite"):
+            remote_reply(scorer, request, unscored=float("nan"))
+        with pytest.raises(rlvr.DataError, match="must map"):
+            remote_reply(scorer, [request])
 
 
 @pytest.mark.parametrize(
@@ -169,8 +208,34 @@ def test_the_prompt_is_cut_off_whole():
     assert completion_of("<s> Q: 1 + 1? A: \\boxed{2} Q: 2 + 2? A: 4", prompt) == " 4"  # the tokenizer eats white space
     assert completion_of(prompt, prompt) == ""
     assert completion_of("anything", "") == "anything"
-    with pytest.raises(rlvr.DataError, match="does not hold its prompt"):
-        completion_of(prompt[5:] + " 4", prompt)
+    for query in (
+        prompt[5:] + " 4",
+        f"{prompt[5:]} wrong. {prompt} 4",
+        f"{prompt[5:]}\n {prompt.replace(' ', '  ')} 4",
+    ):
+        with pytest.raises(
+            rlvr.DataError, match="does not hold its prompt"
+        ):  # it was cut short, and the model repeats it
+            completion_of(query, prompt)
+
+
+def test_the_services_groups_are_told_by_their_label_too():
+    """One prompt with two references is two tasks, whose completions must not be compared."""
+    from rlvr.serve.openrlhf import items_of
+
+    class Voting(Trials):
+        reward = rlvr.Correct() + rlvr.Majority()
+
+    asked = {"query": ["Q1", "Q2", "Q3"], "prompts": ["Q"] * 3, "labels": ["1", "2", "1"]}
+    one, two, three = (item.task.id for item in items_of(Voting(), asked))
+    assert one == three != two
+
+
+def test_a_hundred_thousand_end_tokens_are_no_load():
+    """A model that found out how to make us copy its text once for each of them would stop the run."""
+    start = time.process_time()
+    assert completion_of("p7" + "<pad>\n" * 100_000, "p") == "7"
+    assert time.process_time() - start < 2
 
 
 def test_any_completion_survives_the_cut():

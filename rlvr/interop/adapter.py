@@ -24,8 +24,10 @@ __all__ = [
     "CountTokens",
     "TASK",
     "chat",
+    "checked_group_size",
     "checked_unscored",
     "finite_tasks",
+    "identity",
     "measured",
     "packed",
     "require_single",
@@ -115,9 +117,9 @@ def _groups(tasks: Sequence[Task], size: int | None, reward: Reward) -> list[lis
     """Positions of the groups: of each task so many, in order.  A task that was drawn twice has two groups."""
     if size is None:
         raise UsageError(f"the reward {reward} compares the completions of a group: say how many it has, group_size=…")
-    of_task: dict[tuple[str, str], list[int]] = {}
+    of_task: dict[str, list[int]] = {}
     for position, task in enumerate(tasks):
-        of_task.setdefault((task.id, str(task.prompt)), []).append(position)
+        of_task.setdefault(identity(task), []).append(position)
     groups = [members[i : i + size] for members in of_task.values() for i in range(0, len(members), size)]
     short = next((group for group in groups if len(group) != size), None)
     if short is not None:
@@ -126,6 +128,11 @@ def _groups(tasks: Sequence[Task], size: int | None, reward: Reward) -> list[lis
             "completions: give each process whole groups (batch size per device a multiple of the group's)"
         )
     return groups
+
+
+def identity(task: Task) -> str:
+    """What tells a task from others: rows of a user's own may share id and prompt, as questions about images do."""
+    return repr((task.id, task.prompt, task.reference, dict(task.meta)))
 
 
 def require_single(env: Environment, trainer: str) -> None:
@@ -175,18 +182,18 @@ def packed(task: Task) -> str:
     """A task as JSON text: all that scoring it takes, so that the scoring process needs no data set.
 
     Raises:
-        DataError: its reference would not come back the same.
+        DataError: its prompt, reference or meta would not come back the same.
     """
+    prompt = task.prompt if isinstance(task.prompt, str) else chat(task.prompt)
+    whole = {"id": task.id, "prompt": prompt, "reference": task.reference, "meta": dict(task.meta)}
     try:
-        text = json.dumps(
-            {"id": task.id, "prompt": task.prompt, "reference": task.reference, "meta": dict(task.meta)},
-            ensure_ascii=False,
-            allow_nan=False,
-        )
+        text = json.dumps(whole, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise DataError(f"task {task.id!r} cannot travel as JSON: {error}") from error
-    if json.loads(text)["reference"] != task.reference:
-        raise DataError(f"task {task.id!r}: its reference {brief(task.reference)} does not survive JSON")
+    back = json.loads(text)
+    for name, value in whole.items():
+        if back[name] != value:
+            raise DataError(f"task {task.id!r}: its {name}, {brief(value)}, comes back from JSON as another")
     return text
 
 
@@ -237,6 +244,13 @@ def settled(task: Task, score: Score, unscored: float | None) -> float:
             "mend the cause, or choose what it is told: unscored=0.0"
         )
     return unscored
+
+
+def checked_group_size(size: int | None) -> int | None:
+    """Refuse what is no number of completions."""
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+        raise UsageError(f"group_size is {size!r}; it must be a whole number of at least 1, or None")
+    return size
 
 
 def checked_unscored(unscored: float | None) -> float | None:

@@ -10,6 +10,7 @@ lives in its environment.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, Final, Self, overload
 
@@ -19,7 +20,7 @@ from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv
 from rlvr.errors import MissingDependency, UsageError
 from rlvr.interop.adapter import Adapter, CountTokens, checked_unscored, measured, require_single, scored, settled
 from rlvr.scoring import MEMORY_MIB, WALL_S
-from rlvr.types import Score, Task
+from rlvr.types import Score, Task, plain
 
 try:
     import gymnasium
@@ -104,7 +105,8 @@ def to_gymnasium(
     """An environment as Gymnasium's; with `num_envs`, a vector environment.
 
     A vector of single turns is scored as one batch, and of several turns stepped one after another.  Either resets an
-    environment in the step that ends its episode (`AutoresetMode.SAME_STEP`), so that no step is spent on it.
+    environment in the step that ends its episode (`AutoresetMode.SAME_STEP`), so that no step is spent on it.  All
+    options but `num_envs` are for single turns, and refused where there are several.
 
     Args:
         env: with one turn or several; its reward does not compare the completions of a group.
@@ -113,7 +115,12 @@ def to_gymnasium(
         count_tokens: for a reward that reads the length.
         workers: see `rlvr.Scorer`; by default one for a single environment, one per core for a vector.
         wall_s, memory_mib: see `rlvr.Scorer`.
+
+    Raises:
+        UsageError: no such environment, or a setting that cannot work.
     """
+    if num_envs is not None and (not isinstance(num_envs, int) or isinstance(num_envs, bool) or num_envs < 1):
+        raise UsageError(f"num_envs is {num_envs!r}; it must be a whole number of at least 1")
     if isinstance(env, SingleTurnEnv):
         require_single(env, "Gymnasium")
         count = (1 if num_envs is None else None) if workers is None else workers
@@ -122,6 +129,11 @@ def to_gymnasium(
         return GymEnv(env, judge) if num_envs is None else GymVectorEnv(env, judge, num_envs)
     if not isinstance(env, MultiTurnEnv):
         raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v1') gives one")
+    if (unscored, count_tokens, workers, wall_s, memory_mib) != (None, None, None, WALL_S, MEMORY_MIB):
+        raise UsageError(
+            f"{env.id} has several turns, which are scored in this process by the environment itself: unscored, "
+            "count_tokens, workers, wall_s and memory_mib have no meaning there; leave them out"
+        )
     if num_envs is None:
         return GymEnv(env, None)
     return SyncVectorEnv(
@@ -185,19 +197,19 @@ class GymEnv(gymnasium.Env[Any, str]):
         if self._judge is None:
             observation, reward, terminated, truncated, info = self._env.step(action)
             return _given(observation), float(reward), terminated, truncated, dict(info)
-        rewards, infos = self._judge.judge([self.taken()], [action])
+        rewards, infos = self._judge.judge([self.under_way()], [action])
+        self._task = None  # only now: what was not scored may be tried again
         return "", rewards[0], True, False, infos[0]
 
-    def taken(self) -> Task:
-        """The task under way, which ends with this.
+    def under_way(self) -> Task:
+        """The task of this episode.
 
         Raises:
             UsageError: there is none.
         """
-        task, self._task = self._task, None
-        if task is None:
+        if self._task is None:
             raise UsageError(f"{self._env.id}: step before reset; an episode has one step, call reset() for the next")
-        return task
+        return self._task
 
     def close(self) -> None:
         """End the worker.  Idempotent."""
@@ -215,8 +227,6 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
 
     def __init__(self, env: SingleTurnEnv, judge: _Judge, num_envs: int) -> None:
-        if not isinstance(num_envs, int) or num_envs < 1:
-            raise UsageError(f"num_envs is {num_envs!r}; it must be a whole number of at least 1")
         self.num_envs = num_envs
         self.single_observation_space, self.single_action_space = Texts(chat=True), Texts()
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -225,10 +235,14 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
         self._judge = judge
 
     def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Begin every episode; from one seed, `seed`, `seed + 1` … as in Gymnasium's own."""
-        seeds = seed if isinstance(seed, list) else [None if seed is None else seed + i for i in range(self.num_envs)]
+        seed = plain(seed)
+        if seed is None or isinstance(seed, int):
+            seeds = [None if seed is None else seed + i for i in range(self.num_envs)]
+        else:
+            seeds = [*map(plain, seed)]
         if len(seeds) != self.num_envs:
             raise UsageError(f"{len(seeds)} seeds for {self.num_envs} environments; give one for each, or one number")
         observations, infos = zip(
@@ -237,11 +251,13 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
         return observations, self._joined(infos)
 
     def step(self, actions: Any) -> tuple[tuple[Any, ...], Any, Any, Any, dict[str, Any]]:
-        """Score every action and begin the next episodes."""
+        """Score every action and begin the next episodes; where that raises, the episodes go on."""
+        if isinstance(actions, str):
+            raise UsageError(f"the actions are the text {actions[:60]!r}; give a list of {self.num_envs} texts")
         texts = list(actions)
         if len(texts) != self.num_envs:
             raise UsageError(f"{len(texts)} actions for {self.num_envs} environments")
-        tasks = [env.taken() for env in self._envs]
+        tasks = [env.under_way() for env in self._envs]
         rewards, finals = self._judge.judge(tasks, texts)
         observations, infos = zip(*(env.reset() for env in self._envs), strict=True)
         info = self._joined(

@@ -5,13 +5,16 @@
     from rlvr.interop import to_openrlhf
     reward_func = to_openrlhf(rlvr.make("gsm8k-v1"))
 
-The convention: `f(queries, prompts, labels) -> {"rewards", "scores", "extra_logs"}`, tensors of one value per query.  A
+The convention of OpenRLHF 0.9.3 and later: `f(queries, prompts, labels) -> {"rewards", "scores", "extra_logs"}`,
+tensors of one value per query.  Before, it took plain functions alone (docs/openrlhf.md).  A
 query is the prompt and the completion, decoded with special tokens, so both are cut off here.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from rlvr.environment import Environment
@@ -51,6 +54,8 @@ ENDS: Final = (
     "[PAD]",
 )
 """How the end of a turn and padding read in the tokenizers of well-known models."""
+
+_BEFORE: Final = re.compile(r"(?:\s|<[^<>\s]{1,40}>|\[[A-Z_]{1,20}\])*")  # padding and the like, before the prompt
 
 
 def to_openrlhf(
@@ -103,13 +108,14 @@ class OpenRLHFReward(Adapter):
 
         Returns:
             `rewards`, the totals; `scores`, 1 for CORRECT, else 0, for dynamic filtering; `extra_logs`, the parts and
-            outcomes.  All of them float tensors of shape [queries].
+            outcomes.  All of them float64 tensors of shape [queries]: the very totals.
         """
         import torch
 
         reply = remote_reply(self.scorer, {"query": queries, "prompts": prompts, "labels": labels}, **self._options)
-        logs = {name: torch.tensor(values) for name, values in reply["extra_logs"].items()}
-        return {name: torch.tensor(reply[name]) for name in ("rewards", "scores")} | {"extra_logs": logs}
+        exact = partial(torch.tensor, dtype=torch.float64)
+        logs = {name: exact(values) for name, values in reply["extra_logs"].items()}
+        return {"rewards": exact(reply["rewards"]), "scores": exact(reply["scores"]), "extra_logs": logs}
 
     def rows(self, *, tasks: int | None = None) -> Iterator[dict[str, Any]]:
         """Rows for `--input_key prompt --label_key label`; with a chat template, `--apply_chat_template`.
@@ -141,9 +147,12 @@ def remote_reply(
 
     Raises:
         DataError: a request that is none, a query that does not hold its prompt, a label that is no reference.
+        UsageError: the reward compares the completions of a group, or `unscored` is no finite number.
         Unscored: we failed, and `unscored` names no number.
     """
     env = scorer.env
+    require_single(env, "OpenRLHF")
+    checked_unscored(unscored)
     work = work_of(env, request, count_tokens=count_tokens, ends=ends)
     scores = scored(scorer, work)
     outcomes = [score.verdict.outcome for score in scores]
@@ -176,6 +185,8 @@ def work_of(
 
 
 def _asked(request: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    if not isinstance(request, Mapping):
+        raise DataError(f"the request is {brief(request)}; it must map 'query', 'prompts' and 'labels' to lists")
     queries = request.get("query", request.get("queries"))
     prompts, labels = request.get("prompts"), request.get("labels")
     for name, values in (("query", queries), ("prompts", prompts), ("labels", labels)):
@@ -202,35 +213,39 @@ def _task(env: Environment, label: Any, prompt: str) -> Task:
 
 
 def completion_of(query: str, prompt: str, ends: Sequence[str] = ENDS) -> str:
-    """The completion in a query: what follows the prompt's first occurrence, less the special tokens at its end.
+    """The completion in a query: what follows the prompt, less the special tokens at its end.
 
-    A tokenizer may change white space on the way, and put a token in front; nothing else is let pass, since a prompt
+    A tokenizer may change white space on the way, and put tokens in front; nothing else is let pass, since a prompt
     that is not cut off whole would be read as the model's own words.
 
     Raises:
         DataError: the prompt is not there: OpenRLHF cut it short, or the tokenizer changes more than white space.
     """
-    stop = _end_of(prompt, query)
-    if stop is None:
+    start = _end_of(prompt, query)
+    if start is None:
         raise DataError(
             f"the query begins with {query[:60]!r} and does not hold its prompt, {prompt[:60]!r}…; raise "
             "--prompt_max_len (--max_len) if prompts are cut short"
         )
-    text = query[stop:]
+    stop = len(query)
     while True:
-        stripped = text.rstrip()
-        end = next((end for end in ends if end and stripped.endswith(end)), None)
+        at = stop
+        while at > start and query[at - 1].isspace():
+            at -= 1
+        end = next((end for end in ends if end and query.endswith(end, start, at)), None)
         if end is None:
-            return text
-        text = stripped[: -len(end)]
+            return query[start:stop]
+        stop = at - len(end)
 
 
 def _end_of(prompt: str, query: str) -> int | None:
-    """Where the prompt's first occurrence ends in the query, white space aside; None if there is none."""
+    """Where the prompt ends that the query begins with, white space and special tokens aside; None if it does not."""
     at = query.find(prompt)
     if at >= 0:
-        return at + len(prompt)
+        return at + len(prompt) if _BEFORE.fullmatch(query, 0, at) else None
     wanted = "".join(prompt.split())
     places = [i for i, character in enumerate(query) if not character.isspace()]
     at = "".join(query[i] for i in places).find(wanted)
-    return None if at < 0 or not wanted else places[at + len(wanted) - 1] + 1
+    if at < 0 or not wanted or not _BEFORE.fullmatch(query, 0, places[at]):
+        return None
+    return places[at + len(wanted) - 1] + 1

@@ -5,7 +5,8 @@
 Its generators and scorers are used as they are, with four differences.  A task's seed is a hash of family, split and
 index: reasoning-gym adds the index to the seed, so that neighbouring seeds share nearly all tasks.  Its scorers run in
 a killable process, and one that crashes or hangs on an answer makes it WRONG.  Full marks are needed for credit, unless
-`strict=False`.  And families with holes are refused (`rlvr.interop.reasoning_gym_holes`).  Needs the extra `puzzles`.
+`strict=False`.  And families with holes are refused (`rlvr.interop.reasoning_gym_holes`), the worst of them being those
+whose scorers run the answer as Python, on this machine, outside any sandbox.  Needs the extra `puzzles`.
 """
 
 from __future__ import annotations
@@ -17,26 +18,32 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import field
 from functools import lru_cache
-from typing import Any, Final
+from importlib.metadata import version
+from typing import Any, Final, Literal, TypeAlias
 
 from rlvr.environment import SingleTurnEnv, seeded
 from rlvr.errors import DataError, MissingDependency, UsageError, WorkerDied, WorkerError, WorkerTimeout, brief
-from rlvr.interop.reasoning_gym_holes import HOLES, PARTIAL_HOLES
+from rlvr.interop.reasoning_gym_holes import HOLES, MEASURED, MEASURED_VERSION, PARTIAL_HOLES, RUNS_ANSWERS
 from rlvr.registry import register
 from rlvr.types import Outcome, Task, Verdict, plain
-from rlvr.verifiers.math.extract import after_thinking
+from rlvr.verifiers.math.extract import _one_statement, after_thinking
 from rlvr.workers import WorkerPool
 
-__all__ = ["ReasoningGym", "from_reasoning_gym"]
+__all__ = ["Force", "ReasoningGym", "from_reasoning_gym"]
+
+Force: TypeAlias = bool | Literal["run-model-code"]
+"""Which holes to put up with: none, all but the last, or even scorers that run what the model wrote."""
 
 _INSTRUCTION: Final = "Reason step by step, then put the answer, and nothing else, between <answer> and </answer>."
 _LONGEST: Final = 100_000  # characters of an answer; the longest references have a few thousand
-_CPU_S, _WALL_S, _MEMORY_MIB = 5.0, 30.0, 2048
+_OPEN, _CLOSE = "<answer>", "</answer>"
+_CPU_S, _WALL_S, _MEMORY_MIB = 5.0, 8.0, 2048  # well inside the Scorer's 30 s, whose kill is UNSCORED
+_ANSWERS_SHARE = 5 / 8  # of the wall seconds; the rest is for the reference, if the answer was lost
 _KEPT = 256  # tasks; a group's completions are scored one after another
 
 
 def from_reasoning_gym(
-    name: str, *, split: str = "train", strict: bool = True, force: bool = False, **settings: Any
+    name: str, *, split: str = "train", strict: bool = True, force: Force = False, **settings: Any
 ) -> ReasoningGym:
     """A family of reasoning-gym's puzzles as an environment.
 
@@ -45,12 +52,14 @@ def from_reasoning_gym(
         split: any name; tasks of different splits are drawn from different seeds.
         strict: only full marks are CORRECT and anything less is worth nothing; False keeps reasoning-gym's partial
             credit, which in many families pays for an answer that only contains the right one.
-        force: use a family in spite of its holes.
+        force: True uses a family in spite of its holes, or one that nobody has measured in the version installed.  A
+            family whose scorer runs the answer as Python, on this machine, outside any sandbox, needs
+            `force="run-model-code"`, and a machine that you can do without.
         settings: of the family's own configuration, such as `max_numbers=4`; not `seed` and `size`.
 
     Raises:
         MissingDependency: reasoning-gym is not installed.
-        UsageError: no such family or setting, or the family has holes.
+        UsageError: no such family or setting, or the family has holes or is not measured.
     """
     return ReasoningGym(family=name, split=split, strict=strict, force=force, settings=settings)
 
@@ -62,25 +71,24 @@ class ReasoningGym(SingleTurnEnv):
     The reasons: `full-marks` is CORRECT; `no-answer empty-answer` UNPARSED; `hedged`, `not-full-marks`, `crash` (of the
     scorer), `limit` and `odd-score` WRONG.  `detail` has reasoning-gym's own score.
 
-    Options: see `from_reasoning_gym`.
+    Options: see `from_reasoning_gym`; and `wall_s`, the wall seconds that scoring an answer may take.  A `Scorer` needs
+    clearly more than that, since what it kills itself is UNSCORED.
     """
 
     family: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     strict: bool = True
-    force: bool = False
+    force: Force = False
     instruction: str = _INSTRUCTION
+    wall_s: float = _WALL_S
 
     def __post_init__(self) -> None:
         families = _families()
         if self.family not in families:
             raise UsageError(f"reasoning-gym has no family {self.family!r}; it has {', '.join(families)}")
-        holes = [*HOLES.get(self.family, ()), *(() if self.strict else PARTIAL_HOLES.get(self.family, ()))]
-        if holes and not self.force:
-            raise UsageError(
-                f"reasoning-gym's family {self.family!r} is refused: {'; '.join(holes)}.  A policy would find that; "
-                "force=True takes it all the same"
-            )
+        _require_sound(self.family, self.strict, self.force)
+        if not self.wall_s > 0:  # true for NaN
+            raise UsageError(f"wall_s is {self.wall_s!r}; it must be a number of seconds above 0")
         if not isinstance(self.settings, Mapping) or {"seed", "size"} & self.settings.keys():
             raise UsageError(f"settings are {self.settings!r}: options of the family by name, without seed and size")
         try:
@@ -115,15 +123,15 @@ class ReasoningGym(SingleTurnEnv):
 
     def verify(self, task: Task, completion: str) -> Verdict:
         answers = _answers(completion)
-        if not answers or not answers[-1]:
+        if not answers or not answers[0]:
             return Verdict(Outcome.UNPARSED, why="empty-answer" if answers else "no-answer")
-        answer = answers[-1]
+        answer = answers[0]
         if len(set(answers)) > 1:
             return Verdict(Outcome.WRONG, why="hedged: several answers differ", answer=answer[:200])
         shown = answer[:200]
         if len(answer) > _LONGEST:
             return Verdict(Outcome.WRONG, why=f"limit: {len(answer)} characters", answer=shown)
-        kind, said = _marks(self.family, self._settings, task, answer)
+        kind, said = _marks(self.family, self._settings, task, answer, self.wall_s)
         if kind != "marks":
             return Verdict(Outcome.WRONG, why=f"{kind}: {said}", answer=shown)
         marks = {"reasoning_gym": said}
@@ -134,10 +142,51 @@ class ReasoningGym(SingleTurnEnv):
 
 
 def _answers(completion: str) -> list[str]:
-    """What stands in each pair of tags outside the thinking part.  A tag that opens twice opens at the second."""
+    """What stands in the pairs of tags of the last statement that has any, outside the thinking part; the last first.
+
+    Differing ones are a hedge there, as boxes are in mathematics; what an earlier statement says has been corrected.  A
+    tag that opens twice opens at the second, and "between <answer> and </answer>" is the instruction, said again.
+    """
     begin = after_thinking(completion)
-    parts = [] if begin is None else completion[begin:].split("</answer>")[:-1]
-    return [part.rpartition("<answer>")[2].strip() for part in parts if "<answer>" in part]
+    pairs: list[tuple[int, int, str]] = []
+    while begin is not None and (end := completion.find(_CLOSE, begin)) >= 0:
+        start = completion.rfind(_OPEN, begin, end)
+        said = completion[start + len(_OPEN) : end]
+        begin = end + len(_CLOSE)
+        if start >= 0 and (said == "and" or said.strip(" `*") != "and"):
+            pairs.append((start, begin, said.strip()))
+    answers: list[str] = []
+    following = None
+    for start, stop, said in reversed(pairs):
+        if following is not None and not _one_statement(completion[stop:following]):
+            break
+        answers.append(said)
+        following = start
+    return answers
+
+
+def _require_sound(family: str, strict: bool, force: Force) -> None:
+    """Refuse what a policy would find, unless the caller knows."""
+    holes = [*HOLES.get(family, ()), *(() if strict else PARTIAL_HOLES.get(family, ()))]
+    if RUNS_ANSWERS in holes and force != "run-model-code":
+        raise UsageError(
+            f"reasoning-gym's family {family!r} is refused: {'; '.join(holes)}.  Whoever can do without the machine "
+            "takes it with force='run-model-code'"
+        )
+    if force:
+        return
+    if holes:
+        raise UsageError(
+            f"reasoning-gym's family {family!r} is refused: {'; '.join(holes)}.  A policy would find that; force=True "
+            "takes it all the same"
+        )
+    installed = version("reasoning-gym")
+    if family not in MEASURED or installed != MEASURED_VERSION:
+        raise UsageError(
+            f"reasoning-gym's family {family!r} is refused: its holes were not looked for in version {installed}, only "
+            f"those of {len(MEASURED)} families in {MEASURED_VERSION}.  Install that version; or force=True takes it, "
+            "better after benchmarks/reasoning_gym_families.py"
+        )
 
 
 def _families() -> list[str]:
@@ -160,24 +209,25 @@ def _made(family: str, settings: str, seed: int) -> tuple[Any, Mapping[str, Any]
 # ------------------------------------------------------------------------------------------ its scorers, on a leash
 
 
-def _marks(family: str, settings: str, task: Task, answer: str) -> tuple[str, Any]:
+def _marks(family: str, settings: str, task: Task, answer: str, wall_s: float) -> tuple[str, Any]:
     """("marks", score), or what went wrong and how: "crash", "odd-score" or "limit", the answer's fault.
 
     Raises:
         Unscored: the scorer fails at the reference too, so that it is not the answer's fault.
     """
     request = family, settings, task.meta["seed"], task.reference
-    kind, said = _asked((*request, answer))
+    kind, said = _asked((*request, answer), _ANSWERS_SHARE * wall_s)
     if kind == "lost":
-        if task.reference is not None and _asked((*request, task.reference))[0] == "lost":
+        rest_s = (1 - _ANSWERS_SHARE) * wall_s
+        if task.reference is not None and _asked((*request, task.reference), rest_s)[0] == "lost":
             raise WorkerDied(f"reasoning-gym's scorer of {family} was lost at its own reference: {said}")
         return "limit", said
     return kind, said
 
 
-def _asked(request: tuple[str, str, int, Any, str]) -> tuple[str, Any]:
+def _asked(request: tuple[str, str, int, Any, str], wall_s: float) -> tuple[str, Any]:
     try:
-        kind, said = _workers().call(request, wall_s=_WALL_S, cpu_s=_CPU_S)
+        kind, said = _workers().call(request, wall_s=wall_s, cpu_s=_CPU_S)
     except (WorkerTimeout, WorkerDied) as error:
         return "lost", str(error)
     except WorkerError as error:
@@ -189,6 +239,7 @@ def _asked(request: tuple[str, str, int, Any, str]) -> tuple[str, Any]:
 
 def _scoring() -> Callable[[tuple[str, str, int, Any, str]], tuple[str, Any]]:
     """A worker's set-up.  What the generator raises is our failure, what the scorer raises the answer's."""
+    _families()  # imported now, since from the first answer on the clock runs
 
     def handle(request: tuple[str, str, int, Any, str]) -> tuple[str, Any]:
         family, settings, seed, reference, answer = request

@@ -1,10 +1,11 @@
-"""TRL: an environment as a reward function and a data set for `GRPOTrainer`, and TRL's reward functions as parts.
+"""TRL: an environment as a reward function and a data set for its trainers, and TRL's reward functions as parts.
 
     reward = to_trl(rlvr.make("gsm8k-v1"))
     trainer = GRPOTrainer(model, reward_funcs=reward.reward_funcs, train_dataset=reward.dataset, args=…)
 
 The convention: `f(prompts, completions, completion_ids, **columns) -> list[float | None]`, one column per column of the
-data set; None takes a completion out of its group's statistics and gives it no advantage.  Checked with TRL 1.16.
+data set; from TRL 1.6 on, GRPO and RLOO take a completion with None out of its group's statistics and give it no
+advantage; before, None counted as 0.  Checked with TRL 1.16.
 """
 
 from __future__ import annotations
@@ -12,23 +13,43 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from statistics import fmean
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 from rlvr.environment import Environment
-from rlvr.errors import RewardError, Unscored, UsageError, brief
-from rlvr.interop.adapter import TASK, Adapter, chat, finite_tasks, packed, scored, task_of
+from rlvr.errors import DataError, RewardError, Unscored, UsageError, brief
+from rlvr.interop.adapter import (
+    TASK,
+    Adapter,
+    chat,
+    checked_group_size,
+    checked_unscored,
+    finite_tasks,
+    packed,
+    scored,
+    settled,
+    task_of,
+)
 from rlvr.rewards import Bounds, Part
 from rlvr.rows import as_dataset
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.types import Completion, Outcome, Score, Task, Verdict, plain
 from rlvr.workers import usable_cores
 
-__all__ = ["TRLPart", "TRLReward", "from_trl", "to_trl"]
+__all__ = ["Failure", "TRLPart", "TRLReward", "from_trl", "to_trl"]
+
+_MASKS_NONE: Final = (1, 6)  # before this version TRL summed None as 0
+
+Failure: TypeAlias = Literal["wrong", "unscored"]
+"""Whose fault it is when a function of somebody's raises at a completion."""
+
+_GIVEN: Final = ("prompts", "completions", "trainer_state", "log_extra", "log_metric")  # beside the columns
 
 # ------------------------------------------------------------------------------------------ to TRL
 
@@ -39,11 +60,12 @@ def to_trl(
     tasks: int | None = None,
     conversational: bool = False,
     group_size: int | None = None,
+    unscored: float | None = None,
     workers: int | None = None,
     wall_s: float = WALL_S,
     memory_mib: int | None = MEMORY_MIB,
 ) -> TRLReward:
-    """An environment for `GRPOTrainer`: `.reward_funcs` and `.dataset`.
+    """An environment for `GRPOTrainer` or `RLOOTrainer`: `.reward_funcs` and `.dataset`.
 
     Args:
         env: a single-turn environment.
@@ -52,13 +74,17 @@ def to_trl(
             messages already stay so.
         group_size: `num_generations`, for a reward that compares the completions of a group.  Each process then needs
             whole groups: `per_device_train_batch_size` a multiple of it.
+        unscored: what to say where *we* failed; by default None, which TRL masks.  Before TRL 1.6, which counts None as
+            0, the default raises `rlvr.Unscored`.
         workers, wall_s, memory_mib: see `rlvr.Scorer`.  By default one worker per core, shared out among the processes
             that `torchrun` or `accelerate` started on this machine.
     """
     if workers is None:
-        workers = max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        workers = max(1, usable_cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
     settings = {"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib}
-    return TRLReward(env, tasks=tasks, conversational=conversational, group_size=group_size, **settings)
+    return TRLReward(
+        env, tasks=tasks, conversational=conversational, group_size=group_size, unscored=unscored, **settings
+    )
 
 
 class TRLReward(Adapter):
@@ -69,15 +95,23 @@ class TRLReward(Adapter):
     """
 
     def __init__(
-        self, env: Environment, *, tasks: int | None, conversational: bool, group_size: int | None, **settings: Any
+        self,
+        env: Environment,
+        *,
+        tasks: int | None,
+        conversational: bool,
+        group_size: int | None,
+        unscored: float | None,
+        **settings: Any,
     ) -> None:
         super().__init__(env, **settings)
         self.__name__ = env.id  # TRL's name for the metrics
-        self._tasks, self._conversational, self._group_size = tasks, conversational, group_size
+        self._tasks, self._conversational = tasks, conversational
+        self._group_size, self._unscored = checked_group_size(group_size), checked_unscored(unscored)
 
     @property
     def reward_funcs(self) -> list[TRLReward]:
-        """What `GRPOTrainer` takes: one function, whose value is the whole reward."""
+        """What the trainer takes: one function, whose value is the whole reward."""
         return [self]
 
     @cached_property
@@ -108,13 +142,21 @@ class TRLReward(Adapter):
             prompts: texts or chat messages.
             completions: texts, or lists of messages of which the assistant's last counts.
             completion_ids: token ids; the length of each is what `Overlong` and its like read.
-            columns: of the data set, one value per completion; what is no such column is ignored.
+            columns: of the data set, lists or arrays of one value per completion; what is no list is ignored.
+
+        Raises:
+            DataError: lists of other lengths, or a row that is no task.
+            Unscored: we failed, and this TRL would count None as 0.
         """
-        columns = {name: values for name, values in columns.items() if _is_column(values, len(completions))}
+        columns = {name: values for name, values in columns.items() if _is_column(values)}
+        given = {"prompts": prompts, "completion_ids": completion_ids} | columns
+        for name, values in given.items():
+            if values is not None and len(values) != len(completions):
+                raise DataError(f"{name!r} has {len(values)} entries for {len(completions)} completions; one for each")
         tasks: dict[str, Task] = {}  # siblings share theirs
         work = []
         for i, completion in enumerate(completions):
-            row = {"prompt": prompts[i]} | {name: values[i] for name, values in columns.items()}
+            row = {"prompt": prompts[i]} | {name: plain(values[i]) for name, values in columns.items()}
             key = row.get(TASK)
             task = tasks.get(key) if isinstance(key, str) else None
             if task is None:
@@ -131,12 +173,33 @@ class TRLReward(Adapter):
             log_extra("outcome", [str(score.verdict.outcome) for score in scores])
             log_extra("why", [score.verdict.why for score in scores])
             log_extra("answer", [score.verdict.answer or "" for score in scores])
-        return [score.total for score in scores]
+        return [self._told(task, score) for (task, _), score in zip(work, scores, strict=True)]
+
+    def _told(self, task: Task, score: Score) -> float | None:
+        if score.total is None and self._unscored is None:
+            _require_mask(task, score)
+            return None
+        return settled(task, score, self._unscored)
 
 
-def _is_column(values: object, count: int) -> bool:
+def _require_mask(task: Task, score: Score) -> None:
+    """Refuse None where it would count as 0.  Another trainer with TRL's convention may come without TRL."""
+    try:
+        installed = version("trl")
+    except PackageNotFoundError:
+        return
+    if tuple(map(int, re.findall(r"\d+", installed)[:2])) < _MASKS_NONE:
+        raise Unscored(
+            f"task {task.id!r} could not be scored ({score.verdict.why}), and TRL {installed} counts that as 0; "
+            "pip install 'trl>=1.6', which masks it, or choose what it is told: unscored=0.0"
+        )
+
+
+def _is_column(values: object) -> bool:
     """`trainer_state` and the like travel among the columns."""
-    return isinstance(values, (list, tuple)) and len(values) == count
+    if isinstance(values, Sequence):  # a `datasets.Column` is one
+        return not isinstance(values, (str, bytes))
+    return bool(getattr(values, "shape", ()))
 
 
 def _text(completion: Any) -> str:
@@ -169,38 +232,68 @@ def from_trl(
     reference: str = "solution",
     conversational: bool = True,
     name: str | None = None,
+    failure: Failure = "wrong",
 ) -> TRLPart:
     """A TRL reward function as a part of a reward, or as the verifier of a `Correct`.
 
         reward = rlvr.Correct(from_trl(accuracy_reward)) + 0.2 * from_trl(think_format_reward)
 
     It is called with one completion.  As a verifier its upper bound is CORRECT, and what is less WRONG with credit in
-    proportion.  None, an exception, NaN and a value out of bounds are our failure, hence UNSCORED in a `Scorer`.
+    proportion.  None is "no opinion of this task", hence UNSCORED in a `Scorer`, and so is a value out of bounds, which
+    have to hold for any text.  A function that hangs is killed by the `Scorer` and UNSCORED as well.
 
     Args:
-        reward_func: `f(prompts, completions, **columns) -> [float | None]`, importable or picklable, not async.
+        reward_func: `f(prompts, completions, **columns) -> [float | None]`, not async.
         bounds: the least and the greatest value it can give.
         reference: the column in which it looks for the task's reference; the task's `meta` gives the others.
         conversational: it wants completions as lists of messages, as TRL's own functions do, not as texts.
         name: of the part; by default the function's.
+        failure: "wrong": a completion at which it raises or gives NaN or an infinity is worth the lower bound, `crash`
+            or `odd-score`, so that a policy cannot buy itself out; "unscored": that is taken to be our failure.
 
     Raises:
-        UsageError: it is async, or needs the token ids, which rlvr does not keep.
+        UsageError: it is async, cannot be called as TRL does, or needs the token ids, which rlvr does not keep.
     """
     if not callable(reward_func):
         raise UsageError(f"from_trl got {brief(reward_func)}; give a reward function")
     if inspect.iscoroutinefunction(reward_func) or inspect.iscoroutinefunction(type(reward_func).__call__):
         raise UsageError(f"{_name(reward_func)} is async; rlvr scores in worker processes, so make it a plain function")
-    ids = inspect.signature(reward_func).parameters.get("completion_ids")
+    parameters = _parameters(reward_func)
+    ids = parameters.get("completion_ids")
     if ids is not None and ids.default is inspect.Parameter.empty:
         raise UsageError(
             f"{_name(reward_func)} reads completion_ids, and rlvr keeps lengths alone; rlvr.Overlong, Length and "
             "Repetition do what TRL's functions of this kind do"
         )
-    low, high = bounds
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise UsageError(f"bounds are {bounds!r}; they must be two finite numbers, the lower one first")
-    return TRLPart(reward_func, (float(low), float(high)), reference, conversational, name or _name(reward_func))
+    if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()) and set(_GIVEN) - set(parameters):
+        raise UsageError(
+            f"{_name(reward_func)} has no **kwargs; TRL's functions do, for {', '.join(_GIVEN)} and columns"
+        )
+    if reference in (*_GIVEN, "completion_ids"):
+        raise UsageError(f"reference is {reference!r}, which is an argument of its own; name a column")
+    if failure not in ("wrong", "unscored"):
+        raise UsageError(f"failure is {failure!r}; it must be 'wrong' or 'unscored'")
+    named = name or _name(reward_func)
+    return TRLPart(reward_func, _bounds(bounds), reference, conversational, named, failure)
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError) as error:  # a built-in
+        raise UsageError(
+            f"{_name(function)} does not say what it takes; wrap it in a function (completions, **_)"
+        ) from error
+
+
+def _bounds(bounds: Any) -> Bounds:
+    try:
+        low, high = map(float, bounds)
+    except (TypeError, ValueError):
+        low = high = math.nan
+    if not -math.inf < low < high < math.inf:  # true for NaN
+        raise UsageError(f"bounds are {brief(bounds)}; they must be two finite numbers, the lower one first")
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -212,6 +305,7 @@ class TRLPart(Part):
     reference: str = "solution"
     conversational: bool = True
     name: str = "trl"
+    failure: Failure = "wrong"
 
     @property
     def id(self) -> str:
@@ -219,36 +313,64 @@ class TRLPart(Part):
         return f"trl:{self.name}-v0"
 
     def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
-        return self._called(task.prompt, completion.text, {**task.meta, self.reference: task.reference})
+        value, why = self._called(task.prompt, completion.text, {**task.meta, self.reference: task.reference})
+        if value is None:
+            raise Unscored(why)
+        return value
 
     def verify(self, completion: str, reference: Any) -> Verdict:
         """CORRECT at the upper bound, else WRONG with credit in proportion."""
-        value = self._called("", completion, {self.reference: reference})
+        value, why = self._called("", completion, {self.reference: reference})
+        if value is None:
+            return Verdict(Outcome.UNSCORED, why=why)
         low, high = self.bounds
         outcome = Outcome.CORRECT if value == high else Outcome.WRONG
-        return Verdict(outcome, value=(value - low) / (high - low), why=f"{self.name}: {value:g}")
+        return Verdict(outcome, value=(value - low) / (high - low), why=why)
 
-    def _called(self, prompt: Any, text: str, columns: Mapping[str, Any]) -> float:
+    def _called(self, prompt: Any, text: str, columns: Mapping[str, Any]) -> tuple[float | None, str]:
+        """Its value for one completion, None where it has none, and why."""
         said = [{"role": "assistant", "content": text}] if self.conversational else text
         asked = chat(prompt) if self.conversational else prompt
-        given = self.function(
-            prompts=[asked],
-            completions=[said],
-            trainer_state=None,
-            log_extra=_nothing,
-            log_metric=_nothing,
-            **{name: [value] for name, value in columns.items()},
-        )
-        values = given if isinstance(given, (list, tuple)) else [*given]
-        if len(values) != 1:
-            raise RewardError(f"{self.name} gave {len(values)} values for one completion")
-        value = plain(values[0])
+        arguments = self._arguments([asked], [said], columns)
+        try:
+            given = self.function(**arguments)
+        except Unscored:
+            raise
+        except (Exception, SystemExit) as error:  # the completion's fault, unless the caller says otherwise
+            if self.failure == "unscored":
+                raise
+            return self.bounds[0], f"crash: {self.name}: {type(error).__name__}: {error}"[:300]
+        return self._read(given)
+
+    def _arguments(self, prompts: list[Any], completions: list[Any], columns: Mapping[str, Any]) -> dict[str, Any]:
+        """What TRL would pass.  Wiring that cannot work is found here, and not taken for a completion's fault."""
+        if taken := columns.keys() & {*_GIVEN, "completion_ids"}:
+            raise UsageError(f"the task's meta has {min(taken)!r}, which TRL passes to {self.name} itself; rename it")
+        arguments = dict(zip(_GIVEN, (prompts, completions, None, _nothing, _nothing), strict=True))
+        arguments |= {name: [value] for name, value in columns.items()}
+        try:
+            inspect.signature(self.function).bind(**arguments)
+        except TypeError as error:
+            raise UsageError(f"{self.name} cannot be called with the columns {[*columns]}: {error}") from error
+        return arguments
+
+    def _read(self, given: Any) -> tuple[float | None, str]:
+        try:
+            [value] = map(plain, given)
+        except (TypeError, ValueError):
+            raise RewardError(
+                f"{self.name} gave {brief(given)}; it must be a list of one value for each completion"
+            ) from None
         if value is None:
-            raise Unscored(f"{self.name} gave None: it has no opinion of this task")
+            return None, f"no-opinion: {self.name} gave None"
         low, high = self.bounds
+        if isinstance(value, float) and not math.isfinite(value) and self.failure == "wrong":
+            return low, f"odd-score: {self.name} gave {value}"
         if not isinstance(value, (int, float)) or not low <= value <= high:  # false for NaN
-            raise RewardError(f"{self.name} gave {brief(value)}, which is no number in its bounds [{low:g}, {high:g}]")
-        return float(value)
+            raise RewardError(
+                f"{self.name} gave {brief(value)}, which is no number in [{low:g}, {high:g}]; declare its bounds=…"
+            )
+        return float(value), f"{self.name}: {value:g}"
 
 
 def _nothing(*_: Any) -> None:

@@ -6,7 +6,7 @@
     compute_score = to_verl(rlvr.make("gsm8k-v1"))
 
 The convention: `f(data_source, solution_str, ground_truth, extra_info) -> {"score": float, …}`.  What stands beside
-"score" is made into arrays, so every reply has the same keys.  Checked with verl 0.9.1.
+"score" is made into arrays, so every reply has the same keys.  Written against verl 0.9.1.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.environment import Environment
-from rlvr.errors import UsageError
+from rlvr.errors import DataError, UsageError
 from rlvr.interop.adapter import (
     TASK,
     Adapter,
     CountTokens,
     chat,
+    checked_group_size,
     checked_unscored,
     finite_tasks,
     measured,
@@ -34,6 +35,7 @@ from rlvr.interop.adapter import (
 from rlvr.rows import Row, as_dataset
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.types import Completion, Outcome, Score, Task
+from rlvr.workers import shipped
 
 __all__ = ["VerlReward", "to_verl"]
 
@@ -64,7 +66,7 @@ def to_verl(
         (env, *more),
         unscored=checked_unscored(unscored),
         count_tokens=count_tokens,
-        group_size=group_size,
+        group_size=checked_group_size(group_size),
         settings={"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib},
     )
 
@@ -114,7 +116,17 @@ class VerlReward:
         extra_infos: Sequence[Row | None],
         **_: Any,
     ) -> list[dict[str, Any]]:
-        """Score a batch, as the reward manager `batch` of older versions asks; siblings are told by their task."""
+        """Score a batch, as the reward manager `batch` of older versions asks; siblings are told by their task.
+
+        Raises:
+            DataError: lists of other lengths, or a row that is no task.
+            UsageError: `data_source` is none of ours, or the batch has no whole groups.
+            Unscored: we failed, and the caller named no number for that.
+        """
+        given = {"data_sources": data_sources, "ground_truths": ground_truths, "extra_infos": extra_infos}
+        for name, values in given.items():
+            if len(values) != len(solution_strs):
+                raise DataError(f"{len(values)} {name} for {len(solution_strs)} solution_strs; one of each")
         replies: dict[int, dict[str, Any]] = {}
         for adapter, members in self._by_environment(data_sources):
             work = [self._work(adapter.env, solution_strs[i], ground_truths[i], extra_infos[i]) for i in members]
@@ -164,14 +176,14 @@ class VerlReward:
         for adapter in self._adapters.values():
             env = adapter.env
             for index, task in enumerate(finite_tasks(env, tasks)):
-                reference = task.reference
+                reference, text = task.reference, packed(task)
                 plain = reference if isinstance(reference, str) else json.dumps(reference, ensure_ascii=False)
                 yield {
                     "data_source": env.id,
                     "prompt": chat(task.prompt),
                     "ability": env.id.partition("-v")[0],
                     "reward_model": {"style": "rule", "ground_truth": plain},
-                    "extra_info": {"index": index, "split": env.split, TASK: packed(task)},
+                    "extra_info": {"index": index, "split": env.split, TASK: text},
                 }
 
     def to_parquet(self, path: str | Path, *, tasks: int | None = None) -> Path:
@@ -189,3 +201,12 @@ class VerlReward:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """As in `Adapter`: with a `count_tokens` that is a lambda."""
+        return {"shipped": shipped(vars(self))}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        import cloudpickle
+
+        vars(self).update(cloudpickle.loads(state["shipped"]))

@@ -10,6 +10,7 @@ from typing import Any
 
 from rlvr.environment import Environment
 from rlvr.errors import RlvrError
+from rlvr.interop.adapter import identity
 from rlvr.interop.openrlhf import work_of
 from rlvr.items import Item
 from rlvr.serve.jobs import Refused
@@ -19,7 +20,7 @@ __all__ = ["items_of", "reply"]
 
 
 def items_of(env: Environment, asked: dict[str, Any]) -> list[Item]:
-    """The items of a request, read as `rlvr.interop.openrlhf` reads it; completions of one prompt are of one task.
+    """The items of a request, read as `rlvr.interop.openrlhf` reads it; one prompt and label are one task.
 
     Raises:
         Refused: lists of other lengths, a query that does not hold its prompt, a label that is no reference.
@@ -37,7 +38,7 @@ def items_of(env: Environment, asked: dict[str, Any]) -> list[Item]:
 
 
 def _named(task: Task) -> str:
-    return hashlib.blake2b(repr(task.prompt).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return hashlib.blake2b(identity(task).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def reply(lines: Sequence[bytes]) -> dict[str, Any]:
