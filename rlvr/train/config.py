@@ -67,7 +67,7 @@ class Config:
         keep: how many checkpoints stay.
         rollouts_every: steps between those whose rollouts are kept; 0 for none.
         track: "wandb" or another package with its interface, to log there too.
-        bad_steps: skipped steps in a row, for a loss or gradient that is not finite, after which the run stops.
+        bad_steps: steps in a row without a finite loss and gradient, or without a single score, that end the run.
         canary: how far the sampler's logprobs may lie from the trainer's; None for 1e-3, in bf16 0.5.
         seed: of tasks, rollouts, and mini-batches.
 

@@ -24,6 +24,7 @@ from rlvr.evaluation import Report, evaluate
 from rlvr.scoring import Scorer
 from rlvr.threads import Threads
 from rlvr.train import checkpoint
+from rlvr.train.alarm import ScoringAlarm
 from rlvr.train.canary import Canary
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch, credit, laid_out, minibatches, save_batch
@@ -72,6 +73,7 @@ class Trainer:
         self.reports: dict[int, Report] = {}
         self._best, self._stalled = float("-inf"), 0  # of validation, for the reset
         self._ahead: Gathered | None = None
+        self._alarm = ScoringAlarm(config.bad_steps)
         self._console = console or Console(stderr=True)
         self.env, self.eval_env = environments(config, env, eval_env)
         stands_at = claimed(config.run, about(config, self.env, self.eval_env))
@@ -108,6 +110,7 @@ class Trainer:
         Raises:
             Diverged: losses or gradients were not finite too often; `RUN/bad` holds the batches.
             CanaryFailed: the sampler does not have the trainer's weights.
+            NothingScored: no rollout could be scored, `bad_steps` times in a row.
         """
         config = self.config
         with self._loggers() as log, checkpoint.stop_requested() as stopped:
@@ -133,6 +136,7 @@ class Trainer:
     def _one_step(self) -> dict[str, float]:
         """Collect, unless it was done ahead; train; give the sampler the new weights."""
         gathered, later = self._ahead or self._gather(), None
+        self._alarm.heard(gathered)
         if self.config.one_step_off and self.step + 1 < self.config.steps:
             later = self._thread.submit(self._gather)
         numbers = {**gathered.stats, "staleness": float(gathered.staleness(self.step)), "collect_s": gathered.wall_s}

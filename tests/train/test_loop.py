@@ -11,11 +11,12 @@ import torch
 import rlvr
 from rlvr.algo.presets import Reset, preset
 from rlvr.errors import UsageError
+from rlvr.train.alarm import NothingScored
 from rlvr.train.canary import CanaryFailed
 from rlvr.train.credit import credit
 from rlvr.train.learner import Diverged, Learner
 from tests.collecting import Count
-from tests.train.bandit import Bandit, trainer
+from tests.train.bandit import Bandit, policy, trainer
 
 
 def metrics(made) -> list[dict]:
@@ -206,7 +207,7 @@ def test_an_environment_of_several_turns_is_trained_on(tmp_path):
 
 
 def test_unscored_rollouts_teach_nothing(tmp_path):
-    """A verifier that fails is our fault: masked and counted, in no mean."""
+    """A verifier that fails is our fault: the step is the one that is made without those rows."""
 
     class Failing(Bandit):
         def verify(self, task, completion):
@@ -214,10 +215,57 @@ def test_unscored_rollouts_teach_nothing(tmp_path):
                 raise RuntimeError("broken")
             return super().verify(task, completion)
 
-    with trainer(tmp_path / "run", env=Failing(), steps=1, prompts=8) as made:
-        made.run()
-    row = metrics(made)[0]
+    seen = []
+    with trainer(tmp_path / "run", env=Failing(), algorithm="dr_grpo", steps=1, prompts=8) as made:
+        update = made.learner.update
+        made.learner.update = lambda batch, *rest: seen.append(batch) or update(batch, *rest)
+        with pytest.warns(RuntimeWarning, match="few-scored"):
+            made.run()
+    row, [batch] = metrics(made)[0], seen
     assert 0 < row["unscored"] < row["rollouts"]
+    scored = [i for i, rollout in enumerate(batch.rows) if rollout.score.total is not None]
+    for start in range(0, len(batch.rows), 4):
+        siblings = [i for i in scored if start <= i < start + 4]
+        totals = torch.tensor([batch.rows[i].score.total for i in siblings])
+        torch.testing.assert_close(batch.advantages[siblings, 0], totals - totals.mean())
+    other = policy()
+    learner = Learner(other, dataclasses.replace(made.config, prompts=len(scored), group_size=1))
+    learner.update(batch.part(scored), [range(len(scored))], print)
+    torch.testing.assert_close(other.model.state_dict(), made.policy.model.state_dict())
+
+
+class Dead(Bandit):
+    """Its verifier is gone."""
+
+    def verify(self, task, completion):
+        raise RuntimeError("the sandbox is gone")
+
+
+@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+@pytest.mark.parametrize("algorithm", ["grpo", "dapo"])
+def test_a_run_that_nobody_scores_ends(tmp_path, algorithm):
+    """It would go on to its last step with the weights it began with, and end as a success."""
+    with trainer(tmp_path / "run", env=Dead(), algorithm=algorithm, steps=9, bad_steps=2) as made:
+        with pytest.raises(
+            NothingScored, match=r"none of the 16 rollouts.*last 2 steps; 16 of them.*sandbox is gone.*doctor"
+        ):
+            made.run()
+        assert made.step == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+def test_steps_without_a_score_count_in_a_row(tmp_path):
+    """A scorer that comes back is not held to what it missed."""
+
+    class Flickering(Bandit):
+        def verify(self, task, completion):
+            if made.step % 2 == 0:
+                raise RuntimeError("restarting")
+            return super().verify(task, completion)
+
+    with trainer(tmp_path / "run", env=Flickering(), steps=4, bad_steps=2) as made:
+        made.run()
+    assert [row["unscored"] for row in metrics(made)] == [16, 0, 16, 0]
 
 
 def test_memory_does_not_grow(tmp_path):
