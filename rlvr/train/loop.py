@@ -20,6 +20,7 @@ from rich.console import Console
 
 from rlvr.collect import Collector, Sampling, rollout_seed
 from rlvr.environment import Environment, SingleTurnEnv
+from rlvr.errors import UsageError
 from rlvr.evaluation import Report, evaluate
 from rlvr.scoring import Scorer
 from rlvr.threads import Threads
@@ -76,13 +77,13 @@ class Trainer:
         self._alarm = ScoringAlarm(config.bad_steps)
         self._console = console or Console(stderr=True)
         self.env, self.eval_env = environments(config, env, eval_env)
-        stands_at = claimed(config.run, about(config, self.env, self.eval_env))
-        self.policy = policy or configured_policy(config)
-        self.learner = Learner(self.policy, config)
-        weights = next(self.policy.model.parameters()).dtype
-        own = weights if config.one_step_off else None  # weights that it keeps while the policy's change
-        self.sampler = self.policy.sampler(dtype=own, max_rows=config.max_rows)
         with ExitStack() as self._open:
+            self._open.enter_context(claimed(config.run, about(config, self.env, self.eval_env), self._say))
+            self.policy = policy or configured_policy(config)
+            self.learner = Learner(self.policy, config)
+            weights = next(self.policy.model.parameters()).dtype
+            own = weights if config.one_step_off else None  # weights that it keeps while the policy's change
+            self.sampler = self.policy.sampler(dtype=own, max_rows=config.max_rows)
             self.collector = self._open.enter_context(
                 Collector(
                     self.env,
@@ -101,7 +102,7 @@ class Trainer:
             self._canary = Canary(self.collector.groups, config.canary_)
             self._thread = Threads(1)
             self._open.callback(self._thread.close)
-            self._begin(stands_at)
+            self._begin()
             self._open = self._open.pop_all()  # all is well: it stays open until `close`
 
     def run(self) -> None:
@@ -131,7 +132,7 @@ class Trainer:
         if self.step == config.steps:
             self.policy.save(config.run / "model")
         else:
-            self._console.print(f"stopped after step {self.step}; the same command goes on from there", highlight=False)
+            self._say(f"stopped after step {self.step}; the same command goes on from there")
 
     def _one_step(self) -> dict[str, float]:
         """Collect, unless it was done ahead; train; give the sampler the new weights."""
@@ -157,7 +158,7 @@ class Trainer:
         """A batch of groups into the weights."""
         started = time.perf_counter()
         if not gathered.groups:
-            self._console.print(f"step {self.step + 1} is skipped: no group has anything to teach", highlight=False)
+            self._say(f"step {self.step + 1} is skipped: no group has anything to teach")
             return {"skipped": 1.0, "updates": 0.0, "lr": self.learner.lr}
         batch = self.learner.prepared(laid_out(gathered.groups))
         draw = torch.Generator().manual_seed(rollout_seed("minibatches", self.config.seed, self.step))
@@ -241,20 +242,23 @@ class Trainer:
         }
         return checkpoint.save(self.config.run / "checkpoints", self.step, state, keep=self.config.keep)
 
-    def _begin(self, found: Path | None) -> None:
+    def _begin(self) -> None:
         """Where the run stood, or at its beginning."""
         self._rng: dict[str, Any] | None = None
+        found = checkpoint.newest(self.config.run / "checkpoints")
         if found is None:
             return
-        state = checkpoint.load(found)
+        path, state = found
         self.step = state["step"]
+        if self.step > self.config.steps:
+            raise UsageError(f"steps is {self.config.steps}, and the run in {self.config.run} has done {self.step}")
         self.learner.load_state_dict(state["learner"])
         self.collector.load_state_dict(state["collector"])
         self._ahead = state["ahead"] and Gathered.from_state(state["ahead"], self.collector)
         self._best, self._stalled = state["validation"]
         self._rng = state["rng"]
         self._sync()
-        self._console.print(f"going on after step {self.step}, from {found}", highlight=False, soft_wrap=True)
+        self._say(f"going on after step {self.step}, from {path}")
 
     def _loggers(self) -> AbstractContextManager[Log]:
         config = self.config
@@ -278,6 +282,9 @@ class Trainer:
         if not isinstance(env, SingleTurnEnv):
             return None
         return self._open.enter_context(Scorer(env, workers=self.config.workers))
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _keep_bad(self, mini: Batch) -> None:
         save_batch(self.config.run / "bad" / f"step-{self.step + 1:08d}-{self.learner.bad}.pt", mini)

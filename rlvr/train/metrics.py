@@ -10,12 +10,13 @@ RUN/checkpoints/      see `rlvr.train.checkpoint`
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import math
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -114,7 +115,7 @@ class Tracker:
 
     def __init__(self, package: str, *, project: str, name: str, config: Mapping[str, Any]) -> None:
         try:
-            module: Any = __import__(package)
+            module: Any = importlib.import_module(package)
         except ImportError:
             raise UsageError(f"track={package!r}: it is not installed; pip install {package}") from None
         module.init(project=project, name=name, config=dict(config))
@@ -163,21 +164,25 @@ def logging_to(
         track: see `Tracker`.
     """
     since = done or None
-    found: list[Logger] = [Jsonl(run / "metrics.jsonl", resume_at=since), Progress(steps, console, first=done)]
-    with contextlib.suppress(MissingDependency):
-        found.append(TensorBoard(run / "tensorboard", resume_at=since))
-    if track is not None:
-        found.append(Tracker(track, project="rlvr", name=run.name, config=config))
+    found: list[Logger] = []
+    with ExitStack() as stack:
 
-    def log(step: int, numbers: Mapping[str, float]) -> None:
-        for one in found:
-            one.log(step, numbers)
+        def add(one: Logger) -> None:
+            stack.callback(one.close)
+            found.append(one)
 
-    try:
+        if track is not None:  # first: where it cannot be had, the folder is still free
+            add(Tracker(track, project="rlvr", name=run.name, config=config))
+        add(Jsonl(run / "metrics.jsonl", resume_at=since))
+        add(Progress(steps, console, first=done))
+        with contextlib.suppress(MissingDependency):
+            add(TensorBoard(run / "tensorboard", resume_at=since))
+
+        def log(step: int, numbers: Mapping[str, float]) -> None:
+            for one in found:
+                one.log(step, numbers)
+
         yield log
-    finally:
-        for one in found:
-            one.close()
 
 
 def log_rollouts(path: Path, groups: Iterable[Group]) -> None:
