@@ -15,7 +15,7 @@ from rlvr.environment import seeded
 from rlvr.errors import UsageError, brief
 from rlvr.types import Prompt
 
-__all__ = ["Context", "Sample", "Sampler", "Sampling", "TokenIds", "drawn", "is_token_ids", "rollout_seed"]
+__all__ = ["Context", "Sample", "Sampler", "Sampling", "TokenIds", "cut", "drawn", "is_token_ids", "rollout_seed"]
 
 TokenIds: TypeAlias = tuple[int, ...]
 """A prompt that is tokens already, such as a completion to be continued: taken as it is, nothing put before it."""
@@ -167,6 +167,11 @@ class Sampler(Protocol):
 def rollout_seed(*key: str | int) -> int:
     """A seed in [0, 2**63) from a hash of the key; sums of neighbouring keys would meet."""
     return seeded("rollout", *key).getrandbits(63)
+
+
+def cut(text: str, stop: Sequence[str]) -> str:
+    """A completion's text up to its first stop text."""
+    return text[: min((at for at in map(text.find, stop) if at >= 0), default=len(text))]
 
 
 def drawn(

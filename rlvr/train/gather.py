@@ -9,6 +9,7 @@ from typing import Any
 
 from rlvr.collect import Collector, Dropped, PrefixValues
 from rlvr.collect.cursor import Cursor
+from rlvr.collect.prefixes import forked
 from rlvr.collect.saved import group_from, saved
 from rlvr.types import Group, Rollout
 
@@ -92,9 +93,10 @@ def gather(collector: Collector, prompts: int, *, vine_k: int | None = None) -> 
     """Collect a batch, and values of its prefixes by `vine_k` forks of each."""
     started, first = time.perf_counter(), collector.position
     collected = collector.collect(prompts)
-    values = None
+    values, numbers = None, dict(collected.stats)
     if vine_k is not None and collected.groups:
         rollouts = [rollout for group in collected.groups for rollout in group.rollouts]
-        values = collector.prefix_values(rollouts, k=vine_k)
+        values, costs = forked(collector.groups, rollouts, k=vine_k)
+        numbers |= {name: numbers.get(name, 0.0) + spent for name, spent in costs.items()}
     wall_s = time.perf_counter() - started
-    return Gathered(collected.groups, values, collected.stats, (first, collector.position), wall_s, collected.dropped)
+    return Gathered(collected.groups, values, numbers, (first, collector.position), wall_s, collected.dropped)

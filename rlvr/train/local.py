@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from rlvr.collect import Context, Sample, Sampling, is_token_ids
+from rlvr.collect.sampler import cut
 from rlvr.errors import UsageError
 from rlvr.train.batches import Row
 from rlvr.train.codec import Codec
@@ -142,11 +143,8 @@ class LocalSampler:
         return Decoding(self.model, self.codec, slots, sampling, self._events[sampling.stop], self.autocast)
 
     def _sample(self, drawn: Drawn, stop: Sequence[str], version: int) -> Sample:
-        text = self.decode(drawn.completion_ids)
-        if starts := [at for at in map(text.find, stop) if at >= 0]:
-            text = text[: min(starts)]
         return Sample(
-            text,
+            cut(self.decode(drawn.completion_ids), stop),
             drawn.slot.prompt_ids,
             drawn.completion_ids,
             drawn.logprobs,

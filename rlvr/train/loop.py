@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import resource
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -126,7 +127,7 @@ class Trainer:
                 if self._wants_reset():
                     self.learner.reset()
                     self._best, self._stalled, numbers["reset"] = float("-inf"), 0, 1.0
-                log(self.step, numbers | self._costs(numbers["tokens"], time.perf_counter() - started))
+                log(self.step, numbers | self._costs(numbers, time.perf_counter() - started))
                 if self.step % config.checkpoint_every == 0 or self.step == config.steps or stopped():
                     self.save()
         if self.step == config.steps:
@@ -211,6 +212,7 @@ class Trainer:
         numbers = {
             "eval/length": report.length,
             "eval/truncated": report.truncated,
+            "eval/unscored": float(report.unscored),
             "eval_s": time.perf_counter() - started,
         }
         for name, found in report.metrics.items():
@@ -224,10 +226,11 @@ class Trainer:
         stalled = reset.stall_validations is not None and self._stalled >= reset.stall_validations
         return stalled or (reset.every_steps is not None and self.step % reset.every_steps == 0)
 
-    def _costs(self, tokens: float, step_s: float) -> dict[str, float]:
+    def _costs(self, numbers: Mapping[str, float], step_s: float) -> dict[str, float]:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         if self.policy.device.type == "cuda":
             peak = torch.cuda.max_memory_allocated(self.policy.device) / 2**20
+        tokens = numbers["tokens"] + numbers.get("fork_tokens", 0.0)
         return {"step_s": step_s, "tokens_per_s": tokens / step_s, "memory_mib": peak}
 
     def save(self) -> Path:

@@ -211,6 +211,14 @@ def bpe(pieces: list[str], byte_level: bool = False):
     return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>")
 
 
+def test_a_special_token_as_stop_text():
+    """Texts are decoded without special tokens, so it is seen as the token that it is; the text has none of it."""
+    tokenizer = bpe(["x"])
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>"]})
+    sample = says(tokenizer, ["x", "<|im_end|>", "x", "x"], ("<|im_end|>",))
+    assert (sample.text, len(sample.completion_ids), sample.truncated) == ("x", 2, False)
+
+
 def test_a_stop_text_that_begins_with_a_space():
     """Tokenizers after SentencePiece write ▁ for it, and leave it out where a text begins."""
     tokenizer = bpe(["x", "▁Q", "▁", ":", "Q"])

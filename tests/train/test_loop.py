@@ -13,6 +13,7 @@ import torch
 
 import rlvr
 from rlvr.algo.presets import Reset, preset
+from rlvr.collect.prefixes import forked
 from rlvr.errors import UsageError
 from rlvr.train.alarm import NothingScored
 from rlvr.train.canary import CanaryFailed
@@ -271,6 +272,37 @@ def test_steps_without_a_score_count_in_a_row(tmp_path):
     with trainer(tmp_path / "run", env=Flickering(), steps=4, bad_steps=2) as made:
         made.run()
     assert [row["unscored"] for row in metrics(made)] == [16, 0, 16, 0]
+
+
+def test_evaluations_say_what_they_could_not_score(tmp_path):
+    """A mean over half the tasks looks like any other."""
+
+    class Half(Bandit):
+        def verify(self, task, completion):
+            if self.split == "test" and int(task.id.rpartition("/")[2]) % 2:
+                raise RuntimeError("gone")
+            return super().verify(task, completion)
+
+    with trainer(tmp_path / "run", env=Half(), steps=1, eval_every=0, eval_tasks=10) as made:
+        made.run()
+    assert [row["eval/unscored"] for row in metrics(made)] == [5, 5]
+
+
+def test_what_forks_cost_is_in_the_step(tmp_path, monkeypatch):
+    """Most of VinePPO's work: their seconds are in generation_s, and their tokens in tokens_per_s."""
+
+    def forking(groups, rollouts, *, k):
+        values, costs = forked(groups, rollouts, k=k)
+        return values, costs | {"generation_s": costs["generation_s"] + 1000}
+
+    monkeypatch.setattr("rlvr.train.gather.forked", forking)
+    with trainer(tmp_path / "run", algorithm="vineppo", steps=1, vine_k=3) as made:
+        made.run()
+    row = metrics(made)[0]
+    assert (row["forks"], row["forks_unscored"]) == (4 * 3, 0)  # no completion has a second line
+    assert 12 <= row["fork_tokens"] <= 12 * 4
+    assert row["tokens_per_s"] == pytest.approx((row["tokens"] + row["fork_tokens"]) / row["step_s"])
+    assert row["generation_s"] > 1000
 
 
 GROWTH = """
