@@ -287,6 +287,7 @@ def test_the_numbers_of_a_collection_by_hand():
         "dropped/all-wrong": 1,
         "dropped/few-scored": 0,
         "dropped/stale": 0,
+        "dropped/too-long": 0,
         "waste_tokens": 10,
         "waste": 10 / 15,
         "rounds": 3,

@@ -131,7 +131,7 @@ class Collector:
         self.max_rounds, self.oversample, self.max_staleness = max_rounds, oversample, max_staleness
         self._cursor = Cursor(env, seed=self.seed, shuffle=shuffle)
         self._left: list[tuple[int, Group]] = []  # with the index of its task
-        self._has_warned = False
+        self._has_warned = self._has_warned_of_length = False
 
     def close(self) -> None:
         """End the threads, and the workers if they are its own."""
@@ -177,6 +177,7 @@ class Collector:
                 break
             rounds += 1
             asked = self._cursor.take(math.ceil((prompts - len(kept)) * self.oversample))
+            asked = self._fitting(asked, dropped)
             for (_, index), group in zip(asked, self.groups.sample(asked), strict=True):
                 sampled.append(group)
                 why = self._useless(group)
@@ -192,6 +193,30 @@ class Collector:
         numbers = stats(sampled, groups, dropped, self.groups.background.taken())
         numbers |= {"rounds": float(rounds), "left": float(len(self._left)), "missing": float(missing)}
         return Collected(groups, dropped, numbers)
+
+    def _fitting(self, asked: Sequence[tuple[int, int]], dropped: list[Dropped]) -> list[tuple[int, int]]:
+        """Tasks whose prompts leave room for a completion; the others are dropped."""
+        positions: int | None = getattr(self.sampler, "positions", None)
+        if positions is None:
+            return list(asked)
+        fitting, most = [], self.groups.sampling.max_tokens
+        for place, index in asked:
+            task = self.groups.task(index)
+            length = len(self.sampler.encode(task.prompt))
+            if length + most <= positions:
+                fitting.append((place, index))
+                continue
+            dropped.append(Dropped(task.id, "too-long", rollouts=0, tokens=0))
+            if not self._has_warned_of_length:
+                self._has_warned_of_length = True
+                warnings.warn(
+                    f"the prompt of task {task.id!r} has {length} tokens and may get {most} more, and the model has "
+                    f"{positions} positions: left out, as will be all that are too long. Lower max_tokens, or shorten "
+                    "prompts. Said once; the log counts them as dropped/too-long",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+        return fitting
 
     def _still_fresh(self) -> tuple[list[tuple[int, Group]], list[Dropped]]:
         """What an earlier call left over, and what of it has become too old."""
@@ -280,8 +305,8 @@ def _warn_of_fewer(groups: int, prompts: int, rounds: int, dropped: Sequence[Dro
             "policy's, and `rlvr doctor` looks for it"
         )
     warnings.warn(
-        f"{groups} of {prompts} groups after {rounds} rounds; dropped: {counts}. Going on with fewer: "
-        f"{'; '.join(advice)}. Said once; the log counts them as missing",
+        f"{groups} of {prompts} groups after {rounds} rounds; dropped: {counts}. "
+        f"Going on with fewer{': ' * bool(advice)}{'; '.join(advice)}. Said once; the log counts them as missing",
         RuntimeWarning,
         stacklevel=4,
     )

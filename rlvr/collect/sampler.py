@@ -119,6 +119,9 @@ class Sampler(Protocol):
 
     Attributes:
         version: of the weights it draws from now.
+
+    A sampler may have `positions`, the most tokens that prompt and completion may have together: longer prompts are
+    then left out and counted, and an episode of several turns ends truncated where it reaches them.
     """
 
     version: int

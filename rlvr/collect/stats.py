@@ -12,7 +12,7 @@ from rlvr.types import Group, Rollout, Score
 
 __all__ = ["Dropped", "dropped_group", "failures", "own_tokens", "stats"]
 
-_REASONS = ("all-correct", "all-wrong", "few-scored", "stale")
+_REASONS = ("all-correct", "all-wrong", "few-scored", "stale", "too-long")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,10 @@ class Dropped:
 
     Attributes:
         task: its id.
-        why: "all-correct" or "all-wrong" (dynamic sampling), "few-scored" (under 2 scored rollouts) or "stale".
+        why: "all-correct" or "all-wrong" (dynamic sampling), "few-scored" (under 2 scored rollouts), "stale", or
+            "too-long" (prompt and limit exceed the model's positions: nothing was sampled).
         tokens: that the policy produced for it.
-        group: as it was sampled.
+        group: as it was sampled; None where nothing was.
     """
 
     task: str

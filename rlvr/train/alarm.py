@@ -30,8 +30,13 @@ class ScoringAlarm:
             NothingScored: neither this one nor the ones before it have a score.
         """
         unscored = int(gathered.stats["unscored"])
-        self._silent = self._silent + 1 if unscored and unscored == gathered.stats["rollouts"] else 0
+        self._silent = self._silent + 1 if unscored == gathered.stats["rollouts"] else 0
         if self._silent >= self.steps:
+            if not unscored:
+                raise NothingScored(
+                    f"every prompt of the last {self._silent} steps, with max_tokens behind it, is longer than the "
+                    "model's positions; lower max_tokens, or choose a model with more"
+                )
             why, count = failures(gathered.dropped).most_common(1)[0]
             raise NothingScored(
                 f"none of the {unscored} rollouts of this step could be scored, nor any of the last {self._silent} "

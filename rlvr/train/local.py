@@ -153,15 +153,26 @@ class LocalSampler:
             weights_version=version,
         )
 
+    @property
+    def positions(self) -> int | None:
+        """The most tokens that prompt and completion may have together; None where the model names none."""
+        found: int | None = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return found
+
     def _refuse(self, ids: Sequence[Sequence[int]], most: Sequence[int]) -> None:
-        positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        positions = self.positions
         for p, (prompt_ids, limit) in enumerate(zip(ids, most, strict=True)):
             if limit < 1 or not prompt_ids:
                 raise UsageError(f"prompt {p} has {len(prompt_ids)} tokens and limit {limit}; each must be at least 1")
+            if positions is not None and len(prompt_ids) >= positions:
+                raise UsageError(
+                    f"prompt {p} has {len(prompt_ids)} tokens and the model {positions} positions: no room is left for "
+                    "a completion, so shorten the prompt, or choose a model with more"
+                )
             if positions is not None and len(prompt_ids) + limit > positions:
                 raise UsageError(
                     f"prompt {p} has {len(prompt_ids)} tokens and may get {limit} more, and the model has {positions} "
-                    f"positions; set max_tokens to {max(1, positions - len(prompt_ids))} or less, or shorten the prompt"
+                    f"positions; set max_tokens to {positions - len(prompt_ids)} or less, or shorten the prompt"
                 )
 
 

@@ -351,6 +351,8 @@ def test_what_does_not_fit_is_said_before_the_first_token(policy):
     sampler = policy.sampler()
     said = refusal(lambda: drawn(sampler, Sampling(max_tokens=1020)))
     assert "prompt 0 has 6 tokens and may get 1020 more, and the model has 1024 positions" in said
+    said = refusal(lambda: drawn(policy.sampler(), Sampling(max_tokens=1), [tuple([5] * 1024)], 1))
+    assert "prompt 0 has 1024 tokens and the model 1024 positions: no room is left for a completion" in said
     assert "limit 0" in refusal(lambda: drawn(sampler, Sampling(max_tokens=5), limits=[5, 0, 5, 5]))
     assert "max_rows is 0" in refusal(lambda: policy.sampler(max_rows=0))
 

@@ -139,6 +139,34 @@ def test_a_tampered_sampler_stops_the_run(tmp_path):
             made.run()
 
 
+@pytest.mark.parametrize("lr", [1e-6, 1e-4])
+def test_a_sampler_that_never_syncs_is_seen_at_any_rate(tmp_path, lr):
+    """A step of 1e-6 moves no logprob by as much as rounding does in bfloat16: the weights themselves are looked at."""
+    made = policy(autocast=torch.bfloat16)
+    with trainer(tmp_path / "run", made=made, one_step_off=True, lr=lr, precision="bf16") as made:
+        made.sampler.sync = lambda state, version: None
+        with pytest.raises(CanaryFailed, match=r"the sampler's own weights are not the trainer's: model\.\S+ differs"):
+            made.run()
+        assert made.step == 1
+
+
+def test_prompts_of_one_token_have_a_canary(tmp_path):
+    """There is no second half to ask about, so the token is asked for once more."""
+
+    class Empty(Bandit):
+        def task(self, index):
+            return dataclasses.replace(super().task(index), prompt="")
+
+    with trainer(tmp_path / "run", env=Empty(), steps=2, lr=0.1, canary=1e-4) as made:
+        assert [(len(row.prompt_ids), len(row.completion_ids)) for row in made._canary.rows] == [(1, 1)] * 4
+        stale = policy().sampler()
+        with torch.no_grad():
+            stale.model.get_input_embeddings().weight *= 2
+        made.sampler.logprobs = stale.logprobs
+        with pytest.raises(CanaryFailed, match="gives a token the logprob"):
+            made.run()
+
+
 def test_a_sampler_that_computes_otherwise_fails_within_a_tolerance(tmp_path):
     """What is within it is logged and no more."""
     with trainer(tmp_path / "run", one_step_off=True, steps=2) as made:
@@ -272,6 +300,63 @@ def test_steps_without_a_score_count_in_a_row(tmp_path):
     with trainer(tmp_path / "run", env=Flickering(), steps=4, bad_steps=2) as made:
         made.run()
     assert [row["unscored"] for row in metrics(made)] == [16, 0, 16, 0]
+
+
+class LongPrompts(Bandit):
+    """One task, or all, of more tokens than the model has positions."""
+
+    every: int = 10
+
+    def task(self, index):
+        task = super().task(index)
+        return dataclasses.replace(task, prompt="1" * 1021 + "=") if (index + 1) % self.every == 0 else task
+
+
+def test_a_prompt_that_is_too_long_costs_its_group(tmp_path):
+    """One of ten thousand must not end the run, on that day and on every resume."""
+    with (
+        trainer(tmp_path / "run", env=LongPrompts(), steps=5, one_step_off=True) as made,
+        pytest.warns(RuntimeWarning) as caught,
+    ):
+        made.run()
+    said = [str(one.message) for one in caught]
+    assert len(said) == 2
+    assert "has 1023 tokens and may get 4 more, and the model has 1024 positions: left out" in said[0]
+    assert "3 of 4 groups after 1 rounds; dropped: 1 too-long. Going on with fewer. Said once" in said[1]
+    assert sum(row["dropped/too-long"] for row in metrics(made)) == sum(row["missing"] for row in metrics(made)) == 2
+    assert sum(row["updates"] for row in metrics(made)) == 5
+
+
+@pytest.mark.filterwarnings("ignore:.*positions|.*groups after:RuntimeWarning")
+def test_prompts_that_are_all_too_long_end_the_run(tmp_path):
+    """Nothing would ever be sampled."""
+    said = r"every prompt of the last 3 steps.*lower max_tokens"
+    with trainer(tmp_path / "run", env=LongPrompts(every=1), steps=5) as made, pytest.raises(NothingScored, match=said):
+        made.run()
+
+
+class LongGame(rlvr.MultiTurnEnv):
+    """Its replies fill the context, and it never ends."""
+
+    def reset(self, *, seed=None, options=None):
+        return "1=", {}
+
+    def step(self, action):
+        return "1" * 400, 1.0, False, False, {}
+
+
+def test_an_episode_that_outgrows_the_context_is_truncated(tmp_path):
+    """1024 positions hold two replies of 400; the third would leave no room to answer it."""
+    seen = []
+    with trainer(
+        tmp_path / "run", env=LongGame(), steps=1, prompts=1, max_tokens=60, stop=tuple("0123456789ab= ")
+    ) as made:
+        update = made.learner.update
+        made.learner.update = lambda batch, *rest: seen.append(batch) or update(batch, *rest)
+        made.run()
+    for row in seen[0].rows:
+        assert (row.truncated, len(row.turns), row.score.total) == (True, 3, 3.0)
+        assert len(row.prompt_ids) + len(row.completion_ids) <= 1024
 
 
 def test_evaluations_say_what_they_could_not_score(tmp_path):
