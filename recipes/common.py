@@ -39,15 +39,19 @@ class Flags:
     def environments(self) -> tuple[rlvr.Environment, rlvr.Environment]:
         """(To train on, to evaluate on)."""
         options = options_of(load(self.config.env), self.option)
-        train, test = ("train[10%:]", "train[:10%]") if self._is_one_file else ("train", self.config.eval_split)
+        train, test = options.pop("split", None), self.config.eval_split
+        if self.eval_data is None and Path(self.data).is_file():
+            is_default = test == Config.eval_split
+            if (train is None) != is_default:
+                raise rlvr.UsageError(
+                    f"{self.data} is one file, of which the first tenth is evaluated on; for another part give both, "
+                    "such as --option 'split=train[20%:]' --eval-split 'train[:20%]', or --eval-data"
+                )
+            train, test = (train, test) if train is not None else ("train[10%:]", "train[:10%]")
         return (
-            rlvr.make(self.config.env, **{"split": train, **options, "data": self.data}),
-            rlvr.make(self.config.env, **{**options, "split": test, "data": self.eval_data or self.data}),
+            rlvr.make(self.config.env, **options, split=train or "train", data=self.data),
+            rlvr.make(self.config.env, **options, split=test, data=self.eval_data or self.data),
         )
-
-    @property
-    def _is_one_file(self) -> bool:
-        return self.eval_data is None and Path(self.data).is_file()
 
 
 def concluded(trainer: Trainer, before: str = "before") -> int:

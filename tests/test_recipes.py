@@ -89,6 +89,19 @@ def test_a_recipe_for_mathematics_trains_on_a_file_of_ones_own(say, adder, tmp_p
         assert "overlong(max_tokens=16, cache=3)" in config["env"]["reward"]
 
 
+def test_a_part_of_one_file_is_named_for_both(say, adder, tmp_path):
+    """--eval-split alone, or a split of the environment alone, would be taken for nothing or for too much."""
+    command = ["train", "math_grpo", *adder, "--run", tmp_path / "run", *FEW]
+    apart = ["--option", "split=train[20%:]", "--eval-split", "train[:20%]"]
+    for flags in (apart[:2], apart[2:]):
+        code, said = say(*command, *flags)
+        assert (code, "is one file, of which the first tenth is evaluated on" in said) == (2, True), said
+    code, said = say(*command, *apart)
+    assert code == 0, said
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["env"]["split"], config["eval_env"]["split"]) == ("train[20%:]", "train[:20%]")
+
+
 def test_the_recipe_for_code_runs_what_is_written(say, tmp_path):
     """Programs go through the sandbox; a group of right and wrong ones moves the policy."""
     programs = {
@@ -97,7 +110,7 @@ def test_the_recipe_for_code_runs_what_is_written(say, tmp_path):
     answers = {f"f{k}": programs[k] for k in range(4)}
     model = half_right(tmp_path / "model", answers)
     data = written(tmp_path / "train.jsonl", CODE)
-    written(tmp_path / "test.jsonl", CODE[:2])
+    written(tmp_path / "test.jsonl", [row | {"text": row["text"] + " "} for row in CODE[:2]])
     flags = ["--eval-data", tmp_path / "test.jsonl", "--option", "shown=0", "--max-tokens", 64]
     code, said = say("train", "code_grpo", "--model", model, "--data", data, "--run", tmp_path / "run", *FEW, *flags)
     assert code == 0, said

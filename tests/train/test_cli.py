@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from rlvr.train.config import Config
+from rlvr.train.setup import environments
 from tests.train.bandit import policy
 
 ENV = "tests.train.bandit:Bandit"
@@ -80,14 +82,19 @@ def test_a_setting_that_cannot_work_is_one_line(train, tmp_path, flags, why):
 
 def test_one_file_is_not_both_trained_on_and_evaluated_on(say, tmp_path, model):
     """It stands for every split; unless a part is kept apart, or another file is named, the run is refused."""
-    rows = [{"problem": f"{k}=", "answer": str(k)} for k in range(20)]
-    for name in ("mine.jsonl", "other.jsonl"):
+    for name, first in (("mine.jsonl", 0), ("other.jsonl", 20)):
+        rows = [{"problem": f"{k}=", "answer": str(k)} for k in range(first, first + 20)]
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-        rows = rows[:5]
     flags = ["--env", "math-v1", "--model", model, "--steps", 1, "--prompts", 2, "--group-size", 2, "--max-tokens", 4,
              "--workers", 0, "--algorithm", "dr_grpo", "--option", f"data={tmp_path / 'mine.jsonl'}"]  # fmt: skip
     code, said = say("train", *flags, "--run", tmp_path / "a")
-    assert (code, "has the very tasks of 'train'" in said) == (2, True)
+    assert (code, "20 of the 20 tasks to evaluate on" in said) == (2, True)
+    code, said = say("train", *flags, "--option", "split=test", "--run", tmp_path / "a")
+    assert (code, "of split 'test', have prompts that are trained on, in split 'test'" in said) == (2, True)
+    overlap = ["--option", "split=train[10%:]", "--eval-split", "train[:20%]"]
+    code, said = say("train", *flags, *overlap, "--run", tmp_path / "a")
+    assert (code, "2 of the 4 tasks to evaluate on" in said) == (2, True)
+    assert not (tmp_path / "a").exists()
     apart = ["--option", "split=train[10%:]", "--eval-split", "train[:10%]"]
     code, said = say("train", *flags, *apart, "--run", tmp_path / "b")
     assert code == 0, said
@@ -95,6 +102,17 @@ def test_one_file_is_not_both_trained_on_and_evaluated_on(say, tmp_path, model):
     assert (tasks["env"]["split"], tasks["eval_env"]["split"]) == ("train[10%:]", "train[:10%]")
     code, said = say("train", *flags, "--eval-option", f"data={tmp_path / 'other.jsonl'}", "--run", tmp_path / "c")
     assert code == 0, said
+
+
+def test_one_task_in_a_hundred_may_be_in_both_splits(tmp_path):
+    """Published sets are like that, and whoever trains on one cannot help it: it is said."""
+    rows = [{"problem": f"{k}+1=", "answer": str(k + 1)} for k in range(300)]
+    for name, part in (("train", rows[:200]), ("test", rows[199:])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    config = Config(env="math-v1", model="none", run=tmp_path / "run", env_options={"data": str(tmp_path)})
+    with pytest.warns(RuntimeWarning, match="1 of the 100 tasks to evaluate on"):
+        env, eval_env = environments(config)
+    assert (env.size, eval_env.size) == (200, 101)
 
 
 def test_a_model_that_is_not_there_leaves_the_folder_free(train, tmp_path):
