@@ -33,7 +33,7 @@ from rlvr.train.credit import Batch, credit, laid_out, minibatches, save_batch
 from rlvr.train.folder import claimed
 from rlvr.train.gather import Gathered, gather
 from rlvr.train.learner import Learner
-from rlvr.train.metrics import Log, log_rollouts, logging_to
+from rlvr.train.metrics import Log, evaluation_numbers, log_rollouts, logging_to
 from rlvr.train.policy import Policy
 from rlvr.train.setup import about, configured_policy, environments
 
@@ -147,7 +147,8 @@ class Trainer:
         finally:
             self._ahead = later.result() if later else None  # it has to end before its weights change
         if self.config.rollouts_every and self.step % self.config.rollouts_every == 0:
-            log_rollouts(self.config.run / "rollouts" / f"step-{self.step + 1:08d}.parquet", gathered.groups)
+            path = self.config.run / "rollouts" / f"step-{self.step + 1:08d}.parquet"
+            log_rollouts(path, gathered.groups, gathered.dropped)
         self.step += 1
         return numbers | self._sync()
 
@@ -209,15 +210,7 @@ class Trainer:
         if f"avg@{config.eval_n}" in report.metrics:  # it is not where no completion could be scored
             value = report.metrics[f"avg@{config.eval_n}"].value
             self._best, self._stalled = (value, 0) if value > self._best else (self._best, self._stalled + 1)
-        numbers = {
-            "eval/length": report.length,
-            "eval/truncated": report.truncated,
-            "eval/unscored": float(report.unscored),
-            "eval_s": time.perf_counter() - started,
-        }
-        for name, found in report.metrics.items():
-            numbers |= {f"eval/{name}": found.value, f"eval/{name}/low": found.low, f"eval/{name}/high": found.high}
-        return numbers
+        return {**evaluation_numbers(report), "eval_s": time.perf_counter() - started}
 
     def _wants_reset(self) -> bool:
         reset = self.config.algorithm_.reset
@@ -248,8 +241,7 @@ class Trainer:
     def _begin(self) -> None:
         """Where the run stood, or at its beginning."""
         self._rng: dict[str, Any] | None = None
-        found = checkpoint.newest(self.config.run / "checkpoints")
-        if found is None:
+        if (found := checkpoint.newest(self.config.run / "checkpoints")) is None:
             return
         path, state = found
         self.step = state["step"]

@@ -18,15 +18,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from rlvr.collect.stats import Dropped
 from rlvr.errors import MissingDependency, UsageError
 from rlvr.rows import Journal
 from rlvr.types import Group
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from rlvr.evaluation import Report
 
 __all__ = [
     "Jsonl",
@@ -35,6 +39,7 @@ __all__ = [
     "Progress",
     "TensorBoard",
     "Tracker",
+    "evaluation_numbers",
     "log_rollouts",
     "logging_to",
     "read_metrics",
@@ -185,16 +190,31 @@ def logging_to(
         yield log
 
 
-def log_rollouts(path: Path, groups: Iterable[Group]) -> None:
-    """Write the rollouts of a step, one row each, for reading."""
+def evaluation_numbers(report: Report) -> dict[str, float]:
+    """What the log says of an evaluation."""
+    numbers = {
+        "eval/length": report.length,
+        "eval/truncated": report.truncated,
+        "eval/unscored": float(report.unscored),
+    }
+    for name, found in report.metrics.items():
+        numbers |= {f"eval/{name}": found.value, f"eval/{name}/low": found.low, f"eval/{name}/high": found.high}
+    return numbers
+
+
+def log_rollouts(path: Path, groups: Iterable[Group], dropped: Iterable[Dropped] = ()) -> None:
+    """Write the rollouts of a step, one row each, for reading.
+
+    Those of dropped groups follow, with the reason in `dropped`: what went wrong with a run mostly stands there.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with Journal(path, overwrite=True) as journal:
-        for row in _rows(groups):
+        for row in chain(_rows(groups, ""), *(_rows([one.group], one.why) for one in dropped if one.group)):
             journal.write(row)
         journal.finish()
 
 
-def _rows(groups: Iterable[Group]) -> Iterator[dict[str, Any]]:
+def _rows(groups: Iterable[Group], dropped: str) -> Iterator[dict[str, Any]]:
     for group in groups:
         prompt = group.task.prompt if isinstance(group.task.prompt, str) else json.dumps(list(group.task.prompt))
         for number, rollout in enumerate(group.rollouts):
@@ -209,6 +229,8 @@ def _rows(groups: Iterable[Group]) -> Iterator[dict[str, Any]]:
                 "outcome": str(score.verdict.outcome) if score else "unscored",
                 "why": score.verdict.why if score else "",
                 "score": score.total if score else None,
+                "detail": json.dumps(dict(score.verdict.detail), default=str) if score else "{}",
+                "dropped": dropped,
                 "parts": json.dumps(dict(score.parts)) if score else "{}",
                 "weights_version": rollout.weights_version,
             }

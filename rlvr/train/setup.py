@@ -78,9 +78,19 @@ def _with_overlong(env: Environment, config: Config) -> Environment:
 
 
 def load_policy(model: str, *, device: str = "auto", **options: Any) -> Policy:
-    """A model on its device; for the options see `Policy`."""
+    """A model on its device; for the options see `Policy`.
+
+    Raises:
+        UsageError: no such model, or no such device here.
+    """
     there = "cuda" if torch.cuda.is_available() else "cpu"
-    return Policy.load(model, device=there if device == "auto" else device, **options)
+    chosen = there if device == "auto" else device
+    try:
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError, ImportError) as error:  # the latter two where torch was built without it
+        why = str(error).strip().splitlines()[0]
+        raise UsageError(f"device is {device!r}, which is not to be had here ({why}); choose 'auto' or 'cpu'") from None
+    return Policy.load(model, device=chosen, **options)
 
 
 def configured_policy(config: Config) -> Policy:

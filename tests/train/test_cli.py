@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from rlvr.errors import UsageError
 from rlvr.train.config import Config
 from rlvr.train.setup import environments
 from tests.train.bandit import policy
@@ -68,6 +69,11 @@ def test_the_same_command_goes_on_and_another_is_refused(train, say):
         (("--lr", "0"), "lr is float 0.0; it must be a number above 0"),
         (("--group-size", "0"), "group_size is int 0; it must be a whole number of at least 1"),
         (("--canary", "-1"), "canary is float -1.0; it must be a number, 0 or above"),
+        (("--betas", "2", "3"), "two numbers, 0 or above and below 1"),
+        (("--weight-decay", "-1"), "weight_decay is float -1.0; it must be a number, 0 or above"),
+        (("--temperature", "0"), "temperature is float 0.0; to train, it must be a number above 0"),
+        (("--eval-temperature", "-2"), "eval_temperature is float -2.0; it must be a number, 0 or above"),
+        (("--group-size", "1", "--algorithm", "dr_grpo"), "judges a completion by its siblings"),
         (("--eval-top-p", "0"), "eval_top_p is float 0.0; it must be a number above 0, and 1 at most"),
         (("--eval-option", "colour=red"), "colour"),
         (("--option", "colour=red"), "colour"),
@@ -113,6 +119,21 @@ def test_one_task_in_a_hundred_may_be_in_both_splits(tmp_path):
     with pytest.warns(RuntimeWarning, match="1 of the 100 tasks to evaluate on"):
         env, eval_env = environments(config)
     assert (env.size, eval_env.size) == (200, 101)
+
+
+@pytest.mark.parametrize("device", ["nonsense", "meta:x", "hpu"])
+def test_a_device_that_is_not_there_is_one_line(train, device):
+    """And the folder is free for the next try."""
+    code, said = train("--device", device, "--algorithm", "grpo")
+    assert (code, f"device is '{device}', which is not to be had here" in said) == (2, True), said
+    assert train("--algorithm", "grpo")[0] == 0
+
+
+@pytest.mark.parametrize("setting", [{"lr": "x"}, {"betas": (0.9, "x")}, {"canary": "low"}])
+def test_a_text_for_a_number_is_refused(tmp_path, setting):
+    """From Python nothing has read the value before."""
+    with pytest.raises(UsageError, match=rf"{next(iter(setting))} (is|are) "):
+        Config(env="e", model="m", run=tmp_path, **setting)
 
 
 def test_a_model_that_is_not_there_leaves_the_folder_free(train, tmp_path):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import rlvr
 from rlvr.algo.presets import Reset, preset
 from rlvr.collect.prefixes import forked
 from rlvr.errors import UsageError
+from rlvr.rows import read_whole
 from rlvr.train.alarm import NothingScored
 from rlvr.train.canary import CanaryFailed
 from rlvr.train.credit import credit
@@ -263,8 +265,7 @@ def test_unscored_rollouts_teach_nothing(tmp_path):
         totals = torch.tensor([batch.rows[i].score.total for i in siblings])
         torch.testing.assert_close(batch.advantages[siblings, 0], totals - totals.mean())
     other = policy()
-    learner = Learner(other, dataclasses.replace(made.config, prompts=len(scored), group_size=1))
-    learner.update(batch.part(scored), [range(len(scored))], print)
+    Learner(other, made.config).update(batch.part(scored), [range(len(scored))], print)
     torch.testing.assert_close(other.model.state_dict(), made.policy.model.state_dict())
 
 
@@ -285,6 +286,25 @@ def test_a_run_that_nobody_scores_ends(tmp_path, algorithm):
         ):
             made.run()
         assert made.step == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+def test_rollouts_of_dropped_groups_are_kept(tmp_path):
+    """All that a dead scorer leaves is dropped, and its traceback is what one wants to read; else, all wrong is."""
+    with trainer(tmp_path / "dead", env=Dead(), steps=1, rollouts_every=1) as made:
+        made.run()
+    rows = list(read_whole(tmp_path / "dead" / "rollouts" / "step-00000001.parquet"))
+    assert [row["dropped"] for row in rows] == ["few-scored"] * 16
+    assert "RuntimeError: the sandbox is gone" in json.loads(rows[0]["detail"])["traceback"]
+    with trainer(
+        tmp_path / "dapo", algorithm="dapo", steps=3, rollouts_every=1, one_step_off=True, group_size=2
+    ) as made:
+        made.run()
+    for row in metrics(made):
+        path = tmp_path / "dapo" / "rollouts" / f"step-{row['step']:08d}.parquet"
+        counts = Counter(one["dropped"] for one in read_whole(path))
+        assert counts["all-wrong"] == 2 * row["dropped/all-wrong"]
+        assert counts.total() == row["rollouts"]
 
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
