@@ -20,7 +20,7 @@ from rlvr.train.loop import Trainer
 from rlvr.train.metrics import read_metrics
 from rlvr.train.plot import plot
 
-__all__ = ["Flags", "compared", "concluded"]
+__all__ = ["Flags", "compared", "concluded", "trained"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,14 @@ class Flags:
             rlvr.make(self.config.env, **options, split=train or "train", data=self.data),
             rlvr.make(self.config.env, **options, split=test, data=self.eval_data or self.data),
         )
+
+
+def trained(flags: Flags) -> int:
+    """Train, and say what came of it."""
+    env, eval_env = flags.environments()
+    with Trainer(flags.config, env=env, eval_env=eval_env) as trainer:
+        trainer.run()
+    return concluded(trainer)
 
 
 def concluded(trainer: Trainer, before: str = "before") -> int:

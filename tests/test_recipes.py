@@ -11,6 +11,8 @@ import torch
 
 from rlvr.algo.presets import PRESETS
 from rlvr.cli_train import RECIPES
+from rlvr.recipes.arithmetic_cpu.run import Settings
+from rlvr.recipes.arithmetic_cpu.run import main as arithmetic_cpu
 from rlvr.recipes.code_grpo.run import DEFAULTS as CODE_GRPO
 from rlvr.recipes.math_dapo.run import DEFAULTS as MATH_DAPO
 from rlvr.recipes.math_grpo.run import DEFAULTS as MATH_GRPO
@@ -118,6 +120,21 @@ def test_the_recipe_for_code_runs_what_is_written(say, tmp_path):
     assert 0 < sum(row["accuracy"] for row in rows[1:]) < 2
     assert sum(row["unscored"] for row in rows[1:]) == 0
     assert sum(row["updates"] for row in rows[1:]) == 2
+
+
+def test_the_warm_start_is_one_of_the_settings(monkeypatch, tmp_path):
+    """A run is not gone on with from another one's model."""
+    seen = []
+
+    def trainer(config, **parts):
+        seen.append(config.resolved())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rlvr.recipes.arithmetic_cpu.run.Trainer", trainer)
+    for noise, warm_steps in ((0.25, 2), (0.5, 2), (0.25, 3)):
+        with pytest.raises(KeyboardInterrupt):
+            arithmetic_cpu(Settings(run=tmp_path, noise=noise, warm_steps=warm_steps))
+    assert len({settings["model"] for settings in seen}) == 3
 
 
 def test_a_recipe_is_a_module_of_the_checkout_too(adder, tmp_path):

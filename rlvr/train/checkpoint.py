@@ -115,8 +115,10 @@ def restore_rng(state: Mapping[str, Any], device: torch.device | None = None) ->
 
 
 @contextmanager
-def stop_requested() -> Iterator[Callable[[], bool]]:
+def stop_requested(say: Callable[[str], None] = lambda line: None) -> Iterator[Callable[[], bool]]:
     """Whether SIGTERM or SIGINT came since; the second one does what it would have done without us.
+
+    At the first one `say` is given a line for whoever waits.
 
     In another thread than the main one, which alone may handle signals, nothing is caught.
     """
@@ -133,6 +135,7 @@ def stop_requested() -> Iterator[Callable[[], bool]]:
     def note(number: int, frame: object) -> None:
         came.set()
         restore()
+        say(f"{signal.Signals(number).name}: this step is finished and saved first; a second one interrupts it")
 
     for number in before:
         signal.signal(number, note)

@@ -115,7 +115,7 @@ class Trainer:
             NothingScored: no rollout could be scored, `bad_steps` times in a row.
         """
         config = self.config
-        with self._loggers() as log, checkpoint.stop_requested() as stopped:
+        with self._loggers() as log, checkpoint.stop_requested(self._say) as stopped:
             self._set_generators()  # last: whoever drew from them while all was set up has not been in the run
             if self.step == 0 and config.eval_every is not None:
                 log(0, self._evaluated())

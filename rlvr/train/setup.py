@@ -15,7 +15,7 @@ from rlvr.registry import make
 from rlvr.train.config import Config
 from rlvr.train.policy import Policy
 
-__all__ = ["about", "configured_policy", "environments", "load_policy"]
+__all__ = ["about", "autocast_of", "configured_policy", "environments", "load_policy"]
 
 
 def environments(
@@ -93,13 +93,18 @@ def load_policy(model: str, *, device: str = "auto", **options: Any) -> Policy:
     return Policy.load(model, device=chosen, **options)
 
 
+def autocast_of(precision: str) -> torch.dtype | None:
+    """The type to compute in, None for that of the weights."""
+    return torch.bfloat16 if precision == "bf16" else None
+
+
 def configured_policy(config: Config) -> Policy:
     """The model that a run trains."""
     return load_policy(
         config.model,
         device=config.device,
         chat=config.chat,
-        autocast=torch.bfloat16 if config.precision == "bf16" else None,
+        autocast=autocast_of(config.precision),
         gradient_checkpointing=config.gradient_checkpointing,
         max_tokens=config.micro_tokens,
     )

@@ -84,9 +84,11 @@ def test_generators_go_on_where_they_stood(tmp_path):
 
 def test_the_first_signal_asks_and_the_second_one_interrupts():
     """Who presses Ctrl-C twice does not want to wait for the step."""
-    with stop_requested() as stopped:
+    said: list[str] = []
+    with stop_requested(said.append) as stopped:
         assert not stopped()
         signal.raise_signal(signal.SIGINT)
+        assert said == ["SIGINT: this step is finished and saved first; a second one interrupts it"]
         assert stopped()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)

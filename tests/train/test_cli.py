@@ -40,6 +40,7 @@ def test_a_policy_is_trained_evaluated_and_drawn(train, say, tmp_path):
     assert "step 0: avg@1 " in said
     assert "2 steps; all of it is in" in said
     flags = "-n 4 -k 1 4 --limit 5 --max-tokens 4 --stop a --workers 0 --device cpu --option split=test".split()
+    flags += ["--precision", "bf16", "--max-rows", "2"]
     code, said = say("eval", ENV, "--model", tmp_path / "run" / "model", *flags, "-o", tmp_path / "r.json")
     assert code == 0, said
     assert "pass@4" in said
@@ -47,6 +48,8 @@ def test_a_policy_is_trained_evaluated_and_drawn(train, say, tmp_path):
     report = json.loads((tmp_path / "r.json").read_text())
     assert (report["n"], len(report["tasks"]), report["config"]) == (4, 5, {"split": "test"})
     assert report["sampling"]["stop"] == ["a"]
+    code, said = say("eval", ENV, "--model", "nowhere", "-o", tmp_path / "none" / "r.json")
+    assert (code, "there is no folder" in said) == (2, True)
     code, said = say("plot", tmp_path / "run")
     assert (code, (tmp_path / "run" / "curves.png").is_file()) == (0, True)
 
@@ -76,6 +79,7 @@ def test_the_same_command_goes_on_and_another_is_refused(train, say):
         (("--group-size", "1", "--algorithm", "dr_grpo"), "judges a completion by its siblings"),
         (("--eval-top-p", "0"), "eval_top_p is float 0.0; it must be a number above 0, and 1 at most"),
         (("--eval-option", "colour=red"), "colour"),
+        (("--eval-option", "colour"), "--eval-option colour: write NAME=VALUE, such as --eval-option split=test"),
         (("--option", "colour=red"), "colour"),
     ],
 )

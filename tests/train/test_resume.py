@@ -5,7 +5,6 @@ import json
 import os
 import random
 import signal
-from fractions import Fraction
 
 import pytest
 import torch
@@ -97,21 +96,6 @@ def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name):
             again.run()
         assert logged(run) == logged(whole.config.run)
         assert differences(state(again), state(whole)) == []
-
-
-def test_a_verdict_may_hold_anything(tmp_path):
-    """A checkpoint loads nothing but plain values, and a batch that waits in it has its verdicts."""
-
-    class Detailed(Bandit):
-        def verify(self, task, completion):
-            return dataclasses.replace(super().verify(task, completion), detail={"distance": Fraction(1, 3)})
-
-    settings = {"env": Detailed(), "one_step_off": True, "steps": 3}
-    with trainer(tmp_path / "run", **settings) as made:
-        stopped_after(made, 1)
-    with trainer(tmp_path / "run", **settings) as again:
-        assert again.step == 1
-        again.run()
 
 
 def test_a_run_with_other_settings_is_not_gone_on_with(tmp_path):
