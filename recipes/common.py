@@ -20,7 +20,7 @@ from rlvr.train.loop import Trainer
 from rlvr.train.metrics import read_metrics
 from rlvr.train.plot import plot
 
-__all__ = ["Flags", "compared", "concluded"]
+__all__ = ["Flags", "compared", "concluded", "trained"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,15 +39,27 @@ class Flags:
     def environments(self) -> tuple[rlvr.Environment, rlvr.Environment]:
         """(To train on, to evaluate on)."""
         options = options_of(load(self.config.env), self.option)
-        train, test = ("train[10%:]", "train[:10%]") if self._is_one_file else ("train", self.config.eval_split)
+        train, test = options.pop("split", None), self.config.eval_split
+        if self.eval_data is None and Path(self.data).is_file():
+            is_default = test == Config.eval_split
+            if (train is None) != is_default:
+                raise rlvr.UsageError(
+                    f"{self.data} is one file, of which the first tenth is evaluated on; for another part give both, "
+                    "such as --option 'split=train[20%:]' --eval-split 'train[:20%]', or --eval-data"
+                )
+            train, test = (train, test) if train is not None else ("train[10%:]", "train[:10%]")
         return (
-            rlvr.make(self.config.env, **{"split": train, **options, "data": self.data}),
-            rlvr.make(self.config.env, **{**options, "split": test, "data": self.eval_data or self.data}),
+            rlvr.make(self.config.env, **options, split=train or "train", data=self.data),
+            rlvr.make(self.config.env, **options, split=test, data=self.eval_data or self.data),
         )
 
-    @property
-    def _is_one_file(self) -> bool:
-        return self.eval_data is None and Path(self.data).is_file()
+
+def trained(flags: Flags) -> int:
+    """Train, and say what came of it."""
+    env, eval_env = flags.environments()
+    with Trainer(flags.config, env=env, eval_env=eval_env) as trainer:
+        trainer.run()
+    return concluded(trainer)
 
 
 def concluded(trainer: Trainer, before: str = "before") -> int:

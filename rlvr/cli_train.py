@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -53,7 +53,7 @@ class Train:
     def run(self, out: Console, err: Console) -> int:
         loop = _trainer("loop")
         env = load(self.config.env)
-        options, others = options_of(env, self.option), options_of(env, self.eval_option)
+        options, others = options_of(env, self.option), options_of(env, self.eval_option, flag="--eval-option")
         config = replace(self.config, env_options=options, eval_options=others)
         with loop.Trainer(config, console=err) as trainer:
             trainer.run()
@@ -131,6 +131,10 @@ class Eval:
     """Text prompts become a user message of the model's chat template."""
     device: str = "auto"
     """A GPU where there is one."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16 computes in bfloat16 over float32 weights."""
+    max_rows: int = 256
+    """Completions that are sampled side by side: as many keys and values are held."""
     workers: int | None = None
     """Processes that score; one per core unless given, 0 for none."""
     seed: int = 0
@@ -140,16 +144,20 @@ class Eval:
 
     def run(self, out: Console, err: Console) -> int:
         policies, evaluation = _trainer("setup"), importlib.import_module("rlvr.evaluation")
+        if self.output is not None and not self.output.parent.is_dir():
+            raise UsageError(f"--output {self.output}: there is no folder {self.output.parent}; make it first")
         env = make(self.env, **options_of(load(self.env), self.option))
         sampling = Sampling(max_tokens=self.max_tokens, temperature=self.temperature, top_p=self.top_p, stop=self.stop)
-        policy = policies.load_policy(self.model, device=self.device, chat=self.chat)
+        policy = policies.load_policy(
+            self.model, device=self.device, chat=self.chat, autocast=policies.autocast_of(self.precision)
+        )
         with ExitStack() as stack:
             scorer = None
             if isinstance(env, SingleTurnEnv):
                 scorer = stack.enter_context(Scorer(env, workers=self.workers))
             report = evaluation.evaluate(
                 env,
-                policy.sampler(),
+                policy.sampler(max_rows=self.max_rows),
                 sampling=sampling,
                 n=self.n,
                 k=self.k or None,
@@ -188,10 +196,10 @@ class Plot:
         return 0
 
 
-def options_of(env: type[Environment], given: Sequence[str]) -> dict[str, Any]:
+def options_of(env: type[Environment], given: Sequence[str], flag: str = "--option") -> dict[str, Any]:
     """An environment's options from NAME=VALUE pairs: a value is text where the default is, and JSON otherwise.
 
-    Where the default does not tell (None, or there is none) it is JSON if it can be, else text.
+    Where the default does not tell (None, or there is none) it is JSON if it can be, else text.  Messages name `flag`.
 
     Raises:
         UsageError: it is no such pair, or no such value.
@@ -200,13 +208,13 @@ def options_of(env: type[Environment], given: Sequence[str]) -> dict[str, Any]:
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise UsageError(f"--option {pair}: write NAME=VALUE, such as --option split=test")
+            raise UsageError(f"{flag} {pair}: write NAME=VALUE, such as {flag} split=test")
         default = env.options().get(name, "")
         try:
             options[name] = value if isinstance(default, str) else json.loads(value)
         except ValueError:
             if default is not None and default is not MISSING:
-                raise UsageError(f"--option {pair}: {value!r} is not a value like {default!r}") from None
+                raise UsageError(f"{flag} {pair}: {value!r} is not a value like {default!r}") from None
             options[name] = value
     return options
 

@@ -196,14 +196,17 @@ def test_a_verifier_that_raises_costs_its_rollout_alone():
     assert [r.score.total for r in group.rollouts] == [1.0, None, 0.0]
 
 
-def test_a_group_with_fewer_than_two_scores_is_dropped_and_sampled_for_again():
-    """Task 0 keeps one score of three, which can be compared with nothing; task 1 takes its place."""
+def test_a_group_with_fewer_than_two_scores_is_dropped():
+    """Task 0 keeps one score of three, which can be compared with nothing; one round is all there is."""
 
     def lost(prompt, rollout, seed):
         return "0@raise" if number(prompt) == 0 and rollout else "1"
 
-    with collector(script=lost, group_size=3) as one:
-        collected = one.collect(1)
+    with (
+        collector(script=lost, group_size=3) as one,
+        pytest.warns(RuntimeWarning, match="1 of 2 groups after 1 rounds"),
+    ):
+        collected = one.collect(2)
     assert [group.task.id for group in collected.groups] == ["Trials/train/1"]
     [dropped] = collected.dropped
     assert (dropped.task, dropped.why, dropped.rollouts, dropped.tokens) == ("Trials/train/0", "few-scored", 3, 18)
@@ -212,10 +215,26 @@ def test_a_group_with_fewer_than_two_scores_is_dropped_and_sampled_for_again():
 
 def test_a_group_of_one_needs_one_score():
     """REINFORCE compares with a baseline, not with siblings."""
-    with collector(script=lambda prompt, rollout, seed: "0@raise" if number(prompt) == 0 else "1", group_size=1) as one:
-        collected = one.collect(1)
+    with (
+        collector(script=lambda prompt, rollout, seed: "0@raise" if number(prompt) == 0 else "1", group_size=1) as one,
+        pytest.warns(RuntimeWarning, match="`rlvr doctor`"),
+    ):
+        collected = one.collect(2)
     assert [group.task.id for group in collected.groups] == ["Trials/train/1"]
     assert [d.why for d in collected.dropped] == ["few-scored"]
+
+
+def test_a_scorer_that_is_dead_costs_one_round():
+    """Dynamic sampling would draw nine more; the warning says whose failure it is, and what it was."""
+    with (
+        collector(script=["0@raise"], dynamic=True) as one,
+        pytest.warns(
+            RuntimeWarning, match=r"0 of 2 groups after 1 rounds; dropped: 2 few-scored.*8 rollouts.*doctor"
+        ) as caught,
+    ):
+        stats = one.collect(2).stats
+    assert (stats["rounds"], stats["missing"]) == (1, 2)
+    assert "nearer to what the policy can do" not in str(caught[0].message)
 
 
 def test_an_interrupted_collect_has_not_happened():
@@ -268,6 +287,7 @@ def test_the_numbers_of_a_collection_by_hand():
         "dropped/all-wrong": 1,
         "dropped/few-scored": 0,
         "dropped/stale": 0,
+        "dropped/too-long": 0,
         "waste_tokens": 10,
         "waste": 10 / 15,
         "rounds": 3,

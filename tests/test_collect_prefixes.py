@@ -1,9 +1,12 @@
 """Values of prefixes: K fresh completions from each step of a rollout, as VinePPO wants them."""
 
+from typing import ClassVar
+
 import pytest
 
 import rlvr
 from rlvr.collect import END, Sampling, ScriptedSampler, step_boundaries
+from rlvr.collect.prefixes import forked
 from tests.collecting import Backwards, collector
 from tests.environments import Siblings, Trials
 from tests.parts import refusal
@@ -29,6 +32,40 @@ def one_group(env=None, script=wander, **settings):
     """A collector and the rollouts of its first group."""
     one = collector(LastLine() if env is None else env, script, **settings)
     return one, one.collect(1).groups[0].rollouts
+
+
+def test_a_fork_is_read_as_one_text():
+    """Decoders of SentencePiece drop the space a text begins with: the halves apart would run two words together."""
+
+    class Pieces(ScriptedSampler):
+        def decode(self, completion_ids):
+            return super().decode(completion_ids).removeprefix("_").replace("_", " ")
+
+    class Heard(Trials):
+        said: ClassVar[list[str]] = []
+
+        def verify(self, task, completion):
+            self.said.append(completion)
+            return super().verify(task, completion)
+
+    with collector(
+        Heard(), Pieces(lambda prompt, rollout, seed: "_so." if "it" in prompt else "_it_is"), group_size=2
+    ) as one:
+        rollouts = one.collect(1).groups[0].rollouts
+        Heard.said.clear()
+        one.prefix_values(rollouts[:1], k=1, steps=[[0, 3, len(rollouts[0].completion_ids)]])
+    assert sorted(Heard.said) == ["it is", "it so."]
+
+
+def test_what_forks_cost_is_told():
+    """Three prefixes begin steps, the prompt and two more, from which four forks each go on; one is lost."""
+    one, rollouts = one_group()
+    with one:
+        _, costs = forked(one.groups, rollouts[:1], k=4)
+    assert (costs["forks"], costs["forks_unscored"]) == (12, 1)
+    # "a\nb\nno", "0", "a\n0", "0" │ "0", "no", "b\n1", "no" │ "no", "0@raise", "no", "no"; each with its end.
+    assert costs["fork_tokens"] == 7 + 2 + 4 + 2 + 2 + 3 + 4 + 3 + 3 + 8 + 3 + 3
+    assert costs["scoring_s"] > 0
 
 
 def test_steps_end_after_each_delimiter():

@@ -1,10 +1,13 @@
 """Resuming: a collector made anew and told where another stood goes on as if nothing had happened."""
 
 import json
+from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
 from rlvr.collect import Sampling, ScriptedSampler
+from rlvr.collect.saved import group_from, saved
 from tests.collecting import by_fours, collector, guesses, untimed
 from tests.environments import Siblings, Trials, Words
 from tests.parts import refusal
@@ -98,3 +101,13 @@ def test_tasks_that_changed_under_a_saved_group_are_found():
         said = refusal(lambda: resumed.load_state_dict(state))
         assert said.startswith("a saved group answers 'Trials/train/99', and its index now leads to 'Trials/train/3'")
         assert resumed.position == 0
+
+
+def test_a_verdict_may_hold_anything():
+    """An environment of several turns says its score itself; a checkpoint loads nothing but plain values."""
+    with collector() as one:
+        [group] = one.collect(1).groups
+    verdict = replace(group.rollouts[0].score.verdict, detail={"distance": Fraction(1, 3)})
+    rollout = replace(group.rollouts[0], score=replace(group.rollouts[0].score, verdict=verdict))
+    again = group_from(carried(saved(replace(group, rollouts=[rollout]))), group.task)
+    assert again.rollouts[0].score.verdict.detail == {"distance": "1/3"}

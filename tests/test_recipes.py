@@ -11,6 +11,8 @@ import torch
 
 from rlvr.algo.presets import PRESETS
 from rlvr.cli_train import RECIPES
+from rlvr.recipes.arithmetic_cpu.run import Settings
+from rlvr.recipes.arithmetic_cpu.run import main as arithmetic_cpu
 from rlvr.recipes.code_grpo.run import DEFAULTS as CODE_GRPO
 from rlvr.recipes.math_dapo.run import DEFAULTS as MATH_DAPO
 from rlvr.recipes.math_grpo.run import DEFAULTS as MATH_GRPO
@@ -89,6 +91,19 @@ def test_a_recipe_for_mathematics_trains_on_a_file_of_ones_own(say, adder, tmp_p
         assert "overlong(max_tokens=16, cache=3)" in config["env"]["reward"]
 
 
+def test_a_part_of_one_file_is_named_for_both(say, adder, tmp_path):
+    """--eval-split alone, or a split of the environment alone, would be taken for nothing or for too much."""
+    command = ["train", "math_grpo", *adder, "--run", tmp_path / "run", *FEW]
+    apart = ["--option", "split=train[20%:]", "--eval-split", "train[:20%]"]
+    for flags in (apart[:2], apart[2:]):
+        code, said = say(*command, *flags)
+        assert (code, "is one file, of which the first tenth is evaluated on" in said) == (2, True), said
+    code, said = say(*command, *apart)
+    assert code == 0, said
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["env"]["split"], config["eval_env"]["split"]) == ("train[20%:]", "train[:20%]")
+
+
 def test_the_recipe_for_code_runs_what_is_written(say, tmp_path):
     """Programs go through the sandbox; a group of right and wrong ones moves the policy."""
     programs = {
@@ -97,7 +112,7 @@ def test_the_recipe_for_code_runs_what_is_written(say, tmp_path):
     answers = {f"f{k}": programs[k] for k in range(4)}
     model = half_right(tmp_path / "model", answers)
     data = written(tmp_path / "train.jsonl", CODE)
-    written(tmp_path / "test.jsonl", CODE[:2])
+    written(tmp_path / "test.jsonl", [row | {"text": row["text"] + " "} for row in CODE[:2]])
     flags = ["--eval-data", tmp_path / "test.jsonl", "--option", "shown=0", "--max-tokens", 64]
     code, said = say("train", "code_grpo", "--model", model, "--data", data, "--run", tmp_path / "run", *FEW, *flags)
     assert code == 0, said
@@ -105,6 +120,21 @@ def test_the_recipe_for_code_runs_what_is_written(say, tmp_path):
     assert 0 < sum(row["accuracy"] for row in rows[1:]) < 2
     assert sum(row["unscored"] for row in rows[1:]) == 0
     assert sum(row["updates"] for row in rows[1:]) == 2
+
+
+def test_the_warm_start_is_one_of_the_settings(monkeypatch, tmp_path):
+    """A run is not gone on with from another one's model."""
+    seen = []
+
+    def trainer(config, **parts):
+        seen.append(config.resolved())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rlvr.recipes.arithmetic_cpu.run.Trainer", trainer)
+    for noise, warm_steps in ((0.25, 2), (0.5, 2), (0.25, 3)):
+        with pytest.raises(KeyboardInterrupt):
+            arithmetic_cpu(Settings(run=tmp_path, noise=noise, warm_steps=warm_steps))
+    assert len({settings["model"] for settings in seen}) == 3
 
 
 def test_a_recipe_is_a_module_of_the_checkout_too(adder, tmp_path):

@@ -56,7 +56,7 @@ def main(settings: Settings = DEFAULTS) -> int:
 
     config = Config(
         env="sums",
-        model="tiny",
+        model=f"tiny, warm start of {settings.warm_steps} steps with noise {settings.noise:g}",  # no run without it
         run=run,
         algorithm="dapo",
         steps=settings.steps,

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from tyro import MISSING
 
-from rlvr.recipes.common import Flags, concluded
+from rlvr.recipes.common import Flags, trained
 from rlvr.train.config import Config
-from rlvr.train.loop import Trainer
 
 __all__ = ["DEFAULTS", "main"]
 
@@ -45,7 +44,4 @@ DEFAULTS = Flags(
 
 def main(flags: Flags = DEFAULTS) -> int:
     """Train, and say what came of it."""
-    env, eval_env = flags.environments()
-    with Trainer(flags.config, env=env, eval_env=eval_env) as trainer:
-        trainer.run()
-    return concluded(trainer)
+    return trained(flags)

@@ -20,7 +20,7 @@ from rlvr.collect.groups import Groups
 from rlvr.collect.prefixes import PrefixValues, prefix_values
 from rlvr.collect.sampler import Sampler, Sampling
 from rlvr.collect.saved import group_from, saved
-from rlvr.collect.stats import Dropped, dropped_group, stats
+from rlvr.collect.stats import Dropped, dropped_group, failures, stats
 from rlvr.environment import Environment
 from rlvr.errors import UsageError
 from rlvr.scoring import Scorer
@@ -74,8 +74,9 @@ class Collector:
             loss of truncated samples"): their `completion_mask` is all False, their score stays in the group's
             mean and std, since only the loss is masked there.  "keep" trains on them; to punish them softly, add
             `Overlong` to the reward.
-        max_rounds: how often tasks are sampled for one `collect`; then it goes on with fewer groups, perhaps with
-            none, warns the first time, and counts them as `missing`.
+        max_rounds: how often dynamic sampling samples tasks for one `collect`; then it goes on with fewer groups,
+            perhaps with none, warns the first time, and counts them as `missing`.  Without dynamic sampling there is
+            one round, and none follows while nothing at all could be scored: further tasks would fare no better.
         oversample: how many tasks a round samples for each group that is missing.  Above 1 there are fewer
             rounds and some groups left over, which wait for the next `collect`.
         max_staleness: a group left over is dropped when one of its rollouts lies more versions behind the sampler.
@@ -130,7 +131,7 @@ class Collector:
         self.max_rounds, self.oversample, self.max_staleness = max_rounds, oversample, max_staleness
         self._cursor = Cursor(env, seed=self.seed, shuffle=shuffle)
         self._left: list[tuple[int, Group]] = []  # with the index of its task
-        self._has_warned = False
+        self._has_warned = self._has_warned_of_length = False
 
     def close(self) -> None:
         """End the threads, and the workers if they are its own."""
@@ -156,7 +157,7 @@ class Collector:
         """Groups of `prompts` tasks.  What raises or is interrupted has not happened: the next call begins as it did.
 
         Warns:
-            RuntimeWarning: there are fewer, after `max_rounds`; the first time.
+            RuntimeWarning: there are fewer; the first time.
         """
         require_whole("prompts", prompts, 1)
         before = self._cursor.position, self._left
@@ -171,9 +172,12 @@ class Collector:
         sampled: list[Group] = []
         rounds = 0
         self.groups.background.taken()  # whatever went by before is nobody's
-        while len(kept) < prompts and rounds < self.max_rounds:
+        while len(kept) < prompts and rounds < (self.max_rounds if self.dynamic else 1):
+            if sampled and not any(map(_is_scored, _rollouts(sampled))):
+                break
             rounds += 1
             asked = self._cursor.take(math.ceil((prompts - len(kept)) * self.oversample))
+            asked = self._fitting(asked, dropped)
             for (_, index), group in zip(asked, self.groups.sample(asked), strict=True):
                 sampled.append(group)
                 why = self._useless(group)
@@ -190,6 +194,30 @@ class Collector:
         numbers |= {"rounds": float(rounds), "left": float(len(self._left)), "missing": float(missing)}
         return Collected(groups, dropped, numbers)
 
+    def _fitting(self, asked: Sequence[tuple[int, int]], dropped: list[Dropped]) -> list[tuple[int, int]]:
+        """Tasks whose prompts leave room for a completion; the others are dropped."""
+        positions: int | None = getattr(self.sampler, "positions", None)
+        if positions is None:
+            return list(asked)
+        fitting, most = [], self.groups.sampling.max_tokens
+        for place, index in asked:
+            task = self.groups.task(index)
+            length = len(self.sampler.encode(task.prompt))
+            if length + most <= positions:
+                fitting.append((place, index))
+                continue
+            dropped.append(Dropped(task.id, "too-long", rollouts=0, tokens=0))
+            if not self._has_warned_of_length:
+                self._has_warned_of_length = True
+                warnings.warn(
+                    f"the prompt of task {task.id!r} has {length} tokens and may get {most} more, and the model has "
+                    f"{positions} positions: left out, as will be all that are too long. Lower max_tokens, or shorten "
+                    "prompts. Said once; the log counts them as dropped/too-long",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+        return fitting
+
     def _still_fresh(self) -> tuple[list[tuple[int, Group]], list[Dropped]]:
         """What an earlier call left over, and what of it has become too old."""
         oldest = self.sampler.version - self.max_staleness
@@ -200,7 +228,7 @@ class Collector:
 
     def _useless(self, group: Group) -> str:
         """Why nothing can be learned from a group; empty if something can."""
-        correct = [r.score.verdict.correct for r in group.rollouts if r.score is not None and r.score.total is not None]
+        correct = [r.score.verdict.correct for r in group.rollouts if r.score is not None and _is_scored(r)]
         if len(correct) < min(2, len(group.rollouts)):
             return "few-scored"
         if not self.dynamic or len(set(correct)) == 2:
@@ -211,8 +239,7 @@ class Collector:
         return Group(group.task, [self._masked_rollout(rollout) for rollout in group.rollouts])
 
     def _masked_rollout(self, rollout: Rollout) -> Rollout:
-        unscored = rollout.score is None or rollout.score.total is None
-        if not unscored and not (self.overlong == "mask" and rollout.truncated):
+        if _is_scored(rollout) and not (self.overlong == "mask" and rollout.truncated):
             return rollout
         T = len(rollout.completion_ids)
         return replace(rollout, completion_mask=[False] * T, behaviour_logprobs=[0.0] * T)
@@ -257,12 +284,29 @@ class Collector:
         }
 
 
+def _rollouts(groups: Sequence[Group]) -> list[Rollout]:
+    return [rollout for group in groups for rollout in group.rollouts]
+
+
+def _is_scored(rollout: Rollout) -> bool:
+    return rollout.score is not None and rollout.score.total is not None
+
+
 def _warn_of_fewer(groups: int, prompts: int, rounds: int, dropped: Sequence[Dropped]) -> None:
     reasons = Counter(one.why for one in dropped)
     counts = ", ".join(f"{reasons[why]} {why}" for why in sorted(reasons))
+    advice = []
+    if reasons["all-correct"] or reasons["all-wrong"]:
+        advice.append("choose tasks nearer to what the policy can do, or raise max_rounds")
+    if reasons["few-scored"]:
+        why, count = failures(dropped).most_common(1)[0]
+        advice.append(
+            f"{count} rollouts were not scored because of {why[:200]!r}: that is the scorer's failure, not the "
+            "policy's, and `rlvr doctor` looks for it"
+        )
     warnings.warn(
-        f"{groups} of {prompts} groups after {rounds} rounds; dropped: {counts}. Going on with fewer: choose tasks "
-        "nearer to what the policy can do, or raise max_rounds. Said once; the log counts them as missing",
+        f"{groups} of {prompts} groups after {rounds} rounds; dropped: {counts}. "
+        f"Going on with fewer{': ' * bool(advice)}{'; '.join(advice)}. Said once; the log counts them as missing",
         RuntimeWarning,
         stacklevel=4,
     )

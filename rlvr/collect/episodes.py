@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -65,9 +66,9 @@ class Episodes:
     split and index; the G episodes of a group begin alike.  Each runs on a deep copy of the environment (the reward
     is shared); one that holds much data should define `__deepcopy__`.
 
-    It ends where the environment says so, after `max_turns`, and where the policy has used up `max_tokens` over all its
-    turns; the last two are truncated.  A turn that hits the limit is still shown to the environment, as a truncated
-    completion is still scored.
+    It ends where the environment says so, after `max_turns`, where the policy has used up `max_tokens` over all its
+    turns, and where the sampler has no more `positions`; all but the first are truncated.  A turn that hits the limit
+    is still shown to the environment, as a truncated completion is still scored.
 
     The score is the `Score` under "score" in the last step's `info`.  Without one the total is the sum of the steps'
     rewards, and the outcome is CORRECT if the environment ended the episode and that sum is above 0, else WRONG.
@@ -85,6 +86,7 @@ class Episodes:
     ) -> None:
         self.env, self.sampler, self.background = env, sampler, background
         self.sampling, self.max_turns, self._key = sampling, max_turns, key
+        self._positions: int = getattr(sampler, "positions", None) or sys.maxsize
 
     def task(self, index: int) -> Task:
         """What the episode of an index begins with."""
@@ -138,7 +140,10 @@ class Episodes:
             else:
                 contexts = [(*episode.prompt_ids, *episode.ids) for episode in going]
                 seeds = [[rollout_seed(*episode.seed, turn)] for episode in going]
-                limits = [self.sampling.max_tokens - episode.own_tokens() for episode in going]
+                limits = [
+                    min(self.sampling.max_tokens - episode.own_tokens(), self._positions - len(context))
+                    for episode, context in zip(going, contexts, strict=True)
+                ]
                 for i, _, sample in drawn(self.sampler, contexts, 1, self.sampling, seeds, limits):
                     self._take(stepped, going[i], sample)
         with self.background.waiting():
@@ -167,7 +172,11 @@ class Episodes:
             episode.truncated = episode.truncated or not step.ended
             episode.score = step.score or _summed(episode, step.ended)
             return False
-        reply = list(self.sampler.encode(step.reply, (*episode.prompt_ids, *episode.ids)))
+        before = (*episode.prompt_ids, *episode.ids)
+        reply = list(self.sampler.encode(step.reply, before))
+        if len(before) + len(reply) >= self._positions:  # no token fits behind it
+            episode.truncated, episode.score = True, _summed(episode, ended=False)
+            return False
         episode.ids += reply
         episode.mask += [False] * len(reply)
         episode.logprobs += [0.0] * len(reply)

@@ -11,16 +11,16 @@ import hashlib
 import math
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from rlvr.collect.checks import require_whole
 from rlvr.collect.groups import Groups
-from rlvr.collect.sampler import Sample, Sampler, TokenIds, drawn, rollout_seed
+from rlvr.collect.sampler import Sample, Sampler, TokenIds, cut, drawn, rollout_seed
 from rlvr.environment import MultiTurnEnv
 from rlvr.errors import UsageError, brief
 from rlvr.types import Completion, Rollout, Score
 
-__all__ = ["PrefixValues", "prefix_values", "step_boundaries"]
+__all__ = ["PrefixValues", "forked", "prefix_values", "step_boundaries"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,17 @@ def prefix_values(
         UsageError: several turns; a reward that compares completions, for a fork has no siblings; boundaries that are
             not increasing from 0 to T; k below 1.
     """
+    return forked(groups, rollouts, k=k, steps=steps)[0]
+
+
+def forked(
+    groups: Groups, rollouts: Sequence[Rollout], *, k: int, steps: str | Sequence[Sequence[int]] = "\n"
+) -> tuple[list[PrefixValues], dict[str, float]]:
+    """What `prefix_values` gives, and what it took, for the log.
+
+    That is `forks` and `fork_tokens`, completions and tokens that were sampled; `forks_unscored`, how many of them we
+    failed to score; and `generation_s`, `scoring_s`, `scoring_wait_s`, see `Timings`.
+    """
     if isinstance(groups.env, MultiTurnEnv):
         raise UsageError(f"{groups.env.id} has several turns; a prefix of tokens does not bring back its state")
     if groups.env.reward.group_level:
@@ -102,8 +113,13 @@ def prefix_values(
     for rollout, bounds in zip(rollouts, boundaries, strict=True):
         for b in bounds[:-1]:
             forks.setdefault(_state(rollout, b), (rollout, b))
-    scores = dict(zip(forks, _scored(groups, list(forks.values()), k), strict=True))
-    return [_values(rollout, bounds, scores) for rollout, bounds in zip(rollouts, boundaries, strict=True)]
+    groups.background.taken()  # whatever went by before is nobody's
+    each, tokens = _scored(groups, list(forks.values()), k)
+    scores = dict(zip(forks, each, strict=True))
+    unscored = sum(score.total is None for some in each for score in some)
+    costs = {"forks": k * len(forks), "forks_unscored": unscored, "fork_tokens": tokens}
+    numbers = {name: float(value) for name, value in (costs | asdict(groups.background.taken())).items()}
+    return [_values(rollout, bounds, scores) for rollout, bounds in zip(rollouts, boundaries, strict=True)], numbers
 
 
 def _state(rollout: Rollout, boundary: int) -> tuple[str, TokenIds]:
@@ -118,8 +134,8 @@ def _checked(bounds: Sequence[int], rollout: Rollout) -> tuple[int, ...]:
     return given
 
 
-def _scored(groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int) -> list[list[Score]]:
-    """Scores of `k` continuations of each (rollout, boundary), scored while others are sampled."""
+def _scored(groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int) -> tuple[list[list[Score]], int]:
+    """Scores of `k` continuations of each (rollout, boundary), scored while others are sampled; and their tokens."""
     contexts = [_state(rollout, b)[1] for rollout, b in forks]
     limits = [groups.sampling.max_tokens - b for _, b in forks]
     seeds = [
@@ -127,12 +143,14 @@ def _scored(groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int) -> lis
         for (rollout, _), context in zip(forks, contexts, strict=True)
     ]
     futures: list[dict[int, Future[list[Score]]]] = [{} for _ in forks]
+    tokens = 0
     try:
         with groups.background.generating():
             for p, j, sample in drawn(groups.sampler, contexts, k, groups.sampling, seeds, limits):
                 futures[p][j] = _begin(groups, *forks[p], sample)
+                tokens += len(sample.completion_ids)
         with groups.background.waiting():
-            return [[one[j].result()[0] for j in range(k)] for one in futures]
+            return [[one[j].result()[0] for j in range(k)] for one in futures], tokens
     finally:
         for one in futures:
             for future in one.values():
@@ -140,9 +158,9 @@ def _scored(groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int) -> lis
 
 
 def _begin(groups: Groups, rollout: Rollout, boundary: int, sample: Sample) -> Future[list[Score]]:
-    head = groups.sampler.decode(rollout.completion_ids[:boundary])
-    whole = Completion(head + sample.text, boundary + len(sample.completion_ids), sample.truncated)
-    return groups.score(rollout.task, [whole])
+    ids = [*rollout.completion_ids[:boundary], *sample.completion_ids]  # in one go: two texts may lose a space between
+    text = cut(groups.sampler.decode(ids), groups.sampling.stop)
+    return groups.score(rollout.task, [Completion(text, len(ids), sample.truncated)])
 
 
 def _values(rollout: Rollout, bounds: tuple[int, ...], scores: dict[tuple[str, TokenIds], list[Score]]) -> PrefixValues:

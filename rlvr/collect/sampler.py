@@ -15,7 +15,7 @@ from rlvr.environment import seeded
 from rlvr.errors import UsageError, brief
 from rlvr.types import Prompt
 
-__all__ = ["Context", "Sample", "Sampler", "Sampling", "TokenIds", "drawn", "is_token_ids", "rollout_seed"]
+__all__ = ["Context", "Sample", "Sampler", "Sampling", "TokenIds", "cut", "drawn", "is_token_ids", "rollout_seed"]
 
 TokenIds: TypeAlias = tuple[int, ...]
 """A prompt that is tokens already, such as a completion to be continued: taken as it is, nothing put before it."""
@@ -119,6 +119,9 @@ class Sampler(Protocol):
 
     Attributes:
         version: of the weights it draws from now.
+
+    A sampler may have `positions`, the most tokens that prompt and completion may have together: longer prompts are
+    then left out and counted, and an episode of several turns ends truncated where it reaches them.
     """
 
     version: int
@@ -167,6 +170,11 @@ class Sampler(Protocol):
 def rollout_seed(*key: str | int) -> int:
     """A seed in [0, 2**63) from a hash of the key; sums of neighbouring keys would meet."""
     return seeded("rollout", *key).getrandbits(63)
+
+
+def cut(text: str, stop: Sequence[str]) -> str:
+    """A completion's text up to its first stop text."""
+    return text[: min((at for at in map(text.find, stop) if at >= 0), default=len(text))]
 
 
 def drawn(

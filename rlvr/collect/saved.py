@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -47,7 +48,9 @@ def _saved(rollout: Rollout) -> dict[str, Any]:
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
-    return asdict(verdict) | {"outcome": verdict.outcome.value}
+    """`detail` may hold anything, and a checkpoint loads none but plain values."""
+    detail = json.loads(json.dumps(dict(verdict.detail), default=str))
+    return asdict(verdict) | {"outcome": verdict.outcome.value, "detail": detail}
 
 
 def _rollout_from(data: Mapping[str, Any], task: Task) -> Rollout:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, cast
 
-from rlvr.collect.sampler import Context, Sample, Sampling, is_token_ids
+from rlvr.collect.sampler import Context, Sample, Sampling, cut, is_token_ids
 from rlvr.errors import UsageError, brief
 from rlvr.types import Prompt
 
@@ -89,9 +89,7 @@ class ScriptedSampler:
         return self._script[rollout % len(self._script)]
 
     def _sample(self, text: str, prompt_ids: Sequence[int], limit: int, stop: Sequence[str]) -> Sample:
-        if ends := [at for at in map(text.find, stop) if at >= 0]:
-            text = text[: min(ends)]
-        ids = [*map(ord, text), END]
+        ids = [*map(ord, cut(text, stop)), END]
         truncated = len(ids) > limit
         ids = ids[:limit]
         logprobs = self._logprobs(ids) if callable(self._logprobs) else [float(self._logprobs)] * len(ids)

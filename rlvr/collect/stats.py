@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import fmean
 
 from rlvr.collect.background import Timings
 from rlvr.types import Group, Rollout, Score
 
-__all__ = ["Dropped", "dropped_group", "own_tokens", "stats"]
+__all__ = ["Dropped", "dropped_group", "failures", "own_tokens", "stats"]
 
-
-_REASONS = ("all-correct", "all-wrong", "few-scored", "stale")
+_REASONS = ("all-correct", "all-wrong", "few-scored", "stale", "too-long")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +21,22 @@ class Dropped:
 
     Attributes:
         task: its id.
-        why: "all-correct" or "all-wrong" (dynamic sampling), "few-scored" (under 2 scored rollouts) or "stale".
+        why: "all-correct" or "all-wrong" (dynamic sampling), "few-scored" (under 2 scored rollouts), "stale", or
+            "too-long" (prompt and limit exceed the model's positions: nothing was sampled).
         tokens: that the policy produced for it.
+        group: as it was sampled; None where nothing was.
     """
 
     task: str
     why: str
     rollouts: int
     tokens: int
+    group: Group | None = field(default=None, repr=False, compare=False)
 
 
 def dropped_group(group: Group, why: str) -> Dropped:
     """What the waste log says of a group."""
-    return Dropped(group.task.id, why, len(group.rollouts), sum(map(own_tokens, group.rollouts)))
+    return Dropped(group.task.id, why, len(group.rollouts), sum(map(own_tokens, group.rollouts)), group)
 
 
 def own_tokens(rollout: Rollout) -> int:
@@ -42,6 +44,13 @@ def own_tokens(rollout: Rollout) -> int:
     if rollout.turns:
         return sum(turn.stop - turn.start for turn in rollout.turns)
     return len(rollout.completion_ids)
+
+
+def failures(dropped: Sequence[Dropped]) -> Counter[str]:
+    """Why rollouts of dropped groups could not be scored, and how many of them."""
+    groups = [one.group for one in dropped if one.group is not None]
+    verdicts = [r.score.verdict for group in groups for r in group.rollouts if r.score and r.score.total is None]
+    return Counter(verdict.why for verdict in verdicts)
 
 
 def stats(

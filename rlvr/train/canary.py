@@ -1,4 +1,9 @@
-"""Does the sampler have the weights it says it has?  Asked after every sync, on a few tokens of the first tasks."""
+"""Does the sampler have the weights it says it has?  Asked after every sync.
+
+A few tokens of the first tasks get the same logprobs from sampler and trainer.  That sees whoever computes otherwise;
+weights that were never synced differ by less than rounding, at the rates that are published, for hundreds of steps.
+So where the sampler is in this process with weights of its own, these are compared number by number.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,7 @@ from rlvr.collect import Groups
 from rlvr.collect.cursor import Cursor
 from rlvr.errors import RlvrError
 from rlvr.train.batches import Row, TokenRow
+from rlvr.train.local import LocalSampler
 from rlvr.train.policy import Policy
 
 __all__ = ["Canary", "CanaryFailed"]
@@ -30,7 +36,7 @@ class _Scoring(Protocol):
 
 
 class Canary:
-    """A fixed batch: how the first tasks' prompts go on after their first half.
+    """A fixed batch: how the first tasks' prompts go on after their first half; a prompt of one token, by itself again.
 
     Args:
         groups: of the run's environment and sampler.
@@ -39,17 +45,19 @@ class Canary:
 
     def __init__(self, groups: Groups, tolerance: float) -> None:
         first = Cursor(groups.env, seed=0, shuffle=False)  # goes round where there are fewer
-        prompts = [groups.sampler.encode(groups.task(first.index(place)).prompt) for place in range(_ROWS)]
+        most: int | None = getattr(groups.sampler, "positions", None)
+        prompts = [list(groups.sampler.encode(groups.task(first.index(p)).prompt))[:most] for p in range(_ROWS)]
+        prompts = [ids if len(ids) > 1 else ids * 2 for ids in prompts]
         half = [(len(ids) + 1) // 2 for ids in prompts]
         self.rows = [TokenRow(ids[:at], ids[at : at + _TOKENS]) for ids, at in zip(prompts, half, strict=True)]
         self.tolerance = tolerance
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def check(self, policy: Policy, sampler: _Scoring, version: int) -> float:
-        """The largest difference.
+        """The largest difference of logprobs.
 
         Raises:
-            CanaryFailed: it is above the tolerance, or not a number.
+            CanaryFailed: it is above the tolerance, or not a number; or the sampler's own weights are others.
         """
         ours, theirs = policy.logprobs(self.rows).tolist(), sampler.logprobs(self.rows)
         pairs = [
@@ -64,7 +72,21 @@ class Canary:
                 f"{mine:.6f}, more than {self.tolerance:g} apart: it does not have the trainer's weights, or computes "
                 "otherwise; look at its sync, or raise canary if its precision is lower on purpose"
             )
+        if isinstance(sampler, LocalSampler) and (differing := _differing(policy.model, sampler.model)):
+            raise CanaryFailed(
+                f"after the sync to version {version} the sampler's own weights are not the trainer's: {differing} "
+                "differs, if by too little to show in logprobs; look at its sync"
+            )
         return _distance((mine, other))
+
+
+def _differing(ours: torch.nn.Module, theirs: torch.nn.Module) -> str:
+    """The first parameter that is not the same; empty if there is none."""
+    if ours is theirs:
+        return ""
+    twins = dict(theirs.named_parameters())
+    same = (torch.equal(twins[name], value.to(twins[name])) for name, value in ours.named_parameters())
+    return next((name for name, equal in zip(twins, same, strict=True) if not equal), "")
 
 
 def _distance(pair: tuple[float, float]) -> float:

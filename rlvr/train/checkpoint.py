@@ -10,6 +10,7 @@ import random
 import re
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ import torch
 
 from rlvr.errors import DataError, UsageError
 
-__all__ = ["latest", "load", "restore_rng", "rng_state", "save", "stop_requested"]
+__all__ = ["latest", "load", "newest", "restore_rng", "rng_state", "save", "stop_requested"]
 
 _NAME: Final = re.compile(r"step-(\d{8})\.pt")
 
@@ -41,6 +42,11 @@ def save(folder: Path, step: int, state: Mapping[str, Any], *, keep: int) -> Pat
         file.flush()
         os.fsync(file.fileno())  # or a power cut leaves the new name with nothing behind it
     partial.replace(path)
+    entry = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(entry)  # the new name itself, before the old ones go
+    finally:
+        os.close(entry)
     for old in sorted(_found(folder))[:-keep]:
         (folder / f"step-{old:08d}.pt").unlink(missing_ok=True)
     return path
@@ -50,6 +56,31 @@ def latest(folder: Path) -> Path | None:
     """The newest whole checkpoint, None where there is none."""
     steps = _found(folder)
     return folder / f"step-{max(steps):08d}.pt" if steps else None
+
+
+def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The newest checkpoint that can be read, and what is in it; None where there is none at all.
+
+    Warns:
+        RuntimeWarning: a newer one is damaged; the steps since are run again.
+
+    Raises:
+        DataError: all are damaged.
+    """
+    last: DataError | None = None
+    for step in sorted(_found(folder), reverse=True):
+        path = folder / f"step-{step:08d}.pt"
+        try:
+            state = load(path)
+        except DataError as error:
+            last = last or error
+            continue
+        if last is not None:
+            warnings.warn(f"{last}; going on from the one before, {path.name}", RuntimeWarning, stacklevel=2)
+        return path, state
+    if last is not None:
+        raise DataError(f"{last}; none of {folder} can be read, so the run cannot go on: give a new folder")
+    return None
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -84,8 +115,10 @@ def restore_rng(state: Mapping[str, Any], device: torch.device | None = None) ->
 
 
 @contextmanager
-def stop_requested() -> Iterator[Callable[[], bool]]:
+def stop_requested(say: Callable[[str], None] = lambda line: None) -> Iterator[Callable[[], bool]]:
     """Whether SIGTERM or SIGINT came since; the second one does what it would have done without us.
+
+    At the first one `say` is given a line for whoever waits.
 
     In another thread than the main one, which alone may handle signals, nothing is caught.
     """
@@ -102,6 +135,7 @@ def stop_requested() -> Iterator[Callable[[], bool]]:
     def note(number: int, frame: object) -> None:
         came.set()
         restore()
+        say(f"{signal.Signals(number).name}: this step is finished and saved first; a second one interrupts it")
 
     for number in before:
         signal.signal(number, note)

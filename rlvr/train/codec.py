@@ -56,6 +56,11 @@ class Codec:
         kept = [token for token in completion_ids if token not in self.ends]
         return str(self.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
+    def ends_of(self, stop: Iterable[str]) -> frozenset[int]:
+        """Tokens that end a completion under these stop texts; a special one is in no text, and is one of them."""
+        added = self.tokenizer.get_added_vocab()
+        return self.ends | {added[text] for text in stop if text in added}
+
     def _ids(self, text: str, *, special: bool) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=special)["input_ids"])
 

@@ -18,6 +18,7 @@ from rlvr.errors import UsageError, brief
 __all__ = ["Config"]
 
 _OBJECTIVES = ("clipped", "gspo", "cispo", "reinforce")
+_SIBLINGS = ("group_advantages", "rloo_advantages", "magistral_advantages", "process_advantages")
 _Schedule = Literal["constant", "linear", "cosine"]
 _Precision = Literal["fp32", "bf16"]
 
@@ -67,7 +68,7 @@ class Config:
         keep: how many checkpoints stay.
         rollouts_every: steps between those whose rollouts are kept; 0 for none.
         track: "wandb" or another package with its interface, to log there too.
-        bad_steps: skipped steps in a row, for a loss or gradient that is not finite, after which the run stops.
+        bad_steps: steps in a row without a finite loss and gradient, or without a single score, that end the run.
         canary: how far the sampler's logprobs may lie from the trainer's; None for 1e-3, in bf16 0.5.
         seed: of tasks, rollouts, and mini-batches.
 
@@ -131,12 +132,20 @@ class Config:
             if getattr(self, name) is not None:
                 self._require(name, low)
         for name in ("lr", "grad_clip"):
-            if not 0 < getattr(self, name) < float("inf"):
+            if not 0 < self._number(name) < float("inf"):
                 raise UsageError(f"{name} is {brief(getattr(self, name))}; it must be a number above 0")
-        if self.canary is not None and not self.canary >= 0:
+        if not 0 <= self._number("weight_decay") < float("inf"):
+            raise UsageError(f"weight_decay is {brief(self.weight_decay)}; it must be a number, 0 or above")
+        if len(self.betas) != 2 or not all(isinstance(b, (int, float)) and 0 <= b < 1 for b in self.betas):
+            raise UsageError(f"betas are {brief(self.betas)}; AdamW's are two numbers, 0 or above and below 1")
+        if self.canary is not None and not self._number("canary") >= 0:
             raise UsageError(f"canary is {brief(self.canary)}; it must be a number, 0 or above, or None")
-        if not 0 < self.eval_top_p <= 1:
+        if not 0 < self._number("eval_top_p") <= 1:
             raise UsageError(f"eval_top_p is {brief(self.eval_top_p)}; it must be a number above 0, and 1 at most")
+        if self.eval_temperature is not None and not 0 <= self._number("eval_temperature") < float("inf"):
+            raise UsageError(f"eval_temperature is {brief(self.eval_temperature)}; it must be a number, 0 or above")
+        if not 0 < self.temperature_ < float("inf"):
+            raise UsageError(f"temperature is {brief(self.temperature)}; to train, it must be a number above 0, near 1")
         for name, allowed in {"schedule": _Schedule, "precision": _Precision, "overlong": Overlong}.items():
             if getattr(self, name) not in (*get_args(allowed), *([None] if name == "overlong" else [])):
                 names = ", ".join(map(repr, get_args(allowed)))
@@ -147,6 +156,12 @@ class Config:
         value = getattr(self, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < low:
             raise UsageError(f"{name} is {brief(value)}; it must be a whole number of at least {low}")
+
+    def _number(self, name: str) -> float:
+        value = getattr(self, name)
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise UsageError(f"{name} is {brief(value)}; it must be a number")
+        return value
 
     def _require_trainable(self, algorithm: Algorithm) -> None:
         if "values" in algorithm.needs:
@@ -161,6 +176,11 @@ class Config:
         in_reward = algorithm.kl is not None and algorithm.kl.place == "reward"
         if in_reward and algorithm.advantage in ("monte_carlo_advantages", "process_advantages"):
             raise UsageError(f"{algorithm.advantage} has no place for a KL penalty in the reward; put it in the loss")
+        if self.group_size_ == 1 and algorithm.advantage in _SIBLINGS:
+            raise UsageError(
+                f"group_size is 1, and {algorithm.advantage} judges a completion by its siblings: it would learn "
+                "nothing; give at least 2, or choose 'reinforce_pp'"
+            )
         if algorithm.reset is not None and algorithm.reset.every_steps is None and not self.eval_every:
             raise UsageError(
                 f"this algorithm resets when validation stalls, and eval_every is {self.eval_every}; say how many "

@@ -84,6 +84,7 @@ class Decoding:
         self.slots = list(slots)
         self._model, self._codec, self._sampling, self._events = model, codec, sampling, events
         self._autocast = autocast
+        self._ends = codec.ends_of(sampling.stop)
         self._takes = inspect.signature(model.forward).parameters
         self._step, self._due = 0, min((slot.limit for slot in slots), default=0)  # when the next limit is reached
         self._rows: dict[str, Tensor] = {}  # every tensor with a row per slot
@@ -206,7 +207,7 @@ class Decoding:
                     f"the model's logits are not finite after {self._step - 1} tokens of prompt "
                     f"{self.slots[row].prompt}; look at the weights and at the learning rate"
                 )
-            if int(token[row]) in self._codec.ends or self._stops(row):
+            if int(token[row]) in self._ends or self._stops(row):
                 ended[row] = True
         return ended
 
@@ -246,7 +247,7 @@ def end_events(model: Any, codec: Codec, stop: Sequence[str]) -> Tensor:
     if its text begins with any later part of a stop text; one that is no whole character always counts.
     """
     table = torch.zeros(model.get_output_embeddings().weight.shape[0], dtype=torch.bool)
-    table[list(codec.ends)] = True
+    table[list(codec.ends_of(stop))] = True
     if stop:
         tokens = range(min(len(table), len(codec.tokenizer)))
         tails = tuple({text[i:] for text in stop for i in range(1, len(text))})

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from rlvr.collect import Context, Sample, Sampling, is_token_ids
+from rlvr.collect.sampler import cut
 from rlvr.errors import UsageError
 from rlvr.train.batches import Row
 from rlvr.train.codec import Codec
@@ -142,11 +143,8 @@ class LocalSampler:
         return Decoding(self.model, self.codec, slots, sampling, self._events[sampling.stop], self.autocast)
 
     def _sample(self, drawn: Drawn, stop: Sequence[str], version: int) -> Sample:
-        text = self.decode(drawn.completion_ids)
-        if starts := [at for at in map(text.find, stop) if at >= 0]:
-            text = text[: min(starts)]
         return Sample(
-            text,
+            cut(self.decode(drawn.completion_ids), stop),
             drawn.slot.prompt_ids,
             drawn.completion_ids,
             drawn.logprobs,
@@ -155,15 +153,26 @@ class LocalSampler:
             weights_version=version,
         )
 
+    @property
+    def positions(self) -> int | None:
+        """The most tokens that prompt and completion may have together; None where the model names none."""
+        found: int | None = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return found
+
     def _refuse(self, ids: Sequence[Sequence[int]], most: Sequence[int]) -> None:
-        positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        positions = self.positions
         for p, (prompt_ids, limit) in enumerate(zip(ids, most, strict=True)):
             if limit < 1 or not prompt_ids:
                 raise UsageError(f"prompt {p} has {len(prompt_ids)} tokens and limit {limit}; each must be at least 1")
+            if positions is not None and len(prompt_ids) >= positions:
+                raise UsageError(
+                    f"prompt {p} has {len(prompt_ids)} tokens and the model {positions} positions: no room is left for "
+                    "a completion, so shorten the prompt, or choose a model with more"
+                )
             if positions is not None and len(prompt_ids) + limit > positions:
                 raise UsageError(
                     f"prompt {p} has {len(prompt_ids)} tokens and may get {limit} more, and the model has {positions} "
-                    f"positions; set max_tokens to {max(1, positions - len(prompt_ids))} or less, or shorten the prompt"
+                    f"positions; set max_tokens to {positions - len(prompt_ids)} or less, or shorten the prompt"
                 )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import resource
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -20,17 +21,19 @@ from rich.console import Console
 
 from rlvr.collect import Collector, Sampling, rollout_seed
 from rlvr.environment import Environment, SingleTurnEnv
+from rlvr.errors import UsageError
 from rlvr.evaluation import Report, evaluate
 from rlvr.scoring import Scorer
 from rlvr.threads import Threads
 from rlvr.train import checkpoint
+from rlvr.train.alarm import ScoringAlarm
 from rlvr.train.canary import Canary
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch, credit, laid_out, minibatches, save_batch
 from rlvr.train.folder import claimed
 from rlvr.train.gather import Gathered, gather
 from rlvr.train.learner import Learner
-from rlvr.train.metrics import Log, log_rollouts, logging_to
+from rlvr.train.metrics import Log, evaluation_numbers, log_rollouts, logging_to
 from rlvr.train.policy import Policy
 from rlvr.train.setup import about, configured_policy, environments
 
@@ -72,15 +75,16 @@ class Trainer:
         self.reports: dict[int, Report] = {}
         self._best, self._stalled = float("-inf"), 0  # of validation, for the reset
         self._ahead: Gathered | None = None
+        self._alarm = ScoringAlarm(config.bad_steps)
         self._console = console or Console(stderr=True)
         self.env, self.eval_env = environments(config, env, eval_env)
-        stands_at = claimed(config.run, about(config, self.env, self.eval_env))
-        self.policy = policy or configured_policy(config)
-        self.learner = Learner(self.policy, config)
-        weights = next(self.policy.model.parameters()).dtype
-        own = weights if config.one_step_off else None  # weights that it keeps while the policy's change
-        self.sampler = self.policy.sampler(dtype=own, max_rows=config.max_rows)
         with ExitStack() as self._open:
+            self._open.enter_context(claimed(config.run, about(config, self.env, self.eval_env), self._say))
+            self.policy = policy or configured_policy(config)
+            self.learner = Learner(self.policy, config)
+            weights = next(self.policy.model.parameters()).dtype
+            own = weights if config.one_step_off else None  # weights that it keeps while the policy's change
+            self.sampler = self.policy.sampler(dtype=own, max_rows=config.max_rows)
             self.collector = self._open.enter_context(
                 Collector(
                     self.env,
@@ -99,7 +103,7 @@ class Trainer:
             self._canary = Canary(self.collector.groups, config.canary_)
             self._thread = Threads(1)
             self._open.callback(self._thread.close)
-            self._begin(stands_at)
+            self._begin()
             self._open = self._open.pop_all()  # all is well: it stays open until `close`
 
     def run(self) -> None:
@@ -108,9 +112,10 @@ class Trainer:
         Raises:
             Diverged: losses or gradients were not finite too often; `RUN/bad` holds the batches.
             CanaryFailed: the sampler does not have the trainer's weights.
+            NothingScored: no rollout could be scored, `bad_steps` times in a row.
         """
         config = self.config
-        with self._loggers() as log, checkpoint.stop_requested() as stopped:
+        with self._loggers() as log, checkpoint.stop_requested(self._say) as stopped:
             self._set_generators()  # last: whoever drew from them while all was set up has not been in the run
             if self.step == 0 and config.eval_every is not None:
                 log(0, self._evaluated())
@@ -122,17 +127,18 @@ class Trainer:
                 if self._wants_reset():
                     self.learner.reset()
                     self._best, self._stalled, numbers["reset"] = float("-inf"), 0, 1.0
-                log(self.step, numbers | self._costs(numbers["tokens"], time.perf_counter() - started))
+                log(self.step, numbers | self._costs(numbers, time.perf_counter() - started))
                 if self.step % config.checkpoint_every == 0 or self.step == config.steps or stopped():
                     self.save()
         if self.step == config.steps:
             self.policy.save(config.run / "model")
         else:
-            self._console.print(f"stopped after step {self.step}; the same command goes on from there", highlight=False)
+            self._say(f"stopped after step {self.step}; the same command goes on from there")
 
     def _one_step(self) -> dict[str, float]:
         """Collect, unless it was done ahead; train; give the sampler the new weights."""
         gathered, later = self._ahead or self._gather(), None
+        self._alarm.heard(gathered)
         if self.config.one_step_off and self.step + 1 < self.config.steps:
             later = self._thread.submit(self._gather)
         numbers = {**gathered.stats, "staleness": float(gathered.staleness(self.step)), "collect_s": gathered.wall_s}
@@ -141,7 +147,8 @@ class Trainer:
         finally:
             self._ahead = later.result() if later else None  # it has to end before its weights change
         if self.config.rollouts_every and self.step % self.config.rollouts_every == 0:
-            log_rollouts(self.config.run / "rollouts" / f"step-{self.step + 1:08d}.parquet", gathered.groups)
+            path = self.config.run / "rollouts" / f"step-{self.step + 1:08d}.parquet"
+            log_rollouts(path, gathered.groups, gathered.dropped)
         self.step += 1
         return numbers | self._sync()
 
@@ -153,7 +160,7 @@ class Trainer:
         """A batch of groups into the weights."""
         started = time.perf_counter()
         if not gathered.groups:
-            self._console.print(f"step {self.step + 1} is skipped: no group has anything to teach", highlight=False)
+            self._say(f"step {self.step + 1} is skipped: no group has anything to teach")
             return {"skipped": 1.0, "updates": 0.0, "lr": self.learner.lr}
         batch = self.learner.prepared(laid_out(gathered.groups))
         draw = torch.Generator().manual_seed(rollout_seed("minibatches", self.config.seed, self.step))
@@ -203,14 +210,7 @@ class Trainer:
         if f"avg@{config.eval_n}" in report.metrics:  # it is not where no completion could be scored
             value = report.metrics[f"avg@{config.eval_n}"].value
             self._best, self._stalled = (value, 0) if value > self._best else (self._best, self._stalled + 1)
-        numbers = {
-            "eval/length": report.length,
-            "eval/truncated": report.truncated,
-            "eval_s": time.perf_counter() - started,
-        }
-        for name, found in report.metrics.items():
-            numbers |= {f"eval/{name}": found.value, f"eval/{name}/low": found.low, f"eval/{name}/high": found.high}
-        return numbers
+        return {**evaluation_numbers(report), "eval_s": time.perf_counter() - started}
 
     def _wants_reset(self) -> bool:
         reset = self.config.algorithm_.reset
@@ -219,10 +219,11 @@ class Trainer:
         stalled = reset.stall_validations is not None and self._stalled >= reset.stall_validations
         return stalled or (reset.every_steps is not None and self.step % reset.every_steps == 0)
 
-    def _costs(self, tokens: float, step_s: float) -> dict[str, float]:
+    def _costs(self, numbers: Mapping[str, float], step_s: float) -> dict[str, float]:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         if self.policy.device.type == "cuda":
             peak = torch.cuda.max_memory_allocated(self.policy.device) / 2**20
+        tokens = numbers["tokens"] + numbers.get("fork_tokens", 0.0)
         return {"step_s": step_s, "tokens_per_s": tokens / step_s, "memory_mib": peak}
 
     def save(self) -> Path:
@@ -237,20 +238,22 @@ class Trainer:
         }
         return checkpoint.save(self.config.run / "checkpoints", self.step, state, keep=self.config.keep)
 
-    def _begin(self, found: Path | None) -> None:
+    def _begin(self) -> None:
         """Where the run stood, or at its beginning."""
         self._rng: dict[str, Any] | None = None
-        if found is None:
+        if (found := checkpoint.newest(self.config.run / "checkpoints")) is None:
             return
-        state = checkpoint.load(found)
+        path, state = found
         self.step = state["step"]
+        if self.step > self.config.steps:
+            raise UsageError(f"steps is {self.config.steps}, and the run in {self.config.run} has done {self.step}")
         self.learner.load_state_dict(state["learner"])
         self.collector.load_state_dict(state["collector"])
         self._ahead = state["ahead"] and Gathered.from_state(state["ahead"], self.collector)
         self._best, self._stalled = state["validation"]
         self._rng = state["rng"]
         self._sync()
-        self._console.print(f"going on after step {self.step}, from {found}", highlight=False, soft_wrap=True)
+        self._say(f"going on after step {self.step}, from {path}")
 
     def _loggers(self) -> AbstractContextManager[Log]:
         config = self.config
@@ -274,6 +277,9 @@ class Trainer:
         if not isinstance(env, SingleTurnEnv):
             return None
         return self._open.enter_context(Scorer(env, workers=self.config.workers))
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _keep_bad(self, mini: Batch) -> None:
         save_batch(self.config.run / "bad" / f"step-{self.step + 1:08d}-{self.learner.bad}.pt", mini)

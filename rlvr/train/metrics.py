@@ -10,22 +10,27 @@ RUN/checkpoints/      see `rlvr.train.checkpoint`
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import math
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from rlvr.collect.stats import Dropped
 from rlvr.errors import MissingDependency, UsageError
 from rlvr.rows import Journal
 from rlvr.types import Group
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from rlvr.evaluation import Report
 
 __all__ = [
     "Jsonl",
@@ -34,6 +39,7 @@ __all__ = [
     "Progress",
     "TensorBoard",
     "Tracker",
+    "evaluation_numbers",
     "log_rollouts",
     "logging_to",
     "read_metrics",
@@ -114,7 +120,7 @@ class Tracker:
 
     def __init__(self, package: str, *, project: str, name: str, config: Mapping[str, Any]) -> None:
         try:
-            module: Any = __import__(package)
+            module: Any = importlib.import_module(package)
         except ImportError:
             raise UsageError(f"track={package!r}: it is not installed; pip install {package}") from None
         module.init(project=project, name=name, config=dict(config))
@@ -163,33 +169,52 @@ def logging_to(
         track: see `Tracker`.
     """
     since = done or None
-    found: list[Logger] = [Jsonl(run / "metrics.jsonl", resume_at=since), Progress(steps, console, first=done)]
-    with contextlib.suppress(MissingDependency):
-        found.append(TensorBoard(run / "tensorboard", resume_at=since))
-    if track is not None:
-        found.append(Tracker(track, project="rlvr", name=run.name, config=config))
+    found: list[Logger] = []
+    with ExitStack() as stack:
 
-    def log(step: int, numbers: Mapping[str, float]) -> None:
-        for one in found:
-            one.log(step, numbers)
+        def add(one: Logger) -> None:
+            stack.callback(one.close)
+            found.append(one)
 
-    try:
+        if track is not None:  # first: where it cannot be had, the folder is still free
+            add(Tracker(track, project="rlvr", name=run.name, config=config))
+        add(Jsonl(run / "metrics.jsonl", resume_at=since))
+        add(Progress(steps, console, first=done))
+        with contextlib.suppress(MissingDependency):
+            add(TensorBoard(run / "tensorboard", resume_at=since))
+
+        def log(step: int, numbers: Mapping[str, float]) -> None:
+            for one in found:
+                one.log(step, numbers)
+
         yield log
-    finally:
-        for one in found:
-            one.close()
 
 
-def log_rollouts(path: Path, groups: Iterable[Group]) -> None:
-    """Write the rollouts of a step, one row each, for reading."""
+def evaluation_numbers(report: Report) -> dict[str, float]:
+    """What the log says of an evaluation."""
+    numbers = {
+        "eval/length": report.length,
+        "eval/truncated": report.truncated,
+        "eval/unscored": float(report.unscored),
+    }
+    for name, found in report.metrics.items():
+        numbers |= {f"eval/{name}": found.value, f"eval/{name}/low": found.low, f"eval/{name}/high": found.high}
+    return numbers
+
+
+def log_rollouts(path: Path, groups: Iterable[Group], dropped: Iterable[Dropped] = ()) -> None:
+    """Write the rollouts of a step, one row each, for reading.
+
+    Those of dropped groups follow, with the reason in `dropped`: what went wrong with a run mostly stands there.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with Journal(path, overwrite=True) as journal:
-        for row in _rows(groups):
+        for row in chain(_rows(groups, ""), *(_rows([one.group], one.why) for one in dropped if one.group)):
             journal.write(row)
         journal.finish()
 
 
-def _rows(groups: Iterable[Group]) -> Iterator[dict[str, Any]]:
+def _rows(groups: Iterable[Group], dropped: str) -> Iterator[dict[str, Any]]:
     for group in groups:
         prompt = group.task.prompt if isinstance(group.task.prompt, str) else json.dumps(list(group.task.prompt))
         for number, rollout in enumerate(group.rollouts):
@@ -204,6 +229,8 @@ def _rows(groups: Iterable[Group]) -> Iterator[dict[str, Any]]:
                 "outcome": str(score.verdict.outcome) if score else "unscored",
                 "why": score.verdict.why if score else "",
                 "score": score.total if score else None,
+                "detail": json.dumps(dict(score.verdict.detail), default=str) if score else "{}",
+                "dropped": dropped,
                 "parts": json.dumps(dict(score.parts)) if score else "{}",
                 "weights_version": rollout.weights_version,
             }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from rlvr.registry import make
 from rlvr.train.config import Config
 from rlvr.train.policy import Policy
 
-__all__ = ["about", "configured_policy", "environments", "load_policy"]
+__all__ = ["about", "autocast_of", "configured_policy", "environments", "load_policy"]
 
 
 def environments(
@@ -34,24 +35,36 @@ def environments(
         eval_env = make(config.env, **{**config.env_options, "split": config.eval_split, **config.eval_options})
     if env is None:
         env = make(config.env, **{"split": "train", **config.env_options})
-    if eval_env is not None and eval_env.split != env.split:
-        _require_others(env, eval_env)
+    if eval_env is not None:
+        _require_others(env, eval_env, config.eval_tasks)
     return _with_overlong(env, config), eval_env
 
 
-def _require_others(env: Environment, eval_env: Environment) -> None:
-    """A single file stands for every split, and would silently be trained on and evaluated on."""
-    if not (isinstance(env, SingleTurnEnv) and isinstance(eval_env, SingleTurnEnv)):
+def _require_others(env: Environment, eval_env: Environment, most: int) -> None:
+    """A single file stands for every split, and would silently be trained on and evaluated on.
+
+    Published sets have a few problems in both of their splits: up to one in a hundred is warned of.
+    """
+    if (
+        not (isinstance(env, SingleTurnEnv) and isinstance(eval_env, SingleTurnEnv))
+        or not env.size
+        or not eval_env.size
+    ):
         return
-    size = env.size
-    if not size or size != eval_env.size:
-        return
-    if all(env.task(i).prompt == eval_env.task(i).prompt for i in range(size)):
+    trained = {str(env.task(i).prompt) for i in range(env.size)}
+    evaluated = [eval_env.task(i) for i in range(min(most, eval_env.size))]
+    shared = [task.id for task in evaluated if str(task.prompt) in trained]
+    found = (
+        f"{len(shared)} of the {len(evaluated)} tasks to evaluate on, of split {eval_env.split!r}, have prompts "
+        f"that are trained on, in split {env.split!r}"
+    )
+    if 100 * len(shared) > len(evaluated):
         raise UsageError(
-            f"the split {eval_env.split!r}, for evaluation, has the very tasks of {env.split!r}, as where one file is "
-            "taken for both: keep a part of it apart with the option split='train[10%:]' and eval_split='train[:10%]', "
-            "give eval_options a file of its own, or eval_every=None"
+            f"{found}, as where one file is taken for both: keep a part of it apart with the option "
+            "split='train[10%:]' and eval_split='train[:10%]', give eval_options a file of its own, or eval_every=None"
         )
+    if shared:
+        warnings.warn(f"{found}, such as {shared[0]!r}", RuntimeWarning, stacklevel=4)
 
 
 def _with_overlong(env: Environment, config: Config) -> Environment:
@@ -65,9 +78,24 @@ def _with_overlong(env: Environment, config: Config) -> Environment:
 
 
 def load_policy(model: str, *, device: str = "auto", **options: Any) -> Policy:
-    """A model on its device; for the options see `Policy`."""
+    """A model on its device; for the options see `Policy`.
+
+    Raises:
+        UsageError: no such model, or no such device here.
+    """
     there = "cuda" if torch.cuda.is_available() else "cpu"
-    return Policy.load(model, device=there if device == "auto" else device, **options)
+    chosen = there if device == "auto" else device
+    try:
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError, ImportError) as error:  # the latter two where torch was built without it
+        why = str(error).strip().splitlines()[0]
+        raise UsageError(f"device is {device!r}, which is not to be had here ({why}); choose 'auto' or 'cpu'") from None
+    return Policy.load(model, device=chosen, **options)
+
+
+def autocast_of(precision: str) -> torch.dtype | None:
+    """The type to compute in, None for that of the weights."""
+    return torch.bfloat16 if precision == "bf16" else None
 
 
 def configured_policy(config: Config) -> Policy:
@@ -76,7 +104,7 @@ def configured_policy(config: Config) -> Policy:
         config.model,
         device=config.device,
         chat=config.chat,
-        autocast=torch.bfloat16 if config.precision == "bf16" else None,
+        autocast=autocast_of(config.precision),
         gradient_checkpointing=config.gradient_checkpointing,
         max_tokens=config.micro_tokens,
     )

@@ -53,6 +53,20 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
         checkpoint.load(tmp_path / "step-00000001.pt")
 
 
+def test_a_damaged_newest_checkpoint_costs_the_steps_since_the_one_before(tmp_path):
+    """That is what keep=2 is for; where all are damaged there is nothing to go on from, and that is said."""
+    for step in (1, 2):
+        checkpoint.save(tmp_path, step, {"step": step}, keep=2)
+    whole = (tmp_path / "step-00000002.pt").read_bytes()
+    (tmp_path / "step-00000002.pt").write_bytes(whole[:100])
+    with pytest.warns(RuntimeWarning, match=r"00002\.pt cannot be read.*from the one before, step-00000001\.pt"):
+        found = checkpoint.newest(tmp_path)
+    assert found == (tmp_path / "step-00000001.pt", {"step": 1})
+    (tmp_path / "step-00000001.pt").write_bytes(b"")
+    with pytest.raises(DataError, match="the run cannot go on"):
+        checkpoint.newest(tmp_path)
+
+
 def test_the_newest_checkpoint_has_to_stay(tmp_path):
     """keep=0 would remove what was just written."""
     with pytest.raises(UsageError, match="keep is 0"):
@@ -70,9 +84,11 @@ def test_generators_go_on_where_they_stood(tmp_path):
 
 def test_the_first_signal_asks_and_the_second_one_interrupts():
     """Who presses Ctrl-C twice does not want to wait for the step."""
-    with stop_requested() as stopped:
+    said: list[str] = []
+    with stop_requested(said.append) as stopped:
         assert not stopped()
         signal.raise_signal(signal.SIGINT)
+        assert said == ["SIGINT: this step is finished and saved first; a second one interrupts it"]
         assert stopped()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)

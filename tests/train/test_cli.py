@@ -6,6 +6,9 @@ import sys
 
 import pytest
 
+from rlvr.errors import UsageError
+from rlvr.train.config import Config
+from rlvr.train.setup import environments
 from tests.train.bandit import policy
 
 ENV = "tests.train.bandit:Bandit"
@@ -37,6 +40,7 @@ def test_a_policy_is_trained_evaluated_and_drawn(train, say, tmp_path):
     assert "step 0: avg@1 " in said
     assert "2 steps; all of it is in" in said
     flags = "-n 4 -k 1 4 --limit 5 --max-tokens 4 --stop a --workers 0 --device cpu --option split=test".split()
+    flags += ["--precision", "bf16", "--max-rows", "2"]
     code, said = say("eval", ENV, "--model", tmp_path / "run" / "model", *flags, "-o", tmp_path / "r.json")
     assert code == 0, said
     assert "pass@4" in said
@@ -44,6 +48,8 @@ def test_a_policy_is_trained_evaluated_and_drawn(train, say, tmp_path):
     report = json.loads((tmp_path / "r.json").read_text())
     assert (report["n"], len(report["tasks"]), report["config"]) == (4, 5, {"split": "test"})
     assert report["sampling"]["stop"] == ["a"]
+    code, said = say("eval", ENV, "--model", "nowhere", "-o", tmp_path / "none" / "r.json")
+    assert (code, "there is no folder" in said) == (2, True)
     code, said = say("plot", tmp_path / "run")
     assert (code, (tmp_path / "run" / "curves.png").is_file()) == (0, True)
 
@@ -66,8 +72,14 @@ def test_the_same_command_goes_on_and_another_is_refused(train, say):
         (("--lr", "0"), "lr is float 0.0; it must be a number above 0"),
         (("--group-size", "0"), "group_size is int 0; it must be a whole number of at least 1"),
         (("--canary", "-1"), "canary is float -1.0; it must be a number, 0 or above"),
+        (("--betas", "2", "3"), "two numbers, 0 or above and below 1"),
+        (("--weight-decay", "-1"), "weight_decay is float -1.0; it must be a number, 0 or above"),
+        (("--temperature", "0"), "temperature is float 0.0; to train, it must be a number above 0"),
+        (("--eval-temperature", "-2"), "eval_temperature is float -2.0; it must be a number, 0 or above"),
+        (("--group-size", "1", "--algorithm", "dr_grpo"), "judges a completion by its siblings"),
         (("--eval-top-p", "0"), "eval_top_p is float 0.0; it must be a number above 0, and 1 at most"),
         (("--eval-option", "colour=red"), "colour"),
+        (("--eval-option", "colour"), "--eval-option colour: write NAME=VALUE, such as --eval-option split=test"),
         (("--option", "colour=red"), "colour"),
     ],
 )
@@ -80,14 +92,19 @@ def test_a_setting_that_cannot_work_is_one_line(train, tmp_path, flags, why):
 
 def test_one_file_is_not_both_trained_on_and_evaluated_on(say, tmp_path, model):
     """It stands for every split; unless a part is kept apart, or another file is named, the run is refused."""
-    rows = [{"problem": f"{k}=", "answer": str(k)} for k in range(20)]
-    for name in ("mine.jsonl", "other.jsonl"):
+    for name, first in (("mine.jsonl", 0), ("other.jsonl", 20)):
+        rows = [{"problem": f"{k}=", "answer": str(k)} for k in range(first, first + 20)]
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-        rows = rows[:5]
     flags = ["--env", "math-v1", "--model", model, "--steps", 1, "--prompts", 2, "--group-size", 2, "--max-tokens", 4,
              "--workers", 0, "--algorithm", "dr_grpo", "--option", f"data={tmp_path / 'mine.jsonl'}"]  # fmt: skip
     code, said = say("train", *flags, "--run", tmp_path / "a")
-    assert (code, "has the very tasks of 'train'" in said) == (2, True)
+    assert (code, "20 of the 20 tasks to evaluate on" in said) == (2, True)
+    code, said = say("train", *flags, "--option", "split=test", "--run", tmp_path / "a")
+    assert (code, "of split 'test', have prompts that are trained on, in split 'test'" in said) == (2, True)
+    overlap = ["--option", "split=train[10%:]", "--eval-split", "train[:20%]"]
+    code, said = say("train", *flags, *overlap, "--run", tmp_path / "a")
+    assert (code, "2 of the 4 tasks to evaluate on" in said) == (2, True)
+    assert not (tmp_path / "a").exists()
     apart = ["--option", "split=train[10%:]", "--eval-split", "train[:10%]"]
     code, said = say("train", *flags, *apart, "--run", tmp_path / "b")
     assert code == 0, said
@@ -95,6 +112,32 @@ def test_one_file_is_not_both_trained_on_and_evaluated_on(say, tmp_path, model):
     assert (tasks["env"]["split"], tasks["eval_env"]["split"]) == ("train[10%:]", "train[:10%]")
     code, said = say("train", *flags, "--eval-option", f"data={tmp_path / 'other.jsonl'}", "--run", tmp_path / "c")
     assert code == 0, said
+
+
+def test_one_task_in_a_hundred_may_be_in_both_splits(tmp_path):
+    """Published sets are like that, and whoever trains on one cannot help it: it is said."""
+    rows = [{"problem": f"{k}+1=", "answer": str(k + 1)} for k in range(300)]
+    for name, part in (("train", rows[:200]), ("test", rows[199:])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    config = Config(env="math-v1", model="none", run=tmp_path / "run", env_options={"data": str(tmp_path)})
+    with pytest.warns(RuntimeWarning, match="1 of the 100 tasks to evaluate on"):
+        env, eval_env = environments(config)
+    assert (env.size, eval_env.size) == (200, 101)
+
+
+@pytest.mark.parametrize("device", ["nonsense", "meta:x", "hpu"])
+def test_a_device_that_is_not_there_is_one_line(train, device):
+    """And the folder is free for the next try."""
+    code, said = train("--device", device, "--algorithm", "grpo")
+    assert (code, f"device is '{device}', which is not to be had here" in said) == (2, True), said
+    assert train("--algorithm", "grpo")[0] == 0
+
+
+@pytest.mark.parametrize("setting", [{"lr": "x"}, {"betas": (0.9, "x")}, {"canary": "low"}])
+def test_a_text_for_a_number_is_refused(tmp_path, setting):
+    """From Python nothing has read the value before."""
+    with pytest.raises(UsageError, match=rf"{next(iter(setting))} (is|are) "):
+        Config(env="e", model="m", run=tmp_path, **setting)
 
 
 def test_a_model_that_is_not_there_leaves_the_folder_free(train, tmp_path):

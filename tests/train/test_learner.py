@@ -218,7 +218,7 @@ def test_a_gradient_is_cut_to_its_norm():
 )
 def test_the_learning_rate_rises_and_then_keeps_to_its_schedule(schedule, rates):
     """3 at its height, 2 steps of rise, 4 down to 0; cosine: 3/2 (1 + cos 45°) = 2.56066."""
-    made = learner(CLIPPED, lr=3.0, warmup_steps=2, schedule=schedule, steps=6, prompts=1, group_size=1)
+    made = learner(CLIPPED, lr=3.0, warmup_steps=2, schedule=schedule, steps=6, prompts=1, group_size=2)
     found = []
     for _ in range(6):
         found.append(made.lr)

@@ -211,6 +211,14 @@ def bpe(pieces: list[str], byte_level: bool = False):
     return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>")
 
 
+def test_a_special_token_as_stop_text():
+    """Texts are decoded without special tokens, so it is seen as the token that it is; the text has none of it."""
+    tokenizer = bpe(["x"])
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>"]})
+    sample = says(tokenizer, ["x", "<|im_end|>", "x", "x"], ("<|im_end|>",))
+    assert (sample.text, len(sample.completion_ids), sample.truncated) == ("x", 2, False)
+
+
 def test_a_stop_text_that_begins_with_a_space():
     """Tokenizers after SentencePiece write ▁ for it, and leave it out where a text begins."""
     tokenizer = bpe(["x", "▁Q", "▁", ":", "Q"])
@@ -343,6 +351,8 @@ def test_what_does_not_fit_is_said_before_the_first_token(policy):
     sampler = policy.sampler()
     said = refusal(lambda: drawn(sampler, Sampling(max_tokens=1020)))
     assert "prompt 0 has 6 tokens and may get 1020 more, and the model has 1024 positions" in said
+    said = refusal(lambda: drawn(policy.sampler(), Sampling(max_tokens=1), [tuple([5] * 1024)], 1))
+    assert "prompt 0 has 1024 tokens and the model 1024 positions: no room is left for a completion" in said
     assert "limit 0" in refusal(lambda: drawn(sampler, Sampling(max_tokens=5), limits=[5, 0, 5, 5]))
     assert "max_rows is 0" in refusal(lambda: policy.sampler(max_rows=0))
 

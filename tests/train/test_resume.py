@@ -11,7 +11,7 @@ import torch
 
 import rlvr
 from rlvr.algo.presets import Reset, preset
-from rlvr.errors import UsageError
+from rlvr.errors import DataError, UsageError
 from rlvr.train import checkpoint
 from rlvr.train.loop import Trainer
 from tests.train.bandit import Bandit, trainer
@@ -104,6 +104,71 @@ def test_a_run_with_other_settings_is_not_gone_on_with(tmp_path):
         made.run()
     with pytest.raises(UsageError, match=r"settings\.algorithm\.kl\.coefficient: float 0\.04 there.*settings\.lr: "):
         trainer(tmp_path / "run", steps=1, algorithm="dr_grpo", lr=0.5)
+
+
+FREE = {"micro_tokens": 64, "max_rows": 8, "keep": 5, "checkpoint_every": 9, "steps": 3, "rollouts_every": 1,
+        "device": "cpu", "workers": 0, "bad_steps": 5, "canary": 0.1, "eval_n": 2,
+        "gradient_checkpointing": True}  # fmt: skip
+
+
+def test_settings_that_change_nothing_learned_may_change(tmp_path, capsys):
+    """The next machine has less memory or fewer cores, and a hundred more steps are wanted: no reason to begin anew."""
+    with trainer(tmp_path / "run", steps=2, workers=1) as made:
+        made.run()
+    with trainer(tmp_path / "run", quietly=False, **FREE) as again:
+        assert again.step == 2
+        again.run()
+    said = capsys.readouterr().err
+    assert "settings.micro_tokens is int 64 from here on, and was int 16384" in said
+    assert all(f"settings.{name} is " in said for name in FREE)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["settings"]["steps"] == 3
+    assert [row["step"] for row in logged(tmp_path / "run")] == [1, 2, 3]
+    with pytest.raises(UsageError, match=r"steps is 1, and the run in .* has done 3"):
+        trainer(tmp_path / "run", **FREE | {"steps": 1})
+
+
+def test_settings_that_decide_may_not(tmp_path):
+    """A schedule is stretched over all steps; a stall is counted on the tasks that are evaluated."""
+    with trainer(tmp_path / "linear", steps=2, schedule="linear") as made:
+        made.run()
+    with pytest.raises(UsageError, match=r"settings\.steps: int 2 there, int 3 here"):
+        trainer(tmp_path / "linear", steps=3, schedule="linear")
+    stall = {"algorithm": STALL, "eval_every": 1, "eval_tasks": 1, "steps": 1, "group_size": 16}
+    with trainer(tmp_path / "stall", **stall) as made:
+        made.run()
+    with pytest.raises(UsageError, match=r"settings\.eval_tasks"):
+        trainer(tmp_path / "stall", **stall | {"eval_tasks": 2})
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path, monkeypatch):
+    """They would write over each other's checkpoints; nor does one of torchrun's."""
+    with trainer(tmp_path / "run", steps=1) as made:
+        with pytest.raises(UsageError, match="is being trained in by another process"):
+            trainer(tmp_path / "run", steps=1)
+        made.run()
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(UsageError, match=r"WORLD_SIZE is 4.*without torchrun"):
+        trainer(tmp_path / "other", steps=1)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_damaged_config_is_named(tmp_path):
+    """Nobody can tell then whether this is the run."""
+    with trainer(tmp_path / "run", steps=1) as made:
+        made.run()
+    for text in ("{", "[1]"):
+        (tmp_path / "run" / "config.json").write_text(text)
+        with pytest.raises(DataError, match=r"config\.json cannot be read as the settings of a run"):
+            trainer(tmp_path / "run", steps=1)
+
+
+def test_a_tracker_that_is_not_there_leaves_the_folder_free(tmp_path):
+    """The same command without the slip is not a run with other settings."""
+    with trainer(tmp_path / "run", steps=1, track="wandbb") as made, pytest.raises(UsageError, match="wandbb"):
+        made.run()
+    with trainer(tmp_path / "run", steps=1) as made:
+        made.run()
+    assert made.step == 1
 
 
 def test_a_folder_with_anything_else_in_it_is_left_alone(tmp_path):
