@@ -55,7 +55,7 @@ def census(sandbox: Sandbox) -> dict[str, object]:
     """Everything that a run could leave behind on this machine, once it has come to rest."""
     keeper = keeper_of(sandbox)
     deadline = time.monotonic() + 5.0
-    while len(processes := descendants(keeper)) > 3 * sandbox.workers and time.monotonic() < deadline:
+    while len(processes := descendants(keeper)) != 3 * len(zygotes(sandbox)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return {
         "processes": sorted(processes.values()),
