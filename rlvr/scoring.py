@@ -38,6 +38,7 @@ __all__ = ["MEMORY_MIB", "Scored", "Scorer", "WALL_S", "score"]
 
 _CHUNK_S = 0.03  # a chunk is about so much work: enough to hide the pipe, too little to leave a worker idle at the end
 _CHUNK = 64
+_AHEAD = 128  # items for each worker: while one takes seconds over an item, the others go on with what follows it
 WALL_S = 30.0
 MEMORY_MIB = 4096
 
@@ -190,16 +191,19 @@ class Scorer:
                 those of a group that it may belong to.
         """
         window: deque[tuple[list[tuple[int, Item]], Future[list[_Seen]]]] = deque()
+        under_way, ahead = 0, _AHEAD * max(1, self.workers)
         source = Items(self.env, rows, on_error)
         items = iter(source)
         pending: list[tuple[Item, Observation]] = []  # of one task, for a reward that compares
         try:
             while True:
-                while len(window) < 3 * max(1, self.workers) and (chunk := list(itertools.islice(items, self._chunk))):
+                while under_way < ahead and (chunk := list(itertools.islice(items, self._chunk))):
+                    under_way += len(chunk)
                     window.append((chunk, self._threads.submit(self._observe, [item for _, item in chunk])))
                 if not window:
                     break
                 chunk, future = window.popleft()
+                under_way -= len(chunk)
                 for (number, item), seen in zip(chunk, future.result(), strict=True):
                     if isinstance(seen, DataError):
                         source.refuse(number, seen)
