@@ -16,7 +16,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -38,12 +38,15 @@ __all__ = ["MEMORY_MIB", "Scored", "Scorer", "WALL_S", "score"]
 
 _CHUNK_S = 0.03  # a chunk is about so much work: enough to hide the pipe, too little to leave a worker idle at the end
 _CHUNK = 64
-_AHEAD = 128  # items for each worker: while one takes seconds over an item, the others go on with what follows it
+_AHEAD = 100  # chunks for each worker that may be done before their turn: one that takes seconds holds nobody up
 WALL_S = 30.0
 MEMORY_MIB = 4096
 
 _Seen: TypeAlias = Observation | DataError
 """What the first stage gives: a `DataError` for an item that cannot be shipped to a worker."""
+
+_Window: TypeAlias = deque[tuple[list[tuple[int, Item]], Future[list[_Seen]]]]
+"""Chunks of numbered items under way, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,20 +193,20 @@ class Scorer:
             DataError: an unusable row, if there is no `on_error`; the scores of the rows before it come first, save
                 those of a group that it may belong to.
         """
-        window: deque[tuple[list[tuple[int, Item]], Future[list[_Seen]]]] = deque()
-        under_way, ahead = 0, _AHEAD * max(1, self.workers)
+        window: _Window = deque()
         source = Items(self.env, rows, on_error)
         items = iter(source)
         pending: list[tuple[Item, Observation]] = []  # of one task, for a reward that compares
         try:
             while True:
-                while under_way < ahead and (chunk := list(itertools.islice(items, self._chunk))):
-                    under_way += len(chunk)
+                while self._wants_more(window) and (chunk := list(itertools.islice(items, self._chunk))):
                     window.append((chunk, self._threads.submit(self._observe, [item for _, item in chunk])))
                 if not window:
                     break
+                if not window[0][1].done():
+                    wait([future for _, future in window if not future.done()], return_when=FIRST_COMPLETED)
+                    continue
                 chunk, future = window.popleft()
-                under_way -= len(chunk)
                 for (number, item), seen in zip(chunk, future.result(), strict=True):
                     if isinstance(seen, DataError):
                         source.refuse(number, seen)
@@ -219,6 +222,14 @@ class Scorer:
         finally:
             for _, future in window:
                 future.cancel()
+
+    def _wants_more(self, window: _Window) -> bool:
+        """Three chunks for each worker; more of them if the first one takes long, so that the others have work."""
+        workers = max(1, self.workers)
+        if len(window) < 3 * workers:
+            return True
+        unfinished = sum(not future.done() for _, future in window)
+        return not window[0][1].done() and unfinished < 3 * workers and len(window) < _AHEAD * workers
 
     def _observe(self, items: Sequence[Item]) -> list[_Seen]:
         """The first stage for a chunk."""

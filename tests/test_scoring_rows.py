@@ -125,6 +125,24 @@ def test_an_endless_source_is_read_only_a_little_ahead(scorer):
     assert 2005 <= taken <= 2005 + 2 * 3 * 64 + 64
 
 
+def test_one_that_takes_long_holds_no_other_worker_up():
+    """Scores come in the order of the rows; what follows a slow one is scored meanwhile, and waits its turn."""
+    taken = 0
+
+    def endless():
+        nonlocal taken
+        yield {"task": 0, "completion": "0@pause"}
+        for taken in itertools.count(1):
+            yield {"task": taken, "completion": f"{taken}"}
+
+    with rlvr.Scorer(ENV, workers=2, wall_s=0.5) as scorer:
+        stream = scorer.stream(endless())
+        assert next(stream).outcome == "unscored"
+        ahead = taken
+        stream.close()
+    assert 2 * 3 * 64 < ahead <= 2 * 100 * 64
+
+
 def test_a_score_is_handed_out_when_it_is_there(fifo):
     """The next completion may take long, or be the last one that comes for a while."""
     with rlvr.Scorer(ENV, workers=1) as scorer:
