@@ -6,7 +6,7 @@ import pytest
 
 from tests.sandboxes import SMALL
 
-NODE = dataclasses.replace(SMALL, memory_mib=256, cpu_s=0.8, wall_s=4.0, processes=32)
+NODE = dataclasses.replace(SMALL, memory_mib=256, cpu_s=1.6, wall_s=5.0, processes=32)
 
 
 @pytest.mark.parametrize(
