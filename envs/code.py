@@ -17,7 +17,7 @@ class CodeEnv(rlvr.SingleTurnEnv):
 
     Options:
         partial: a wrong completion's value is the fraction of the tests that it passed.
-        cpu_s, memory_mib: what a completion's program may use; see `verifier`.
+        cpu_s, memory_mib: what a completion's program may use.
         packages: distributions that programs may import.
         allow_missing: guarantees of the sandbox that may be missing on this host, by name.
     """
