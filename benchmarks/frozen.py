@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,8 @@ def verdicts(data: Path) -> Iterator[dict[str, Any]]:
                 print(f"left out, not there: {data / needed}")
                 continue
             items = [row | {"id": name} for name, row in found]
-            refused: list[str] = []
-            made = rlvr.make(env)
-            for scored in rlvr.score(made, items, workers=2, on_error=lambda i, why: refused.append(f"{i}: {why}")):
+            refused: list[tuple[int, rlvr.DataError]] = []
+            for scored in rlvr.score(rlvr.make(env), items, workers=2, on_error=partial(_kept, refused)):
                 verdict = scored.score.verdict
                 detail = {k: v for k, v in verdict.detail.items() if not k.endswith(("_s", "_mib"))}
                 yield {
@@ -103,7 +103,11 @@ def verdicts(data: Path) -> Iterator[dict[str, Any]]:
                     "total": scored.score.total,
                     "parts": dict(scored.score.parts),
                 }
-            yield {"of": f"{env} refused", "rows": refused}
+            yield {"of": f"{env} refused", "rows": [f"{i}: {why}" for i, why in refused]}
+
+
+def _kept(into: list[tuple[int, rlvr.DataError]], number: int, error: rlvr.DataError) -> None:
+    into.append((number, error))
 
 
 def helps() -> Iterator[dict[str, Any]]:
@@ -129,8 +133,8 @@ def run_of(folder: Path, algorithm: str, steps: int, **settings: Any) -> Any:
     policy = Policy(*tiny("0123456789+=\\boxed{} ", hidden=32, layers=2, heads=2, seed=1))
     config = Config(
         env="sums", model="tiny", run=folder, algorithm=algorithm, steps=steps, prompts=3, group_size=4, minibatch=6,
-        max_tokens=12, lr=1e-2, eval_every=5, eval_tasks=4, checkpoint_every=6, keep=9, workers=0, rollouts_every=0, vine_k=2,
-        seed=5, device="cpu", **settings,
+        max_tokens=12, lr=1e-2, eval_every=5, eval_tasks=4, checkpoint_every=6, keep=9, workers=0, rollouts_every=0,
+        vine_k=2, seed=5, device="cpu", **settings,
     )  # fmt: skip
     with Trainer(config, env=Sums().with_reward(digits()), eval_env=Sums(split="test"), policy=policy) as trainer:
         trainer.run()
@@ -183,7 +187,9 @@ def resumed_run(folder: Path) -> Iterator[dict[str, Any]]:
 
 def import_s() -> float:
     code = "import time; t = time.perf_counter(); import rlvr; print(time.perf_counter() - t)"
-    return min(float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout) for _ in range(15))
+    return min(
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout) for _ in range(15)
+    )
 
 
 def main() -> int:

@@ -23,8 +23,8 @@ import torch
 import transformers
 
 from rlvr.collect import Sampling
-from rlvr.train.codec import Codec
-from rlvr.train.decoding import Decoding, Slot
+from rlvr.samplers.decoding import Decoding, Slot
+from rlvr.samplers.tokenization import Codec
 from rlvr.train.tiny import tiny
 
 PROMPTS, GROUP, LONGEST, MEAN = 8, 8, 192, 44

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import rlvr
-from rlvr.train.batches import TokenRow
+from rlvr.samplers.protocol import TokenRow
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import rlvr
+from rlvr.data.rows import load_dataset
 from rlvr.envs.code import CodeEnv
 from rlvr.errors import brief
-from rlvr.rows import load_dataset
 
 __all__ = ["CodeStdio"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import rlvr
-from rlvr.rows import load_dataset
+from rlvr.data.rows import load_dataset
 from rlvr.verifiers.math import GSM8K as GSM8K_POLICY
 from rlvr.verifiers.math import MathVerifier
 

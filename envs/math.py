@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import rlvr
-from rlvr.rows import load_dataset
+from rlvr.data.rows import load_dataset
 from rlvr.verifiers.math import BOXED, MathPolicy, MathVerifier, extract
 
 __all__ = ["MATH"]

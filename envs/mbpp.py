@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import rlvr
+from rlvr.data.rows import load_dataset
 from rlvr.envs.code import CodeEnv
-from rlvr.rows import load_dataset
 
 __all__ = ["MBPP"]
 

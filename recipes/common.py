@@ -12,9 +12,9 @@ from rich.table import Table
 from tyro.conf import OmitArgPrefixes, UseAppendAction, arg
 
 import rlvr
-from rlvr.cli_train import options_of
+from rlvr.cli.train import options_of
+from rlvr.environment.registry import load
 from rlvr.errors import MissingDependency
-from rlvr.registry import load
 from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
 from rlvr.train.metrics import read_metrics

@@ -16,7 +16,16 @@ _root = _Path(__file__).resolve().parent.parent
 if (_root / "pyproject.toml").is_file() and (_root / "verifiers").is_dir():
     __path__.append(str(_root))
 
-from rlvr.environment import Environment, MultiTurnEnv, RowsEnv, SingleTurnEnv, seeded  # noqa: E402
+from rlvr.environment import (  # noqa: E402
+    Environment,
+    MultiTurnEnv,
+    RowsEnv,
+    SingleTurnEnv,
+    environment_ids,
+    make,
+    register,
+    seeded,
+)
 from rlvr.errors import (  # noqa: E402
     DataError,
     MissingDependency,
@@ -30,12 +39,20 @@ from rlvr.errors import (  # noqa: E402
     WorkerError,
     WorkerTimeout,
 )
-from rlvr.items import Item  # noqa: E402
-from rlvr.parts import Format, Language, Length, Majority, Overlong, RelativeLength, Repetition  # noqa: E402
-from rlvr.records import replay  # noqa: E402
-from rlvr.registry import environment_ids, make, register  # noqa: E402
-from rlvr.rewards import Correct, GroupPart, Part, Reward  # noqa: E402
-from rlvr.scoring import Scored, Scorer, score  # noqa: E402
+from rlvr.rewards import (  # noqa: E402
+    Correct,
+    Format,
+    GroupPart,
+    Language,
+    Length,
+    Majority,
+    Overlong,
+    Part,
+    RelativeLength,
+    Repetition,
+    Reward,
+)
+from rlvr.scoring import Item, Scored, Scorer, replay, score  # noqa: E402
 from rlvr.types import (  # noqa: E402
     Completion,
     Group,

@@ -12,8 +12,8 @@ from enum import StrEnum
 from numbers import Integral, Real
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
+from rlvr.display import shown
 from rlvr.errors import UsageError, brief
-from rlvr.shown import shown
 
 __all__ = [
     "Check",

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from rlvr.recipes.arithmetic_cpu.sums import Sums
 from rlvr.recipes.common import concluded
-from rlvr.train.batches import TokenRow
+from rlvr.samplers.protocol import TokenRow
 from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
 from rlvr.train.policy import Policy

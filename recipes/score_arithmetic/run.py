@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import rlvr
-from rlvr.report import Tally
+from rlvr.scoring.tally import Tally
 from rlvr.verifiers.math import BOXED
 
 __all__ = ["Config", "HOSTILE", "answer", "kinds", "main"]

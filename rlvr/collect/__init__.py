@@ -7,9 +7,9 @@ from rlvr.collect.background import Timings
 from rlvr.collect.collector import Collected, Collector
 from rlvr.collect.groups import Groups
 from rlvr.collect.prefixes import PrefixValues, prefix_values, step_boundaries
-from rlvr.collect.sampler import Context, Sample, Sampler, Sampling, TokenIds, is_token_ids, rollout_seed
-from rlvr.collect.scripted import END, Script, ScriptedSampler
 from rlvr.collect.stats import Dropped, own_tokens
+from rlvr.samplers.protocol import Context, Sample, Sampler, Sampling, TokenIds, is_token_ids, rollout_seed
+from rlvr.samplers.scripted import END, Script, ScriptedSampler
 
 __all__ = [
     "Collected",

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rlvr.threads import Threads
+from rlvr.workers.threads import Threads
 
 __all__ = ["Background", "Timings"]
 

@@ -14,17 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from rlvr.collect.checks import require_number, require_whole
 from rlvr.collect.cursor import Cursor
 from rlvr.collect.groups import Groups
 from rlvr.collect.prefixes import PrefixValues, prefix_values
-from rlvr.collect.sampler import Sampler, Sampling
 from rlvr.collect.saved import group_from, saved
 from rlvr.collect.stats import Dropped, dropped_group, failures, stats
 from rlvr.environment import Environment
 from rlvr.errors import UsageError
+from rlvr.samplers.protocol import Sampler, Sampling
 from rlvr.scoring import Scorer
 from rlvr.types import Group, Rollout
+from rlvr.validate import require_number, require_whole
 
 __all__ = ["Collected", "Collector"]
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from numbers import Real
 
 from rlvr.collect.background import Background
-from rlvr.collect.sampler import Sample, Sampler, Sampling, drawn, rollout_seed
 from rlvr.environment import MultiTurnEnv, seeded
 from rlvr.errors import UsageError, brief
+from rlvr.samplers.protocol import Sample, Sampler, Sampling, drawn, rollout_seed
 from rlvr.types import Group, Outcome, Prompt, Rollout, Score, Task, Turn, Verdict
 
 __all__ = ["Episodes"]

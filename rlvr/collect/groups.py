@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from rlvr.collect.background import Background
-from rlvr.collect.checks import require_whole
 from rlvr.collect.episodes import Episodes
-from rlvr.collect.sampler import Sample, Sampler, Sampling, drawn, rollout_seed
 from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv
 from rlvr.errors import UsageError
+from rlvr.samplers.protocol import Sample, Sampler, Sampling, drawn, rollout_seed
 from rlvr.scoring import Scorer
 from rlvr.types import Completion, Group, Rollout, Score, Task
+from rlvr.validate import require_whole
 
 __all__ = ["Groups", "completion_of"]
 

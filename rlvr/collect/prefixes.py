@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 
-from rlvr.collect.checks import require_whole
 from rlvr.collect.groups import Groups
-from rlvr.collect.sampler import Sample, Sampler, TokenIds, cut, drawn, rollout_seed
 from rlvr.environment import MultiTurnEnv
 from rlvr.errors import UsageError, brief
+from rlvr.samplers.protocol import Sample, Sampler, TokenIds, cut, drawn, rollout_seed
 from rlvr.types import Completion, Rollout, Score
+from rlvr.validate import require_whole
 
 __all__ = ["PrefixValues", "forked", "prefix_values", "step_boundaries"]
 

@@ -13,9 +13,9 @@ from typing import Any, Final, Self, TypeAlias
 
 from rlvr.environment import Environment, SingleTurnEnv
 from rlvr.errors import DataError, Unscored, UsageError, brief
-from rlvr.items import Item
 from rlvr.rewards import Reward
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
+from rlvr.scoring.items import Item
 from rlvr.types import Completion, Message, Prompt, Score, Task
 from rlvr.workers import shipped
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from rlvr.data.rows import as_dataset
 from rlvr.environment import Environment
 from rlvr.errors import DataError, brief
 from rlvr.interop.adapter import (
@@ -32,7 +33,6 @@ from rlvr.interop.adapter import (
     settled,
     task_of,
 )
-from rlvr.rows import as_dataset
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
 from rlvr.types import Completion, Outcome, Task
 

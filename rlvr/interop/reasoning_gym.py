@@ -22,9 +22,9 @@ from importlib.metadata import version
 from typing import Any, Final, Literal, TypeAlias
 
 from rlvr.environment import SingleTurnEnv, seeded
+from rlvr.environment.registry import register
 from rlvr.errors import DataError, MissingDependency, UsageError, WorkerDied, WorkerError, WorkerTimeout, brief
 from rlvr.interop.reasoning_gym_holes import HOLES, MEASURED, MEASURED_VERSION, PARTIAL_HOLES, RUNS_ANSWERS
-from rlvr.registry import register
 from rlvr.types import Outcome, Task, Verdict, plain
 from rlvr.verifiers.math.extract import _one_statement, after_thinking
 from rlvr.workers import WorkerPool

@@ -22,6 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from statistics import fmean
 from typing import Any, Final, Literal, TypeAlias
 
+from rlvr.data.rows import as_dataset
 from rlvr.environment import Environment
 from rlvr.errors import DataError, RewardError, Unscored, UsageError, brief
 from rlvr.interop.adapter import (
@@ -37,7 +38,6 @@ from rlvr.interop.adapter import (
     task_of,
 )
 from rlvr.rewards import Bounds, Part
-from rlvr.rows import as_dataset
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.types import Completion, Outcome, Score, Task, Verdict, plain
 from rlvr.workers import usable_cores

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlvr.data.rows import Row, as_dataset
 from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError
 from rlvr.interop.adapter import (
@@ -32,7 +33,6 @@ from rlvr.interop.adapter import (
     settled,
     task_of,
 )
-from rlvr.rows import Row, as_dataset
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.types import Completion, Outcome, Score, Task
 from rlvr.workers import shipped

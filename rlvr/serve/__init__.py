@@ -5,7 +5,7 @@
                                                                    one answer, or NDJSON ◀────┘ the event loop
 
 The event loop only reads, queues and sends; rows are looked up and scored by a desk's lanes, which are threads, and
-its scorer's workers, which can be killed.  The command is `rlvr serve`, the caller's side is `rlvr.client`.
+its scorer's workers, which can be killed.  The command is `rlvr serve`, the caller's side is `rlvr.serve.client`.
 """
 
 import importlib

@@ -12,15 +12,15 @@ from concurrent.futures import Future
 from contextlib import closing, suppress
 from typing import Any
 
+from rlvr.data.rows import Line
 from rlvr.errors import DataError, Unscored, UsageError, WorkerDied
-from rlvr.items import Item
-from rlvr.records import score_fields
-from rlvr.rows import Line
 from rlvr.scoring import Scored, Scorer
+from rlvr.scoring.items import Item
+from rlvr.scoring.records import score_fields
 from rlvr.serve.limits import Limits
 from rlvr.serve.metrics import Metrics
-from rlvr.threads import Threads
 from rlvr.types import Outcome, Score, Verdict
+from rlvr.workers.threads import Threads
 
 __all__ = ["Desk", "Job", "Refused"]
 

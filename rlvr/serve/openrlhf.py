@@ -12,7 +12,7 @@ from rlvr.environment import Environment
 from rlvr.errors import RlvrError
 from rlvr.interop.adapter import identity
 from rlvr.interop.openrlhf import work_of
-from rlvr.items import Item
+from rlvr.scoring.items import Item
 from rlvr.serve.jobs import Refused
 from rlvr.types import Task
 

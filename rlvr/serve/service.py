@@ -13,9 +13,9 @@ from typing import Any
 from rlvr.environment import Environment
 from rlvr.errors import UsageError
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
+from rlvr.serve.idempotency import Remembered
 from rlvr.serve.jobs import Desk, Job, Refused
 from rlvr.serve.limits import Limits
-from rlvr.serve.memory import Remembered
 from rlvr.serve.metrics import Gauges, Metrics
 
 __all__ = ["MIB", "Service", "Visit"]

@@ -10,7 +10,7 @@ from typing import Final
 
 from rlvr.environment import SingleTurnEnv
 from rlvr.errors import RlvrError, UsageError
-from rlvr.parts import Format
+from rlvr.rewards.parts import Format
 from rlvr.scoring import Scorer
 from rlvr.testing.answers import answer_in, plain_answer
 from rlvr.testing.exploits import EMPTY_FORMS, OF_ANSWERS, Attempt, Known, attempts, harmless, is_code

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
+from rlvr.data.overlap import folded, near_duplicates
 from rlvr.environment import SingleTurnEnv
 from rlvr.errors import DataError, UsageError, brief
-from rlvr.overlap import folded, near_duplicates
 from rlvr.testing.answers import plain_answer, prompt_text
 from rlvr.testing.exploits import harmless
 from rlvr.testing.findings import Findings, Severity

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,28 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlvr.errors import UsageError
+from rlvr.samplers.protocol import Tokenized
 
-__all__ = ["Padded", "Row", "TokenRow", "buckets", "pad", "ragged_to_padded"]
-
-
-@runtime_checkable
-class Row(Protocol):
-    """What is needed of a rollout: `Rollout`, `Sample` and `TokenRow` are rows."""
-
-    @property
-    def prompt_ids(self) -> Sequence[int]:
-        """At least one token: the first token of a completion is predicted from it."""
-
-    @property
-    def completion_ids(self) -> Sequence[int]:
-        """May be empty."""
-
-
-class TokenRow(NamedTuple):
-    """A row and nothing else."""
-
-    prompt_ids: Sequence[int]
-    completion_ids: Sequence[int]
+__all__ = ["Padded", "buckets", "pad", "ragged_to_padded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +41,7 @@ class Padded:
     width: int
 
 
-def pad(rows: Sequence[Row], *, pad_id: int = 0, device: torch.device | str = "cpu") -> Padded:
+def pad(rows: Sequence[Tokenized], *, pad_id: int = 0, device: torch.device | str = "cpu") -> Padded:
     """Rows of any lengths as one batch.
 
     Raises:

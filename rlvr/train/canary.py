@@ -16,8 +16,8 @@ import torch
 from rlvr.collect import Groups
 from rlvr.collect.cursor import Cursor
 from rlvr.errors import RlvrError
-from rlvr.train.batches import Row, TokenRow
-from rlvr.train.local import LocalSampler
+from rlvr.samplers.local import LocalSampler
+from rlvr.samplers.protocol import Tokenized, TokenRow
 from rlvr.train.policy import Policy
 
 __all__ = ["Canary", "CanaryFailed"]
@@ -31,7 +31,7 @@ class CanaryFailed(RlvrError):
 
 
 class _Scoring(Protocol):
-    def logprobs(self, rows: Sequence[Row]) -> list[list[float]]:
+    def logprobs(self, rows: Sequence[Tokenized]) -> list[list[float]]:
         """The sampler's own logprobs of given completions."""
 
 

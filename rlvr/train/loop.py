@@ -20,22 +20,22 @@ import torch
 from rich.console import Console
 
 from rlvr.collect import Collector, Sampling, rollout_seed
+from rlvr.collect.evaluation import Report, evaluate
 from rlvr.environment import Environment, SingleTurnEnv
 from rlvr.errors import UsageError
-from rlvr.evaluation import Report, evaluate
 from rlvr.scoring import Scorer
-from rlvr.threads import Threads
 from rlvr.train import checkpoint
 from rlvr.train.alarm import ScoringAlarm
 from rlvr.train.canary import Canary
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch, credit, laid_out, minibatches, save_batch
-from rlvr.train.folder import claimed
 from rlvr.train.gather import Gathered, gather
 from rlvr.train.learner import Learner
 from rlvr.train.metrics import Log, evaluation_numbers, log_rollouts, logging_to
 from rlvr.train.policy import Policy
+from rlvr.train.run_dir import claimed
 from rlvr.train.setup import about, configured_policy, environments
+from rlvr.workers.threads import Threads
 
 __all__ = ["Trainer"]
 

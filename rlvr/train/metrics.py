@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from rlvr.collect.stats import Dropped
+from rlvr.data.rows import Journal
 from rlvr.errors import MissingDependency, UsageError
-from rlvr.rows import Journal
 from rlvr.types import Group
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rlvr.evaluation import Report
+    from rlvr.collect.evaluation import Report
 
 __all__ = [
     "Jsonl",

@@ -14,12 +14,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from rlvr.errors import UsageError
-from rlvr.train.batches import Padded, Row, buckets, pad, ragged_to_padded
-from rlvr.train.codec import Codec, end_ids
-from rlvr.train.decoding import evaluating
-from rlvr.train.head import Logits, token_logprobs
-from rlvr.train.local import LocalSampler
-from rlvr.train.shared import can_share, shared_states, worth_sharing
+from rlvr.samplers.decoding import evaluating
+from rlvr.samplers.local import LocalSampler
+from rlvr.samplers.protocol import Tokenized
+from rlvr.samplers.tokenization import Codec, end_ids
+from rlvr.train.batches import Padded, buckets, pad, ragged_to_padded
+from rlvr.train.logprobs import Logits, token_logprobs
+from rlvr.train.prompt_sharing import can_share, shared_states, worth_sharing
 
 __all__ = ["Policy"]
 
@@ -118,23 +119,23 @@ class Policy:
         """Draws from these very weights, computing as the policy does; for the options see `LocalSampler`."""
         return LocalSampler(self.model, self.codec, **{"autocast": self.autocast, **options})
 
-    def micro_batches(self, rows: Sequence[Row]) -> list[list[int]]:
+    def micro_batches(self, rows: Sequence[Tokenized]) -> list[list[int]]:
         """Indices of the rows in each micro-batch, within the token budget and with little padding."""
         lengths = [len(row.prompt_ids) + len(row.completion_ids) for row in rows]
         return buckets(lengths, max_tokens=self.max_tokens, overhead_tokens=self.overhead_tokens)
 
     @overload
     def logprobs(
-        self, rows: Sequence[Row], temperature: float = 1.0, *, with_entropy: Literal[False] = False
+        self, rows: Sequence[Tokenized], temperature: float = 1.0, *, with_entropy: Literal[False] = False
     ) -> Float[Tensor, "B T"]: ...
 
     @overload
     def logprobs(
-        self, rows: Sequence[Row], temperature: float = 1.0, *, with_entropy: Literal[True]
+        self, rows: Sequence[Tokenized], temperature: float = 1.0, *, with_entropy: Literal[True]
     ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]: ...
 
     def logprobs(
-        self, rows: Sequence[Row], temperature: float = 1.0, *, with_entropy: bool = False
+        self, rows: Sequence[Tokenized], temperature: float = 1.0, *, with_entropy: bool = False
     ) -> Float[Tensor, "B T"] | tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
         """Log-probabilities of the completions' tokens under softmax(logits / temperature), in rows' order.
 
@@ -159,7 +160,7 @@ class Policy:
         logprobs, *entropy = (torch.cat(values)[place] for values in zip(*found, strict=True))
         return (logprobs, entropy[0]) if with_entropy else logprobs
 
-    def _of_batch(self, rows: Sequence[Row], width: int, temperature: float, with_entropy: bool) -> list[Tensor]:
+    def _of_batch(self, rows: Sequence[Tokenized], width: int, temperature: float, with_entropy: bool) -> list[Tensor]:
         """[rows, width] of one micro-batch: logprobs, and entropies if asked for."""
         padded = pad(rows, device=self.device)
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
@@ -175,7 +176,7 @@ class Policy:
             )
         return [ragged_to_padded(values, padded, width) for values in (logprobs, entropy) if values is not None]
 
-    def _states(self, rows: Sequence[Row], padded: Padded) -> Float[Tensor, "N H"]:
+    def _states(self, rows: Sequence[Tokenized], padded: Padded) -> Float[Tensor, "N H"]:
         """The last hidden states that predict the completions' tokens."""
         if self._shares_prompts and worth_sharing(rows):
             return shared_states(self.model, rows, padded)

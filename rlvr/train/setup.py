@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from rlvr.environment import Environment, SingleTurnEnv
+from rlvr.environment.registry import make
 from rlvr.errors import UsageError
-from rlvr.parts import Overlong
-from rlvr.registry import make
+from rlvr.rewards.parts import Overlong
 from rlvr.train.config import Config
 from rlvr.train.policy import Policy
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sandboxes import USERS, Canaries, Host, sandbox_as
+from tests.sandbox.sandboxes import USERS, Canaries, Host, sandbox_as
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from rlvr.sandbox import Limits
-from tests.sandboxes import SMALL
+from tests.sandbox.sandboxes import SMALL
 
 SHORT = Limits(cpu_s=0.3, wall_s=1.5, memory_mib=96, processes=16)
 SLEEPY = dataclasses.replace(SHORT, wall_s=0.4)

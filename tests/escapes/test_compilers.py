@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tests.sandboxes import SMALL
+from tests.sandbox.sandboxes import SMALL
 
 NODE = dataclasses.replace(SMALL, memory_mib=256, cpu_s=1.6, wall_s=5.0, processes=32)
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from rlvr.sandbox import Program
-from tests.sandboxes import SMALL
+from tests.sandbox.sandboxes import SMALL
 
 MIB = 1 << 20
 

@@ -7,7 +7,7 @@ import dataclasses
 
 import pytest
 
-from tests.sandboxes import SMALL
+from tests.sandbox.sandboxes import SMALL
 
 LIMITS = dataclasses.replace(SMALL, cpu_s=3.0, wall_s=6.0)
 TOUCH = "\ndef touch(m):\n    for i in range(0, len(m), 4096): m[i] = 1\n"

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tests.sandboxes import SMALL
+from tests.sandbox.sandboxes import SMALL
 
 FLOODS = {
     "print": "while True: print('x' * 1000)",

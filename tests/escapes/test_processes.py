@@ -6,7 +6,7 @@ import time
 import pytest
 
 from rlvr.sandbox import Limits
-from tests.sandboxes import SMALL
+from tests.sandbox.sandboxes import SMALL
 
 WALL = dataclasses.replace(SMALL, wall_s=0.7)
 

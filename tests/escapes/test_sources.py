@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tests.sandboxes import SMALL
+from tests.sandbox.sandboxes import SMALL
 
 ROOMY = dataclasses.replace(SMALL, cpu_s=5.0, wall_s=12.0, memory_mib=256, disk_mib=64.0)
 

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.train.batches import TokenRow, buckets, pad, ragged_to_padded
-from tests.parts import refusal
+from rlvr.samplers.protocol import TokenRow
+from rlvr.train.batches import buckets, pad, ragged_to_padded
+from tests.rewards.parts import refusal
 
 
 def cost(lengths: list[int], parts: list[list[int]], overhead: int) -> int:

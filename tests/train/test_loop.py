@@ -15,13 +15,13 @@ import torch
 import rlvr
 from rlvr.algo.presets import Reset, preset
 from rlvr.collect.prefixes import forked
+from rlvr.data.rows import read_whole
 from rlvr.errors import UsageError
-from rlvr.rows import read_whole
 from rlvr.train.alarm import NothingScored
 from rlvr.train.canary import CanaryFailed
 from rlvr.train.credit import credit
 from rlvr.train.learner import Diverged, Learner
-from tests.collecting import Count
+from tests.collect.collecting import Count
 from tests.train.bandit import Bandit, policy, trainer
 
 ROOT = Path(__file__).resolve().parents[2]

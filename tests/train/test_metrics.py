@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 import rlvr
+from rlvr.data.rows import read_whole
 from rlvr.errors import DataError, MissingDependency, UsageError
-from rlvr.rows import read_whole
 from rlvr.train.metrics import Jsonl, Progress, TensorBoard, Tracker, log_rollouts, read_metrics, versions
 from rlvr.train.plot import plot
 from tests.train.bandit import trainer

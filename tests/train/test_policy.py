@@ -5,10 +5,10 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM
 
-from rlvr.train.batches import TokenRow
+from rlvr.samplers.protocol import TokenRow
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
-from tests.parts import refusal
+from tests.rewards.parts import refusal
 
 ROWS = [
     TokenRow([1, 5, 6], [7, 8, 9, 10]),

@@ -4,7 +4,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr.train.tiny import character_tokenizer, tiny
-from tests.parts import refusal
+from tests.rewards.parts import refusal
 
 CHARSET = "0123456789+= \n"
 

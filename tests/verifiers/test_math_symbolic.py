@@ -154,7 +154,7 @@ def test_a_nursery_outlives_what_it_loses():
         import os
         import signal
 
-        from rlvr.verifiers.math.nursery import Lost, Nursery
+        from rlvr.workers.fork import Lost, Nursery
 
         def work(request):
             if request == "hang":

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeAlias
 
 from rlvr.errors import DataError, RlvrError, UsageError, brief
 from rlvr.sandbox import Ending, Limits, Program, Run
-from rlvr.verifiers.code.bench import Bench
+from rlvr.verifiers.code.case_runner import Bench
 from rlvr.verifiers.code.cases import StdioCase
 from rlvr.verifiers.code.compare import COMPARATORS, Comparator, comparator
 from rlvr.verifiers.code.verdicts import CaseVerdict

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from rlvr.sandbox import Call, CallRun, Ending, Limits, Program, Reply, Run, Sandbox, TestRun, TestSuite
 from rlvr.verifiers.code.asserts import named, split
-from rlvr.verifiers.code.bench import Bench
+from rlvr.verifiers.code.case_runner import Bench
 from rlvr.verifiers.code.cases import CallCase, Cases, StdioCase, checked
 from rlvr.verifiers.code.checker import Checker, Compare, as_checker, refuse_empty
 from rlvr.verifiers.code.equality import shown

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr.errors import Unscored, WorkerDied, WorkerTimeout
 from rlvr.verifiers.math.matching import Decision
-from rlvr.verifiers.math.nursery import OWN_FAULT
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.workers import WorkerPool
+from rlvr.workers.fork import OWN_FAULT
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.engine import Request

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlvr.verifiers.math import engine, last_resort
-from rlvr.verifiers.math.nursery import OWN_FAULT, Lost, Nursery
+from rlvr.workers.fork import OWN_FAULT, Lost, Nursery
 
 __all__ = ["Item", "Outcome", "start"]
 

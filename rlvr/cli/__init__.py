@@ -1,0 +1,5 @@
+"""The `rlvr` command."""
+
+from rlvr.cli.entry import main
+
+__all__ = ["main"]

@@ -1,0 +1,202 @@
+"""How good is the policy?  avg@k, pass@k, maj@k on any environment, each with an interval.
+
+Axes: P tasks, n completions of each, k of these that are looked at, B bootstrap samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+from rlvr.collect import Groups, Sampler, Sampling, own_tokens
+from rlvr.display import progress_bar
+from rlvr.environment import Environment
+from rlvr.errors import UsageError
+from rlvr.scoring import Scorer
+from rlvr.statistics import Estimate, estimate, majority_at_k, pass_at_k
+from rlvr.types import Group
+from rlvr.validate import require_whole
+
+__all__ = ["Report", "TaskResult", "evaluate"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """What came of one task.
+
+    Attributes:
+        task: its id.
+        correct: of each scored completion, shape [scored].
+        answers: of each scored completion, None where none was found, shape [scored].
+        unscored: completions we failed to score; they are in no metric.
+        truncated: of all its completions.
+        reward: mean total of the scored ones; None if there are none.
+        length: mean tokens of all.
+    """
+
+    index: int
+    task: str
+    correct: tuple[bool, ...]
+    answers: tuple[str | None, ...]
+    unscored: int
+    truncated: int
+    reward: float | None
+    length: float
+
+    @property
+    def scored(self) -> int:
+        return len(self.correct)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An evaluation.
+
+    Attributes:
+        env, config: what was evaluated on.
+        n: completions per task.
+        metrics: `avg@n`, `reward`, and for each k `pass@k` and `maj@k`.
+        tasks: in the order of their indices.
+    """
+
+    env: str
+    config: Mapping[str, Any]
+    n: int
+    sampling: Sampling
+    seed: int
+    version: int
+    level: float
+    metrics: Mapping[str, Estimate]
+    tasks: Sequence[TaskResult]
+
+    @property
+    def unscored(self) -> int:
+        """Completions that we failed to score."""
+        return sum(task.unscored for task in self.tasks)
+
+    @property
+    def truncated(self) -> float:
+        """Share of the completions that hit the token limit."""
+        return sum(task.truncated for task in self.tasks) / (self.n * len(self.tasks))
+
+    @property
+    def length(self) -> float:
+        """Mean tokens of a completion."""
+        return fmean(task.length for task in self.tasks)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for JSON, if the options of the environment have a place there."""
+        return asdict(self) | {"unscored": self.unscored, "truncated": self.truncated, "length": self.length}
+
+
+def evaluate(
+    env: Environment,
+    sampler: Sampler,
+    *,
+    sampling: Sampling,
+    n: int = 1,
+    k: int | Sequence[int] | None = None,
+    limit: int | None = None,
+    scorer: Scorer | None = None,
+    seed: int = 0,
+    level: float = 0.95,
+    max_turns: int = 8,
+    prompts_at_once: int = 64,
+    on_group: Callable[[Group], None] | None = None,
+    progress: bool = False,
+) -> Report:
+    """Draw n completions of each task and say how good they are.
+
+        report = evaluate(env, sampler, n=8, k=(1, 8), limit=500, sampling=Sampling(max_tokens=1024))
+        print(report.metrics["pass@8"])
+
+    A completion depends on the seed, its task and its number alone.  UNSCORED ones are left out of every metric and
+    counted; a task with fewer than k scored ones is left out of pass@k and maj@k.
+
+    Args:
+        n: completions per task.
+        k: one or several numbers up to n; by default 1 and n.
+        limit: take the first tasks alone; needed where an environment never ends.
+        scorer: of this very environment; None for one of its own, with a worker per core.
+        level: of the intervals.
+        prompts_at_once: how many prompts the sampler is given together.
+        on_group: called with each group as it is finished, to keep the completions.
+
+    Raises:
+        UsageError: a setting that cannot work.
+    """
+    ks = (1, n) if k is None else (k,) if isinstance(k, int) else tuple(k)
+    for name, value in (("n", n), ("prompts_at_once", prompts_at_once), *(("k", one) for one in ks)):
+        require_whole(name, value, 1)
+    indices = _indices(env, limit)
+    if max(ks, default=0) > n:
+        raise UsageError(f"k={max(ks)} of n={n} completions: draw at least k of each task")
+    if sampling.temperature == 0 and n > 1:
+        raise UsageError(f"temperature is 0: all n={n} completions of a task would be the same; draw one")
+    results: list[TaskResult] = []
+    with (
+        Groups(
+            env,
+            sampler,
+            group_size=n,
+            sampling=sampling,
+            scorer=scorer,
+            max_turns=max_turns,
+            key=("evaluate", seed),
+        ) as groups,
+        progress_bar(f"evaluating on {env.id}", len(indices) if progress else None) as tick,
+    ):
+        for first in range(0, len(indices), prompts_at_once):
+            asked = indices[first : first + prompts_at_once]
+            for index, group in zip(asked, groups.sample([(index, index) for index in asked]), strict=True):
+                results.append(_result(index, group))
+                if on_group is not None:
+                    on_group(group)
+                if progress:
+                    tick()
+    metrics = _metrics(results, n, sorted(set(ks)), level)
+    return Report(env.id, env.config, n, sampling, seed, sampler.version, level, metrics, tuple(results))
+
+
+def _indices(env: Environment, limit: int | None) -> range:
+    size = getattr(env, "size", None)
+    if limit is None and size is None:
+        raise UsageError(f"{env.id} never runs out of tasks; say how many: limit=500")
+    if limit is not None:
+        require_whole("limit", limit, 1)
+    if size == 0:
+        raise UsageError(f"{env.id} has no tasks in split {env.split!r}")
+    return range(min(given for given in (limit, size) if given is not None))
+
+
+def _result(index: int, group: Group) -> TaskResult:
+    scores = [rollout.score for rollout in group.rollouts]
+    scored = [(score.total, score.verdict) for score in scores if score is not None and score.total is not None]
+    return TaskResult(
+        index=index,
+        task=group.task.id,
+        correct=tuple(verdict.correct for _, verdict in scored),
+        answers=tuple(verdict.answer for _, verdict in scored),
+        unscored=len(scores) - len(scored),
+        truncated=sum(rollout.truncated for rollout in group.rollouts),
+        reward=fmean(total for total, _ in scored) if scored else None,
+        length=fmean(map(own_tokens, group.rollouts)),
+    )
+
+
+def _metrics(results: Sequence[TaskResult], n: int, ks: Sequence[int], level: float) -> dict[str, Estimate]:
+    """A metric that no task has enough scored completions for is left out, and so is maj@k without any answer."""
+    scored = [result for result in results if result.scored]
+    columns = {
+        f"avg@{n}": [fmean(result.correct) for result in scored],
+        "reward": [result.reward for result in scored if result.reward is not None],
+    }
+    for k in ks:
+        enough = [result for result in results if result.scored >= k]
+        counts, right = [result.scored for result in enough], [sum(result.correct) for result in enough]
+        columns[f"pass@{k}"] = pass_at_k(counts, right, k).tolist() if enough else []
+        if any(answer is not None for result in enough for answer in result.answers):
+            columns[f"maj@{k}"] = [majority_at_k(result.answers, result.correct, k) for result in enough]
+    return {name: estimate(values, level) for name, values in columns.items() if values}

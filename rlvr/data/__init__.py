@@ -1,0 +1,1 @@
+"""Rows: read and written, filtered, and compared for overlap."""

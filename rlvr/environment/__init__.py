@@ -1,0 +1,16 @@
+"""Environments: the contract, options, and ids."""
+
+from rlvr.environment.base import Environment, MultiTurnEnv, RowsEnv, SingleTurnEnv, seeded
+from rlvr.environment.registry import environment_ids, load, make, register
+
+__all__ = [
+    "Environment",
+    "MultiTurnEnv",
+    "RowsEnv",
+    "SingleTurnEnv",
+    "environment_ids",
+    "load",
+    "make",
+    "register",
+    "seeded",
+]

@@ -1,0 +1,437 @@
+"""The contract: a task is data plus pure functions.
+
+`split` and an index fix a task; the same task and completion always give the same verdict.  Tasks are addressed by
+index, so that shuffling, sharding and resuming are a cursor.
+
+    class Sums(rlvr.SingleTurnEnv):              # annotated names are options: Sums(terms=4, split="test")
+        terms: int = 3
+        reward = Correct(MathVerifier())         # or define verify(task, completion) yourself
+
+        def task(self, index): ...               # or tasks(), for a finite set
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property, wraps
+from numbers import Integral
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+from rlvr.data.rows import load_dataset
+from rlvr.environment.options import checked, refuse_odd_annotations
+from rlvr.errors import DataError, UsageError, brief
+from rlvr.rewards import Correct, Observation, Reward
+from rlvr.types import Check, Completion, Prompt, Score, Task, Verdict, Verifier
+
+__all__ = ["Environment", "MultiTurnEnv", "RowsEnv", "SingleTurnEnv", "seeded"]
+
+_E = TypeVar("_E", bound="Environment")
+_S = TypeVar("_S", bound="SingleTurnEnv")
+
+
+def seeded(*key: str | int) -> random.Random:
+    """A random generator for one task, from a hash of (id, split, index).
+
+    Never from seed + index: sums of neighbouring seeds and indices meet, and the splits overlap.
+    """
+    for part in key:
+        if not isinstance(part, (str, Integral)):  # what else is printed may differ from process to process
+            raise UsageError(f"seeded({brief(part)}): give strings and whole numbers, str(…) of anything else")
+    # numpy's print otherwise than Python's: a shuffled index has to lead to the same task
+    plain = tuple(str(part) if isinstance(part, str) else int(part) for part in key)
+    digest = hashlib.sha256(repr(plain).encode()).digest()
+    return random.Random(int.from_bytes(digest[:16], "big"))
+
+
+def _checking(init: Callable[..., None]) -> Callable[..., None]:
+    """The dataclass's own __init__, behind a look at the types."""
+
+    @wraps(init)
+    def checking(self: Environment, *args: Any, **given: Any) -> None:
+        options = self.options()
+        known = all(name in options for name in given)  # else Python's own error says more
+        init(self, *args, **(checked(type(self), given, options) if known else given))
+
+    return checking
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+@dataclass(kw_only=True, eq=False)
+class Environment(ABC):
+    """What every environment has: options, a reward, a verdict, and Gymnasium's reset and step.
+
+    Subclasses are keyword-only dataclasses without being told to: each annotated name is an option with its default.
+    """
+
+    id: ClassVar[str] = ""
+    reward: ClassVar[Reward] = Correct()
+    split: str = "train"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__slots__" in cls.__dict__:  # its options would be lost: slots take the place of their defaults
+            raise UsageError(
+                f"{cls.__name__}: an environment is a dataclass without slots; drop @dataclass(slots=True)"
+            )
+        refuse_odd_annotations(cls)
+        own_init = "__init__" in cls.__dict__
+        dataclass(kw_only=True, eq=False)(cls)
+        if not own_init:
+            cls.__init__ = _checking(cls.__init__)  # type: ignore[method-assign]  # before __post_init__ uses them
+        if "id" not in cls.__dict__:
+            cls.id = cls.__name__  # until `register` gives it one; never inherited, for seeds depend on it
+        cls._check_reward(cls.reward)
+
+    @classmethod
+    def _check_reward(cls, reward: Reward) -> None:
+        """One source of the verdict: a verifier that `verify` would silently replace is a mistake."""
+        if not isinstance(reward, Reward):
+            raise UsageError(
+                f"{cls.__name__}: the reward is {reward!r}; make it of parts such as Correct() and Format(…)"
+            )
+        named = reward.primary is not None and reward.primary.verifier is not None
+        if named and cls.verify is not Environment.verify:
+            raise UsageError(
+                f"{cls.__name__} defines verify, and its reward {reward} names a verifier too; write Correct() for "
+                "the verdict of verify, or drop verify"
+            )
+
+    @classmethod
+    def options(cls) -> dict[str, Any]:
+        """The options and their defaults; `dataclasses.MISSING` for one that must be given."""
+        return {
+            f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(cls) if f.init
+        }
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The options that differ from their defaults: with `id`, all that is needed to make it again."""
+        return {name: getattr(self, name) for name, default in self.options().items() if getattr(self, name) != default}
+
+    def with_reward(self: _E, reward: Reward) -> _E:
+        """The same environment under another reward: `env.with_reward(env.reward + 0.5 * Overlong(4096, 512))`."""
+        self._check_reward(reward)
+        other = self._copy()
+        other.reward = reward  # type: ignore[misc]  # an instance may shadow its class's reward
+        return other
+
+    def task_of(self, row: Mapping[str, Any]) -> Task:
+        """The task that a row of completions answers.
+
+        Environments over a data set override `task_from`, so that rows may carry the data set's own columns.
+
+        Raises:
+            LookupError, TypeError, DataError: there is no telling; becomes an error of that row alone.
+        """
+        if "reference" in row:
+            name = str(row.get("task", row.get("id", "row")))
+            return Task(name, row.get("prompt", ""), self.reference_of(row["reference"]), row.get("meta", {}))
+        if "task" in row:
+            return self.find(row["task"])
+        return self.task_from(row)
+
+    def task_from(self, row: Mapping[str, Any]) -> Task:
+        """A task from the data set's own columns."""
+        raise DataError(f"neither 'task' nor 'reference' among its columns {', '.join(map(repr, row))}")
+
+    def reference_of(self, value: Any) -> Any:
+        """The reference as the verifier takes it, from what stands in a row's column `reference`; here, as it is.
+
+        Override it where that column may hold more than the answer, such as a whole solution.  What cannot be read has
+        to be refused here, where it is the fault of one row: the verifier would fail at each of its completions.
+
+        Raises:
+            DataError: it is no reference.
+        """
+        return value
+
+    def find(self, task: str | int) -> Task:
+        """The task with this id, or at this index."""
+        raise DataError(f"{self.id} has no tasks to be found by {task!r}")
+
+    def without_tasks(self: _E) -> _E:
+        """A copy without its data, for a worker that is sent the tasks it needs one by one."""
+        return self._copy()
+
+    def _copy(self: _E) -> _E:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def verify(self, task: Task, completion: str) -> Verdict:
+        """Is it right?  By default asks the verifier of the reward's first `Correct`.
+
+        What the completion did wrong is a verdict; raise only where the environment itself failed.
+        """
+        primary = self.reward.primary
+        if primary is None or primary.verifier is None:
+            raise UsageError(
+                f"{type(self).__name__} cannot tell right from wrong: define verify(self, task, completion), or name a "
+                "verifier, reward = Correct(MathVerifier())"
+            )
+        return primary.verifier.verify(completion, task.reference)
+
+    def observe(self, task: Task, completion: Completion) -> Observation:
+        """The first stage of a score: verdict and raw values.  Runs in a worker."""
+        verdict = self.verify(task, completion.text)
+        if not isinstance(verdict, Verdict):
+            raise UsageError(f"{type(self).__name__}.verify returned {verdict!r}; it must be a Verdict")
+        return self.reward.observe(task, completion, verdict)
+
+    def score(self, task: Task, completion: str | Completion) -> Score:
+        """Score one completion here and now, in this process.
+
+        Whatever the environment raises comes through; `Scorer` turns it into UNSCORED and contains hangs and crashes.
+
+        Raises:
+            UsageError: the reward compares the completions of a group; use `score_group`.
+        """
+        if self.reward.group_level:
+            raise UsageError(
+                f"the reward of {self.id}, {self.reward}, compares completions of one task: use score_group"
+            )
+        return self.score_group(task, [completion])[0]
+
+    def score_group(self, task: Task, completions: Sequence[str | Completion]) -> list[Score]:
+        """Score all completions of one task together, in this process."""
+        if isinstance(completions, (str, Completion)):
+            raise UsageError(f"score_group got {brief(completions)}; give it a list of completions")
+        texts = [c if isinstance(c, Completion) else Completion(c) for c in completions]
+        return self.reward.combine(task, texts, [self.observe(task, c) for c in texts])
+
+    @abstractmethod
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Prompt, dict[str, Any]]:
+        """Begin an episode, as in Gymnasium: (observation, info).  A seed makes this and the following ones repeat."""
+
+    @abstractmethod
+    def step(self, action: str) -> tuple[Prompt, float, bool, bool, dict[str, Any]]:
+        """Take the policy's text: (observation, reward, terminated, truncated, info)."""
+
+    @staticmethod
+    def from_rows(
+        rows: Iterable[Mapping[str, Any]] | str | Path,
+        *,
+        prompt: str | Callable[[Mapping[str, Any]], Prompt] = "prompt",
+        reference: str | Callable[[Mapping[str, Any]], Any] = "reference",
+        verifier: Verifier | Check | None = None,
+        reward: Reward | None = None,
+        example: str | Callable[[Task], str | None] | None = None,
+        id: str = "rows-v0",
+    ) -> RowsEnv:
+        """An environment from a dataset and no class at all.
+
+        Rows of completions may carry the same columns as `rows`, or else `task` or `reference`; see `task_of`.
+
+        Args:
+            rows: a list of dicts, a `datasets.Dataset`, anything that yields mappings; or a .jsonl or .parquet file,
+                or a hub id.
+            prompt, reference: a column's name, or a function of the row.
+            verifier: how completions are checked; short for `reward=Correct(verifier)`.
+            reward: the whole reward, instead of `verifier`.
+            example: a completion that must be CORRECT, for `check_environment`: a column's name, or a function of the
+                task; by default the reference in a box.
+            id: the environment's name in records.
+
+        Raises:
+            UsageError: neither or both of `verifier` and `reward`.
+            DataError: a row lacks a column; names the row.
+        """
+        if (verifier is None) == (reward is None):
+            raise UsageError("from_rows: give either verifier=… or reward=…")
+        for name, column, what in (
+            ("prompt", prompt, "row"),
+            ("reference", reference, "row"),
+            ("example", example, "task"),
+        ):
+            if not isinstance(column, str) and not callable(column) and (name, column) != ("example", None):
+                raise UsageError(
+                    f"from_rows: {name} is {brief(column)}; give a column's name, or a function of the {what}"
+                )
+        if isinstance(rows, Iterator):
+            rows = list(rows)  # it can be gone through only once
+        env = RowsEnv(rows=rows, prompt=prompt, reference=reference, example_from=example)
+        env.id = id  # type: ignore[misc]
+        return env.with_reward(reward if reward is not None else Correct(verifier))
+
+
+class SingleTurnEnv(Environment):
+    """One prompt, one completion.  Define `tasks` for a finite set or `task` for a generator."""
+
+    _rng: random.Random | None = field(default=None, init=False, repr=False)
+    _current: Task | None = field(default=None, init=False, repr=False)
+
+    def tasks(self) -> Iterable[Task]:
+        """Every task of the split, in a fixed order; endless where `task` generates them."""
+        if type(self).task is SingleTurnEnv.task:
+            raise UsageError(
+                f"{type(self).__name__} has no tasks: define tasks(self), or task(self, index) for a generator"
+            )
+        return (self.task(index) for index in itertools.count())
+
+    def task(self, index: int) -> Task:
+        """The task at `index`, counted from 0.
+
+        Raises:
+            IndexError: beyond the last one.
+        """
+        if index < 0 or index >= len(self._tasks):
+            raise IndexError(
+                f"{self.id} has {len(self._tasks)} tasks in split {self.split!r}; there is no task {index}"
+            )
+        return self._tasks[index]
+
+    @property
+    def size(self) -> int | None:
+        """How many tasks the split has; None if they never end."""
+        return None if type(self).task is not SingleTurnEnv.task else len(self._tasks)
+
+    def find(self, task: str | int) -> Task:
+        """The task with this id, or at this index; a generator's ids must end in `/index` to be found.
+
+        Raises:
+            LookupError: there is none.
+        """
+        if isinstance(task, Integral) and not isinstance(task, bool) and task >= 0:
+            return self.task(int(task))
+        if not isinstance(task, str):
+            raise LookupError(f"{self.id} has no task {brief(task)}; give an id, or an index counted from 0")
+        if self.size is not None:
+            found = self._by_id.get(task)
+        else:
+            index = task.rpartition("/")[2]
+            found = self.task(int(index)) if index.isdecimal() and len(index) < 19 else None
+        if found is None or found.id != task:
+            raise LookupError(f"{self.id}, split {self.split!r}, has no task {task!r}")
+        return found
+
+    def example(self, task: Task) -> str | None:
+        """A completion that must be CORRECT, for checks and demonstrations; None if it cannot be written down."""
+        return None if task.reference is None else f"\\boxed{{{task.reference}}}"
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Prompt, dict[str, Any]]:
+        """Draw a task at random, or take `options={"index": 7}`.  The observation is its prompt."""
+        if seed is not None or self._rng is None:
+            self._rng = random.Random(seed)
+        index = (options or {}).get("index")
+        if index is None:
+            size = 2**31 if self.size is None else self.size
+            index = self._rng.randrange(max(size, 1))  # of none, the first: `task` says what is the matter
+        self._current = task = self.task(index)
+        return task.prompt, {"task": task.id, "index": index}
+
+    def step(self, action: str | Completion) -> tuple[Prompt, float, bool, bool, dict[str, Any]]:
+        """Score the completion; the episode is over.  `info` has the whole `Score`.
+
+        A text will do unless the reward reads the length in tokens: then pass `Completion(text, length_tokens=…)`.
+        """
+        task, self._current = self._current, None
+        if task is None:
+            raise UsageError(f"{self.id}: step before reset; an episode has one step, call reset() for the next")
+        score = self.score(task, action)
+        if score.total is None:
+            raise UsageError(f"{self.id}: verify returned UNSCORED ({score.verdict.why}); here it has to raise instead")
+        return "", score.total, True, False, {"task": task.id, "score": score}
+
+    @cached_property
+    def _tasks(self) -> Sequence[Task]:
+        tasks = list(self.tasks())
+        seen: set[str] = set()
+        for index, task in enumerate(tasks):
+            if not isinstance(task, Task):
+                raise UsageError(
+                    f"{type(self).__name__}.tasks() gave {task!r} at {index}; it must give Task(id, prompt, …)"
+                )
+            if task.id in seen:
+                raise UsageError(f"{self.id}: two tasks have the id {task.id!r}; ids must be unique")
+            seen.add(task.id)
+        return tasks
+
+    @cached_property
+    def _by_id(self) -> dict[str, Task]:
+        return {task.id: task for task in self._tasks}
+
+    def without_tasks(self: _S) -> _S:
+        other = self._copy()
+        for name in ("_tasks", "_by_id"):
+            other.__dict__.pop(name, None)
+        return other
+
+    def _copy(self: _S) -> _S:
+        other = super()._copy()
+        other._rng = other._current = None  # an episode of its own
+        return other
+
+
+class MultiTurnEnv(Environment):
+    """Several turns.  Define `reset` and `step` as Gymnasium does; text in, text or messages out.
+
+    Rewards may come at any step; the last step's `info` carries the episode's `Score` under "score".
+    """
+
+
+class RowsEnv(SingleTurnEnv):
+    """What `Environment.from_rows` makes."""
+
+    id: ClassVar[str] = "rows-v0"
+    rows: Iterable[Mapping[str, Any]] | str | Path = ()
+    prompt: str | Callable[[Mapping[str, Any]], Prompt] = "prompt"
+    reference: str | Callable[[Mapping[str, Any]], Any] = "reference"
+    example_from: str | Callable[[Task], str | None] | None = None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Without the rows: they are no option that a record could repeat, and each task has what it needs."""
+        return {name: value for name, value in super().config.items() if name != "rows"}
+
+    def tasks(self) -> Iterator[Task]:
+        rows = load_dataset(str(self.rows), self.split) if isinstance(self.rows, (str, Path)) else self.rows
+        for index, row in enumerate(rows):
+            if not isinstance(row, Mapping):
+                raise DataError(f"row {index} is {brief(row)}; it must be a mapping of columns")
+            own = row.get("id")
+            yield self._task(row, f"{self.id}/{self.split}/{index}" if own is None else str(own), f"row {index}")
+
+    def task_from(self, row: Mapping[str, Any]) -> Task:
+        task = {name: value for name, value in row.items() if name not in _OF_THE_COMPLETION}
+        return self._task(task, "row", "the row")  # its id is the completion's: siblings have one task, several ids
+
+    def _task(self, row: Mapping[str, Any], id: str, where: str) -> Task:
+        prompt, reference = _cell(row, self.prompt, where), _cell(row, self.reference, where)
+        meta = {name: value for name, value in row.items() if name not in (self.prompt, self.reference)}
+        return Task(id, prompt, reference, meta)
+
+    def example(self, task: Task) -> str | None:
+        if self.example_from is None:
+            return super().example(task)
+        if callable(self.example_from):
+            return self.example_from(task)
+        if self.example_from == self.reference:
+            return str(task.reference)
+        example: str = _cell(task.meta, self.example_from, f"task {task.id!r}")
+        return example
+
+    def without_tasks(self) -> RowsEnv:
+        other = super().without_tasks()
+        other.rows = ()
+        return other
+
+
+_OF_THE_COMPLETION = ("id", "completion", "length_tokens", "truncated")
+
+
+def _cell(row: Mapping[str, Any], column: str | Callable[[Mapping[str, Any]], Any], where: str) -> Any:
+    if not isinstance(column, str):
+        return column(row)
+    if column not in row:
+        raise DataError(f"{where} has no column {column!r}; it has {', '.join(map(repr, row))}")
+    return row[column]

@@ -1,0 +1,169 @@
+"""Environments by versioned id.
+
+Ours and other people's arrive the same way: a package names them under the entry-point group `rlvr.envs`, and none
+is imported before it is asked for.
+
+    [project.entry-points."rlvr.envs"]
+    "chess-mates-v1" = "my_package.chess:Mates"
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import MISSING
+from functools import lru_cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rlvr.environment.base import Environment
+from rlvr.errors import RlvrError, UnknownEnvironment, UsageError
+
+__all__ = ["environment_ids", "load", "make", "register"]
+
+_GROUP = "rlvr.envs"
+
+_C = TypeVar("_C", bound=type[Environment])
+_ID = re.compile(r"(?:[a-z0-9_.-]+/)?[a-z0-9_.-]+-v[0-9]+")
+_registered: dict[str, type[Environment]] = {}
+
+
+def register(id: str) -> Callable[[_C], _C]:
+    """Class decorator that gives an environment its id, `[owner/]name-vN` in lower case.
+
+    The version goes up whenever the environment would say something else: its tasks, prompts or verdicts.  Saying the
+    same class again, as a notebook does when a cell is run twice, replaces it.
+
+    Raises:
+        UsageError: the id is malformed, or another class has it.
+    """
+    if not isinstance(id, str):
+        raise UsageError(f"@register on {id!r}: write its id in parentheses, @rlvr.register('gsm8k-v1')")
+    if not _ID.fullmatch(id):
+        raise UsageError(f"environment id {id!r}: write [owner/]name-vN in lower case, such as 'gsm8k-v1'")
+
+    def decorate(cls: _C) -> _C:
+        if not (isinstance(cls, type) and issubclass(cls, Environment)):
+            raise UsageError(
+                f"register({id!r}) is for subclasses of rlvr.SingleTurnEnv or rlvr.MultiTurnEnv, not {cls!r}"
+            )
+        other = _registered.get(id)
+        if other is not None and _where(other) != _where(cls):
+            raise UsageError(f"environment id {id!r} belongs to {_where(other)}; {_where(cls)} needs another")
+        if cls.id != id and _registered.get(cls.id) is cls:  # its tasks are drawn from its id
+            raise UsageError(f"{_where(cls)} is {cls.id!r} already; to have it as {id!r} too, register a subclass")
+        cls.id = id
+        _registered[id] = cls
+        return cls
+
+    return decorate
+
+
+def environment_ids() -> list[str]:
+    """Every id that `make` knows, sorted."""
+    return sorted({*_registered, *_entry_points()})
+
+
+def load(id: str) -> type[Environment]:
+    """The class behind an id; also `"module:Class"` and `"path/to/file.py:Class"` for one that is not registered.
+
+    Raises:
+        UnknownEnvironment: none is known by that name; the message has the nearest.
+    """
+    if not isinstance(id, str):
+        raise UnknownEnvironment(f"{id!r} is no environment id; write one such as 'gsm8k-v1', or call the class itself")
+    if ":" in id:
+        return _from_place(id)
+    if id not in _registered and id in _entry_points():
+        point = _entry_points()[id]
+        try:
+            cls = point.load()
+        except RlvrError:
+            raise  # such as an optional part that is not installed
+        except (ImportError, AttributeError) as error:
+            raise UsageError(f"entry point {id!r} cannot be loaded: {error}; mend or uninstall its package") from error
+        if _registered.get(id) is not cls:
+            raise UsageError(f"entry point {id!r} leads to {point.value}; put @rlvr.register({id!r}) on that class")
+    if id not in _registered:
+        raise UnknownEnvironment(_unknown(id))
+    return _registered[id]
+
+
+def make(id: str, **config: Any) -> Environment:
+    """An environment by id, with options: `rlvr.make("gsm8k-v1", split="test")`.
+
+    Raises:
+        UnknownEnvironment: no such id.
+        UsageError: no such option.
+    """
+    cls = load(id)
+    options = cls.options()
+    for name in config:
+        if name not in options:
+            raise UsageError(f"{id} has no option {name!r}{_near(name, options)}; its options are {', '.join(options)}")
+    missing = [name for name, default in options.items() if default is MISSING and name not in config]
+    if missing:
+        raise UsageError(f"{id} needs the option {', '.join(missing)}, which has no default")
+    return cls(**config)
+
+
+@lru_cache(maxsize=1)
+def _entry_points() -> dict[str, Any]:
+    return {point.name: point for point in entry_points(group=_GROUP)}
+
+
+def _from_place(id: str) -> type[Environment]:
+    place, _, name = id.rpartition(":")
+    try:
+        if not place or (place.startswith(".") and not place.endswith(".py")):
+            raise ImportError("that is no module")
+        module = _import_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        cls = getattr(module, name)
+    except RlvrError:
+        raise  # the module's own, see above
+    except (ImportError, FileNotFoundError, AttributeError) as error:
+        raise UnknownEnvironment(
+            f"no environment at {id!r}: {error}; write module:Class or path/to/file.py:Class"
+        ) from error
+    if not (isinstance(cls, type) and issubclass(cls, Environment)):
+        raise UnknownEnvironment(f"{id!r} is {cls!r}, not an environment class")
+    return cls
+
+
+def _import_file(path: Path) -> Any:
+    """Import a file under its own name, its folder on the path, so that workers can import it too."""
+    path = path.resolve()
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    module = importlib.import_module(path.stem)
+    if Path(getattr(module, "__file__", None) or "").resolve() != path:
+        raise ImportError(f"the name {path.stem!r} is taken by {getattr(module, '__file__', module)}; rename the file")
+    return module
+
+
+def _unknown(id: str) -> str:
+    ids = environment_ids()
+    if not ids:
+        return (
+            f"no environment {id!r}, nor any other: rlvr runs from a folder that was never installed; pip install -e ."
+        )
+    versions = [known for known in ids if known.rpartition("-v")[0] == (id.rpartition("-v")[0] or id)]
+    if versions:
+        return f"no environment {id!r}; of this name there is {' and '.join(versions)}"
+    return f"no environment {id!r}{_near(id, ids)}; `rlvr envs` lists all"
+
+
+def _near(name: str, known: Any) -> str:
+    found = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
+    return f" (did you mean {found[0]!r}?)" if found else ""
+
+
+def _where(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"

@@ -1,0 +1,500 @@
+"""Rewards compose by arithmetic, and every number can be traced to the part that caused it.
+
+    reward = Correct(verifier) + 0.1 * Format(BOXED) + 0.5 * Overlong(max_tokens=4096, cache=512)
+    reward = Correct(verifier).gate(by=Format(BOXED)).clip(-1, 1)
+
+A reward is evaluated in two stages.  `observe` looks at one completion and gives each part's raw value; it is what
+may be slow or crash, so it runs in a worker.  `combine` is arithmetic on those values; group-level parts join in
+there, because only there the whole group is seen.
+
+What each part added to the total stands in `Score.parts`.  A gate, a clip and a constant change the total too, so they
+have an entry of their own with what they took or gave; two of one name share it.  The entries of one score sum to its
+total, up to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Real
+from typing import Any, ClassVar, TypeAlias, TypeGuard
+
+from rlvr.display import number, settings
+from rlvr.errors import RewardError, Unscored, UsageError, brief
+from rlvr.types import Check, Completion, Outcome, Score, Task, Verdict, Verifier, as_verifier, plain
+
+__all__ = ["Bounds", "Correct", "GroupPart", "Observation", "Part", "Reward"]
+
+Bounds: TypeAlias = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one completion came to, before composition: the verdict and each item-level part's raw value."""
+
+    verdict: Verdict
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What every score of one reward needs, walked out of the expression once."""
+
+    primary: Correct | None
+    single: tuple[Part, ...]
+    joint: tuple[GroupPart, ...]
+    needs_length: bool
+    bounds: Bounds
+
+
+class Reward(ABC):
+    """An expression over parts.  Immutable; composing makes a new one.
+
+    `+`, `-` and scalar `*` do what they say; see also `gate` and `clip`.
+    """
+
+    __array_ufunc__: ClassVar[None] = None  # numpy's numbers leave the arithmetic to us
+
+    @property
+    @abstractmethod
+    def bounds(self) -> Bounds:
+        """The least and the greatest total, computed through the expression and enforced on every score."""
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The keys of `Score.parts`, in order; the same for every score."""
+
+    @property
+    @abstractmethod
+    def leaves(self) -> tuple[_Leaf, ...]:
+        """Every part, gates included, in order and each once."""
+
+    @abstractmethod
+    def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+        """The total, and what each entry of `names` added to it."""
+
+    def __add__(self, other: Reward | float) -> Reward:
+        return _Sum(self, _as_reward(other))
+
+    def __radd__(self, other: float) -> Reward:
+        if _is_number(other) and other == 0:
+            return self  # so that sum([a, b, c]) works
+        return _Sum(_as_reward(other), self)
+
+    def __mul__(self, factor: float) -> Reward:
+        if not _is_number(factor) or not math.isfinite(factor):
+            said = str(factor) if isinstance(factor, Reward) else brief(factor)
+            raise UsageError(f"{said} * {self}: a reward is scaled by a finite number; to multiply two, use gate")
+        return _Scaled(self, float(factor))
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Reward:
+        return self * -1.0
+
+    def __sub__(self, other: Reward | float) -> Reward:
+        return self + (-other if isinstance(other, Reward) or _is_number(other) else _as_reward(other))
+
+    def __rsub__(self, other: float) -> Reward:
+        return _as_reward(other) + -self
+
+    def gate(self, *, by: Reward) -> Reward:
+        """Multiply by `by`, whose bounds must lie in [0, 1]: `Length(…).gate(by=Correct(…))`."""
+        if not isinstance(by, Reward):
+            raise UsageError(f"{self} gated by {brief(by)}: a gate is a reward; to scale by a number, write 0.5 * …")
+        return _Gated(self, by)
+
+    def clip(self, low: float, high: float) -> Reward:
+        """Limit the total to [low, high]."""
+        if not (_is_number(low) and _is_number(high)) or not (
+            math.isfinite(low) and math.isfinite(high) and low <= high
+        ):
+            raise UsageError(f"{self} clipped to [{low!r}, {high!r}]: the limits must be finite numbers and in order")
+        return _Clipped(self, float(low), float(high))
+
+    @property
+    def primary(self) -> Correct | None:
+        """The first `Correct`: its verdict is the score's verdict."""
+        return self._plan.primary
+
+    @property
+    def needs_length(self) -> bool:
+        """True if a part reads the completion's length in tokens."""
+        return self._plan.needs_length
+
+    @property
+    def group_level(self) -> bool:
+        """True if a part compares the completions of one task, so that none can be scored alone."""
+        return bool(self._plan.joint)
+
+    @cached_property
+    def _plan(self) -> _Plan:
+        leaves = self.leaves
+        _require_finite(self)
+        return _Plan(
+            primary=next((leaf for leaf in leaves if isinstance(leaf, Correct)), None),
+            single=tuple(leaf for leaf in leaves if isinstance(leaf, Part)),
+            joint=tuple(leaf for leaf in leaves if isinstance(leaf, GroupPart)),
+            needs_length=any(leaf.needs_length for leaf in leaves),
+            bounds=self.bounds,
+        )
+
+    def observe(self, task: Task, completion: Completion, verdict: Verdict) -> Observation:
+        """Look at one completion.
+
+        Raises:
+            RewardError: a part's value is not finite, or leaves its bounds, or it needs a length nobody recorded.
+            Unscored: the verifier of a further `Correct` failed.
+        """
+        if verdict.outcome is Outcome.UNSCORED:
+            return Observation(verdict, {})
+        primary, values = self.primary, {}
+        for leaf in self._plan.single:
+            if leaf is primary:
+                values[leaf.name] = verdict.value
+            else:
+                _require_length(leaf, [completion], task)
+                values[leaf.name] = _checked(leaf, leaf.value(task, completion, verdict), task)
+        return Observation(verdict, values)
+
+    def combine(
+        self, task: Task, completions: Sequence[Completion], observations: Sequence[Observation]
+    ) -> list[Score]:
+        """Scores of the completions of one task.  Unscored ones stay out of the group-level comparison.
+
+        Raises:
+            RewardError: as for `observe`.
+        """
+        seen = [i for i, o in enumerate(observations) if o.verdict.outcome is not Outcome.UNSCORED]
+        joint: dict[str, list[float]] = {}
+        for leaf in self._plan.joint:
+            compared = [completions[i] for i in seen]
+            _require_length(leaf, compared, task)
+            column = leaf.values(compared, [observations[i].verdict for i in seen])
+            if len(column) != len(seen):
+                raise RewardError(
+                    f"part {leaf.name!r} of task {task.id!r} gave {len(column)} values for {len(seen)} completions; "
+                    "it must give one for each"
+                )
+            joint[leaf.name] = [_checked(leaf, value, task) for value in column]
+        scored = {
+            i: self._score({**observations[i].values, **{n: column[k] for n, column in joint.items()}}, observations[i])
+            for k, i in enumerate(seen)
+        }
+        return [scored.get(i) or Score(None, {}, o.verdict) for i, o in enumerate(observations)]
+
+    def _score(self, values: Mapping[str, float], seen: Observation) -> Score:
+        total, parts = self.evaluate(values)
+        low, high = self._plan.bounds
+        if not low <= total <= high:  # cannot happen while each part keeps its bounds: rounding is monotone
+            raise RewardError(f"{self} gave {total!r}, outside its bounds [{low:g}, {high:g}]")
+        return Score(total, parts, seen.verdict)
+
+
+class _Leaf(Reward):
+    """A named part with a raw value; `Part` and `GroupPart` say where the value comes from."""
+
+    name: str
+    needs_length: ClassVar[bool] = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
+    def leaves(self) -> tuple[_Leaf, ...]:
+        return (self,)
+
+    def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+        value = values[self.name]
+        return value, {self.name: value}
+
+    def __str__(self) -> str:
+        """The name and the settings that are not the default: rewards that differ must not read the same."""
+        changed = settings(self, but=("name",))
+        return f"{self.name}({', '.join(changed)})" if changed else self.name
+
+
+class Part(_Leaf):
+    """A part that looks at one completion.  Subclass it as a frozen dataclass with a `name` and `bounds`:
+
+        @dataclass(frozen=True)
+        class Polite(rlvr.Part):
+            name: str = "polite"
+            bounds: ClassVar = (0.0, 1.0)
+
+            def value(self, task, completion, verdict):
+                return float("please" in completion.text)
+
+    It must be pure and take bounded time.  Set `needs_length = True` if it reads `completion.length_tokens`.
+    """
+
+    @abstractmethod
+    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
+        """The raw value, inside `bounds`."""
+
+
+class GroupPart(_Leaf):
+    """A part that compares the completions of one task."""
+
+    @abstractmethod
+    def values(self, completions: Sequence[Completion], verdicts: Sequence[Verdict]) -> Sequence[float]:
+        """One raw value per completion, each inside `bounds`."""
+
+
+@dataclass(frozen=True, init=False)
+class Correct(Part):
+    """The verdict's credit, in [0, 1].
+
+    The first `Correct` of a reward gives the score its verdict.  Without a verifier it stands for the
+    environment's own `verify`; further ones bring a verifier and a name of their own.
+
+    Args:
+        verifier: a `Verifier`, or a function `(completion, reference) -> bool | Verdict`.
+    """
+
+    verifier: Verifier | None = None
+    name: str = "correct"
+    bounds: ClassVar[Bounds] = (0.0, 1.0)
+
+    def __init__(self, verifier: Verifier | Check | None = None, name: str = "correct") -> None:
+        object.__setattr__(self, "verifier", None if verifier is None else as_verifier(verifier))
+        object.__setattr__(self, "name", name)
+
+    def __str__(self) -> str:
+        """With the verifier's id and settings; a verifier with a `__str__` of its own says it itself."""
+        if self.verifier is None:
+            return self.name
+        if type(self.verifier).__str__ is not object.__str__:
+            return f"{self.name}({self.verifier})"
+        return f"{self.name}({', '.join([self.verifier.id, *settings(self.verifier)])})"
+
+    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
+        """Credit from this part's own verifier; never asked of the first one, whose verdict is at hand."""
+        if self.verifier is None:
+            raise UsageError(f"part {self.name!r}: only the first Correct may go without a verifier")
+        own = self.verifier.verify(completion.text, task.reference)
+        if not isinstance(own, Verdict):
+            raise UsageError(f"part {self.name!r}: its verifier returned {brief(own)}; it must be a Verdict")
+        if own.outcome is Outcome.UNSCORED:  # our failure, which has no value: the whole completion is unscored
+            raise Unscored(f"part {self.name!r} of task {task.id!r}: its verifier returned UNSCORED ({own.why})")
+        return own.value
+
+
+@dataclass(frozen=True)
+class _Constant(Reward):
+    amount: float
+    names: ClassVar[tuple[str, ...]] = ("constant",)
+    leaves: ClassVar[tuple[_Leaf, ...]] = ()
+
+    @property
+    def bounds(self) -> Bounds:
+        return self.amount, self.amount
+
+    def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+        return self.amount, {"constant": self.amount}
+
+    def __str__(self) -> str:
+        return number(self.amount)
+
+
+@dataclass(frozen=True)
+class _Sum(Reward):
+    left: Reward
+    right: Reward
+
+    def __post_init__(self) -> None:
+        leaves = {leaf.name for leaf in _merged(self.left.leaves, self.right.leaves)}
+        for name in self.left.names:
+            if name in leaves and name in self.right.names:
+                raise UsageError(
+                    f"{self}: two parts are named {name!r}; give one of them another name=…, or scale one part "
+                    "instead of adding it twice"
+                )
+        _require_finite(self)
+
+    @property
+    def bounds(self) -> Bounds:
+        (a, b), (c, d) = self.left.bounds, self.right.bounds
+        return a + c, b + d
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.left.names + self.right.names))
+
+    @property
+    def leaves(self) -> tuple[_Leaf, ...]:
+        return _merged(self.left.leaves, self.right.leaves)
+
+    def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+        left, parts = self.left.evaluate(values)
+        right, more = self.right.evaluate(values)
+        for name, value in more.items():
+            parts[name] = parts[name] + value if name in parts else value
+        return left + right, parts
+
+    def __str__(self) -> str:
+        right = str(self.right)
+        return f"{self.left} - {right[1:]}" if right.startswith("-") else f"{self.left} + {right}"
+
+
+class _Unary(Reward):
+    """A reward made of one other; `label` is the entry of its own effect, if it has one."""
+
+    inner: Reward
+
+    @property
+    def label(self) -> str:
+        return ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.inner.names, self.label) if self.label else self.inner.names
+
+    @property
+    def leaves(self) -> tuple[_Leaf, ...]:
+        return self.inner.leaves
+
+
+@dataclass(frozen=True)
+class _Scaled(_Unary):
+    inner: Reward
+    factor: float
+
+    def __post_init__(self) -> None:
+        _require_finite(self)
+
+    @property
+    def bounds(self) -> Bounds:
+        low, high = sorted(self.factor * bound + 0.0 for bound in self.inner.bounds)  # + 0.0: there is no -0.0
+        return low, high
+
+    def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+        total, parts = self.inner.evaluate(values)
+        return self.factor * total + 0.0, {name: self.factor * value + 0.0 for name, value in parts.items()}
+
+    def __str__(self) -> str:
+        return f"{number(self.factor)} * {_bracketed(self.inner, _Sum)}"
+
+
+@dataclass(frozen=True)
+class _Gated(_Unary):
+    inner: Reward
+    by: Reward
+
+    def __post_init__(self) -> None:
+        low, high = self.by.bounds
+        if not (low >= 0 and high <= 1):
+            raise UsageError(
+                f"{self.inner} gated by {self.by}: a gate lies in [0, 1], this one in [{low:g}, {high:g}]; clip it"
+            )
+        if self.label in self.inner.names:
+            raise UsageError(f"{self.inner} is gated by {self.by} twice; gate it once, by {self.by}.gate(by=…)")
+        _merged(self.inner.leaves, self.by.leaves)
+
+    @property
+    def label(self) -> str:
+        return "gate:" + "+".join(self.by.names)
+
+    @property
+    def bounds(self) -> Bounds:
+        corners = [a * b for a in self.inner.bounds for b in self.by.bounds]
+        return min(corners), max(corners)
+
+    @property
+    def leaves(self) -> tuple[_Leaf, ...]:
+        return _merged(self.inner.leaves, self.by.leaves)
+
+    def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+        total, parts = self.inner.evaluate(values)
+        gated = total * self.by.evaluate(values)[0] + 0.0
+        return gated, parts | {self.label: gated - total}
+
+    def __str__(self) -> str:
+        return f"{_bracketed(self.inner, _Sum, _Scaled)}.gate(by={self.by})"
+
+
+@dataclass(frozen=True)
+class _Clipped(_Unary):
+    inner: Reward
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if self.label in self.inner.names:
+            raise UsageError(
+                f"{self.inner} is already clipped to [{number(self.low)}, {number(self.high)}]; once will do"
+            )
+
+    @property
+    def label(self) -> str:
+        return f"clip:{number(self.low)}:{number(self.high)}"
+
+    @property
+    def bounds(self) -> Bounds:
+        low, high = self.inner.bounds
+        return min(max(low, self.low), self.high), min(max(high, self.low), self.high)
+
+    def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+        total, parts = self.inner.evaluate(values)
+        clipped = min(max(total, self.low), self.high)
+        return clipped, parts | {self.label: clipped - total}
+
+    def __str__(self) -> str:
+        return f"{_bracketed(self.inner, _Sum, _Scaled)}.clip({number(self.low)}, {number(self.high)})"
+
+
+def _merged(first: tuple[_Leaf, ...], second: tuple[_Leaf, ...]) -> tuple[_Leaf, ...]:
+    """Each part once: the same part may stand in a sum and as a gate, two parts under one name may not."""
+    known = {leaf.name: leaf for leaf in first}
+    for leaf in second:
+        if known.setdefault(leaf.name, leaf) != leaf:
+            raise UsageError(
+                f"two different parts are named {leaf.name!r}; give one of them another name=…, or use one object twice"
+            )
+    return tuple(known.values())
+
+
+def _require_finite(reward: Reward) -> None:
+    low, high = reward.bounds
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise UsageError(f"{reward} has the bounds [{low:g}, {high:g}]; they must be finite and in order")
+
+
+def _require_length(leaf: _Leaf, completions: Sequence[Completion], task: Task) -> None:
+    if leaf.needs_length and any(c.length_tokens is None for c in completions):
+        raise RewardError(
+            f"part {leaf.name!r} of task {task.id!r} reads length_tokens, and nobody recorded it; "
+            "pass Completion(text, length_tokens=…)"
+        )
+
+
+def _checked(leaf: _Leaf, value: Any, task: Task) -> float:
+    low, high = leaf.bounds
+    value = plain(value)
+    if not _is_number(value) or not low <= value <= high:  # NaN fails the comparison
+        raise RewardError(
+            f"part {leaf.name!r} of task {task.id!r} gave {brief(value)}, not a number in [{low:g}, {high:g}]"
+        )
+    return float(value)
+
+
+def _as_reward(other: Reward | float) -> Reward:
+    if isinstance(other, Reward):
+        return other
+    if not _is_number(other) or not math.isfinite(other):
+        raise UsageError(f"{brief(other)} cannot be added to a reward; a reward or a finite number can")
+    return _Constant(float(other))
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    """A plain real number, numpy's too.  Booleans are: a part may return `text.isascii()`."""
+    return isinstance(value, Real)
+
+
+def _bracketed(reward: Reward, *looser: type[Reward]) -> str:
+    return f"({reward})" if isinstance(reward, looser) else str(reward)

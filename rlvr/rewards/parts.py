@@ -1,0 +1,244 @@
+"""Ready-made parts of a reward.  Each says its bounds, its source and the choice the source leaves open."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import ClassVar
+
+from rlvr.errors import MissingDependency, UsageError
+from rlvr.rewards import text
+from rlvr.rewards.composition import Bounds, GroupPart, Part
+from rlvr.text import squeezed
+from rlvr.types import Completion, Outcome, Task, Verdict
+
+__all__ = ["Format", "Language", "Length", "Majority", "Overlong", "RelativeLength", "Repetition"]
+
+
+@dataclass(frozen=True)
+class Format(Part):
+    """1 if the completion has the form asked for, else 0.
+
+    Args:
+        form: a predicate on the text, such as `rlvr.verifiers.math.BOXED`; or a template such as
+            `"<think>...</think> <answer>...</answer>"`: `...` is any text that is not blank, a space is any
+            white space or none, and each literal stands just as often as in the template.  Begin or end with
+            `...` for "anything or nothing before, or after"; white space at either end does not count.  There is
+            no regular expression here: on hostile text one can take years.
+
+    Raises:
+        UsageError: neither a predicate nor a template with at least one literal.
+    """
+
+    form: Callable[[str], bool] | str
+    name: str = "format"
+    bounds: ClassVar[Bounds] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.form, str):
+            if not text.pattern(self.form)[0]:
+                raise UsageError(f"Format({self.form!r}): a template needs literal text around each '...'")
+        elif not callable(self.form):
+            raise UsageError(f"Format({self.form!r}): give a function str -> bool, or a template with '...'")
+
+    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
+        holds = text.fits(self.form, completion.text) if isinstance(self.form, str) else self.form(completion.text)
+        return float(bool(holds))
+
+
+@dataclass(frozen=True)
+class Overlong(Part):
+    """Soft overlong punishment, in [-1, 0]: DAPO (arXiv:2503.14476) eq. 13.
+
+    With L = length_tokens, 0 up to `max_tokens - cache`, then down in a straight line to -1 at `max_tokens`, and -1
+    beyond.  The paper takes max_tokens = 20480, cache = 4096.
+    """
+
+    max_tokens: int
+    cache: int
+    name: str = "overlong"
+    bounds: ClassVar[Bounds] = (-1.0, 0.0)
+    needs_length: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _whole("Overlong", "max_tokens", self.max_tokens)
+        _whole("Overlong", "cache", self.cache)
+        if self.cache > self.max_tokens:
+            raise UsageError(
+                f"Overlong: cache={self.cache} is more than max_tokens={self.max_tokens}; it is a part of it"
+            )
+
+    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
+        length, free = _length(completion), self.max_tokens - self.cache
+        if length <= free:
+            return 0.0
+        return -1.0 if length > self.max_tokens else (free - length) / self.cache
+
+
+@dataclass(frozen=True)
+class Repetition(Part):
+    """Minus the share of word n-grams that occurred before, in [-1, 0].
+
+    -(1 - distinct / all) over the text's n-grams, the penalty of "Demystifying Long Chain-of-Thought"
+    (arXiv:2502.03373) without its weight, which is the `0.1 *` in front.  Words are folded to one case; where a
+    script has no spaces (Han, Kana) each sign is a word.  A text with fewer than `ngram` words gives 0.
+    """
+
+    ngram: int = 20
+    name: str = "repetition"
+    bounds: ClassVar[Bounds] = (-1.0, 0.0)
+
+    def __post_init__(self) -> None:
+        _whole("Repetition", "ngram", self.ngram)
+
+    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
+        words = text.words(completion.text.casefold())
+        total = len(words) - self.ngram + 1
+        if total < 1:
+            return 0.0
+        # Hashes, not tuples, are kept: a 1 MB text with long n-grams would hold them all at once.
+        distinct = len({hash(tuple(words[i : i + self.ngram])) for i in range(total)})
+        return distinct / total - 1.0
+
+
+@dataclass(frozen=True)
+class Length(Part):
+    """Cosine length reward (arXiv:2502.03373, section 4): a right answer had better be short, a wrong one long.
+
+    With L = length_tokens the value runs along half a cosine from `correct[0]` at L = 0 to `correct[1]` at
+    `max_tokens` if the verdict is CORRECT, else from `wrong[0]` to `wrong[1]`; from `max_tokens` on it is `exceeded`.
+    The paper's values are correct=(2, 1), wrong=(-10, 0), exceeded=-10; the defaults keep the shape inside [-1, 1].
+    """
+
+    max_tokens: int
+    correct: tuple[float, float] = (1.0, 0.5)
+    wrong: tuple[float, float] = (-1.0, -0.5)
+    exceeded: float = -1.0
+    name: str = "length"
+    needs_length: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _whole("Length", "max_tokens", self.max_tokens)
+        for what, ends in (("correct", self.correct), ("wrong", self.wrong)):
+            if not (isinstance(ends, Sequence) and len(ends) == 2 and all(map(_is_finite, ends))):
+                raise UsageError(f"Length: {what} is {ends!r}; it must be two numbers, at no length and at max_tokens")
+        if not _is_finite(self.exceeded):
+            raise UsageError(f"Length: exceeded is {self.exceeded!r}; it must be a finite number")
+
+    @property
+    def bounds(self) -> Bounds:
+        values = (*self.correct, *self.wrong, self.exceeded)
+        return min(values), max(values)
+
+    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
+        length = _length(completion)
+        if length >= self.max_tokens:
+            return self.exceeded
+        first, last = self.correct if verdict.outcome is Outcome.CORRECT else self.wrong
+        value = last + (first - last) * (1 + math.cos(math.pi * length / self.max_tokens)) / 2
+        return min(max(value, min(first, last)), max(first, last))  # rounding may leave the ends by one ulp
+
+
+@dataclass(frozen=True)
+class Language(Part):
+    """The share of words in one language, in [0, 1]: DeepSeek-R1's consistency reward (arXiv:2501.12948, 2.3.2).
+
+    The paper counts target-language words and does not say how it knows them.  Here sentences are told apart by
+    py3langid (extra `language`), and a word counts if its sentence is in the language and it is in the sentence's
+    main script, so that "I think, 所以 the answer" loses.  Formulas, code, numbers and single letters
+    do not count; a text too short to tell (24 letters) gives 1.  Closely related languages (Danish and Norwegian,
+    Croatian and Serbian) are confused: use it where the choice is between distant ones.
+
+    Args:
+        code: ISO 639-1, such as "en" or "zh".
+
+    Raises:
+        MissingDependency: py3langid is not installed.
+        UsageError: it does not know the code.
+    """
+
+    code: str
+    name: str = "language"
+    bounds: ClassVar[Bounds] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        if importlib.util.find_spec("py3langid") is None:
+            raise MissingDependency(
+                "py3langid, which the Language reward asks which language a sentence is in,", "language"
+            )
+        if self.code not in text.languages():
+            raise UsageError(f"Language({self.code!r}): no such language; known: {' '.join(text.languages())}")
+
+    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
+        kept = total = 0
+        for sentence, words in text.sentences(text.prose(completion.text)):
+            total += len(words)
+            if text.classify(sentence) == self.code:
+                kept += Counter(text.script(word[0]) for word in words).most_common(1)[0][1]
+        return kept / total if total else 1.0
+
+
+@dataclass(frozen=True)
+class RelativeLength(GroupPart):
+    """Length penalty of Kimi k1.5 (arXiv:2501.12599, 2.3.3), in [-0.5, 0.5]: shorter than its siblings is better.
+
+    0.5 - (L - min) / (max - min) over the group for a CORRECT completion, and never more than 0 for any other;
+    0 for all where every length is the same.
+    """
+
+    name: str = "relative_length"
+    bounds: ClassVar[Bounds] = (-0.5, 0.5)
+    needs_length: ClassVar[bool] = True
+
+    def values(self, completions: Sequence[Completion], verdicts: Sequence[Verdict]) -> list[float]:
+        lengths = [_length(c) for c in completions]
+        shortest, longest = min(lengths, default=0), max(lengths, default=0)
+        if shortest == longest:
+            return [0.0] * len(lengths)
+        shares = [0.5 - (length - shortest) / (longest - shortest) for length in lengths]
+        return [s if v.outcome is Outcome.CORRECT else min(0.0, s) for s, v in zip(shares, verdicts, strict=True)]
+
+
+@dataclass(frozen=True)
+class Majority(GroupPart):
+    """1 for the answer most of the group gave, else 0: TTRL's reward without labels (arXiv:2504.16084, 2.2).
+
+    Every answer tied for the first place gets 1, so that a group with no majority teaches nothing; a completion
+    without an answer gets 0.
+
+    Args:
+        key: two answers are the same when their keys are; by default text without spaces and case.  It has to take
+            any text: where it raises, the whole group is UNSCORED.  None means no answer.
+    """
+
+    key: Callable[[str], Hashable] = squeezed
+    name: str = "majority"
+    bounds: ClassVar[Bounds] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        if not callable(self.key):
+            raise UsageError(f"Majority: key is {self.key!r}; give a function of the answer's text")
+
+    def values(self, completions: Sequence[Completion], verdicts: Sequence[Verdict]) -> list[float]:
+        keys = [None if v.answer is None else self.key(v.answer) for v in verdicts]
+        votes = Counter(key for key in keys if key is not None)
+        most = max(votes.values(), default=0)
+        return [float(key is not None and votes[key] == most) for key in keys]
+
+
+def _whole(owner: str, what: str, value: object) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise UsageError(f"{owner}: {what} is {value!r}; it must be a whole number of at least 1")
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)
+
+
+def _length(completion: Completion) -> int:
+    assert completion.length_tokens is not None  # `needs_length` has been checked before
+    return completion.length_tokens

@@ -1,0 +1,132 @@
+"""Text as parts of a reward look at it: templates, words, sentences and their language.
+
+Everything here is linear in the text, for a policy writes it: no regular expression goes back and forth.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+__all__ = ["classify", "fits", "languages", "pattern", "prose", "script", "sentences", "words"]
+
+# ------------------------------------------------------------------------------------------ templates
+
+
+@lru_cache(maxsize=64)
+def pattern(template: str) -> tuple[tuple[tuple[str, str, int], ...], str]:
+    """The literals in order, each with the gap before it and its count, and the last gap: "any", "space" or ""."""
+    literals: list[tuple[str, str, int]] = []
+    gap = ""
+    for piece in re.split(r"(\.\.\.|\s+)", template):
+        if piece == "..." or piece.isspace():
+            gap = "any" if "..." in (piece, gap) or gap == "any" else "space"
+        elif piece:
+            literals.append((gap, piece, template.count(piece)))
+            gap = ""
+    return tuple(literals), gap
+
+
+def fits(template: str, text: str) -> bool:
+    """Linear in the text: each literal is looked for once."""
+    literals, last = pattern(template)
+    text = text.strip()
+    at = 0
+    for i, (gap, literal, count) in enumerate(literals):
+        start = text.find(literal, at)
+        if start < 0 or text.count(literal) != count or not _gap_holds(gap, text[at:start], open_end=i == 0):
+            return False
+        at = start + len(literal)
+    return _gap_holds(last, text[at:], open_end=True)
+
+
+def _gap_holds(gap: str, between: str, *, open_end: bool) -> bool:
+    if gap == "any":
+        return open_end or not _blank(between)  # empty tags are no form
+    return _blank(between) if gap == "space" else not between
+
+
+def _blank(text: str) -> bool:
+    return not text or text.isspace()
+
+
+# ------------------------------------------------------------------------------------------ words and languages
+
+# Scripts written without spaces: Thai, Lao, Tibetan, Myanmar, Khmer, Kana, Han.
+_UNSPACED = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
+_WORDS = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+# Signs that sit on letters and are none to `re`: accents, Hebrew and Arabic points, the vowels of Indian scripts.
+_MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0970-\u0dff"
+_LETTERS = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])(?:[^\W\d_]|[{_MARKS}])){{2,}}")
+_FORMULAS = (("```", "```"), ("$$", "$$"), ("$", "$"), ("\\[", "\\]"), ("\\(", "\\)"))
+_SENTENCE_LETTERS = 24  # py3langid guesses below that
+_SENTENCES = 1000  # no more than this many are asked about, so that 1 MB costs half a second at most
+
+
+def words(text: str) -> list[str]:
+    """Split at white space; where a script has none, each sign is a word."""
+    return _WORDS.findall(text)
+
+
+def prose(text: str) -> str:
+    """The text without formulas and code."""
+    for opening, closing in _FORMULAS:
+        text = _without(text, opening, closing)
+    return re.sub(r"\\[A-Za-z]+", " ", text)
+
+
+def _without(text: str, opening: str, closing: str) -> str:
+    """Cut out every opening…closing; what is never closed stays.  Linear, unlike a lazy regular expression."""
+    kept, at = [], 0
+    while (start := text.find(opening, at)) >= 0:
+        stop = text.find(closing, start + len(opening))
+        if stop < 0:
+            break
+        kept.append(text[at:start])
+        at = stop + len(closing)
+    return " ".join([*kept, text[at:]])
+
+
+def sentences(prose: str) -> list[tuple[str, list[str]]]:
+    """Runs of sentences, each with enough letters to be told apart, and their words; [] if there are too few."""
+    enough = max(_SENTENCE_LETTERS, sum(map(len, _LETTERS.findall(prose))) // _SENTENCES)
+    runs: list[tuple[str, list[str]]] = []
+    texts: list[str] = []
+    words: list[str] = []
+    letters = 0
+    for sentence in re.split(r"[.!?。！？।؟\n]+", prose):
+        found = _LETTERS.findall(sentence)
+        texts.append(sentence)
+        words += found
+        letters += sum(map(len, found))
+        if letters >= enough:
+            runs.append((". ".join(texts), words))
+            texts, words, letters = [], [], 0
+    if words and runs:  # a short rest goes with the last run
+        text, known = runs.pop()
+        runs.append((". ".join([text, *texts]), known + words))
+    return runs
+
+
+@lru_cache(maxsize=4096)
+def script(char: str) -> str:
+    """The script of a letter, such as "LATIN"; Han and Kana are one, "CJK"."""
+    name = unicodedata.name(char, "?").partition(" ")[0].partition("-")[0]
+    return "CJK" if name in ("HIRAGANA", "KATAKANA") else name
+
+
+def classify(text: str) -> str:
+    """The language that py3langid takes it for."""
+    import py3langid
+
+    code: str = py3langid.classify(text)[0]
+    return code
+
+
+@lru_cache(maxsize=1)
+def languages() -> tuple[str, ...]:
+    """Every code that py3langid knows."""
+    import py3langid
+
+    return tuple(sorted(code for code, _ in py3langid.rank("")))

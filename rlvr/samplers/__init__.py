@@ -1,0 +1,29 @@
+"""Samplers draw completions: the protocol, a scripted one for tests, and the local one over a transformers model."""
+
+from rlvr.samplers.protocol import (
+    Context,
+    Sample,
+    Sampler,
+    Sampling,
+    TokenIds,
+    Tokenized,
+    TokenRow,
+    is_token_ids,
+    rollout_seed,
+)
+from rlvr.samplers.scripted import END, Script, ScriptedSampler
+
+__all__ = [
+    "Context",
+    "END",
+    "Sample",
+    "Sampler",
+    "Sampling",
+    "Script",
+    "ScriptedSampler",
+    "TokenIds",
+    "TokenRow",
+    "Tokenized",
+    "is_token_ids",
+    "rollout_seed",
+]

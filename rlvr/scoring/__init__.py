@@ -1,0 +1,8 @@
+"""Rows of completions become scores, scores become records, and records replay."""
+
+from rlvr.scoring.items import Item
+from rlvr.scoring.records import replay
+from rlvr.scoring.scorer import MEMORY_MIB, WALL_S, Scored, Scorer, score
+from rlvr.scoring.tally import Tally
+
+__all__ = ["Item", "MEMORY_MIB", "Scored", "Scorer", "Tally", "WALL_S", "replay", "score"]

@@ -1,0 +1,149 @@
+"""Rows made into items to score: which task each answers, or what is wrong with it.
+
+What an author's `task` or `task_from` raises is a `DataError` of that row; the other rows are not harmed by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from rlvr.data.rows import Line, Row, read_rows
+from rlvr.environment import Environment
+from rlvr.errors import DataError, RlvrError, UsageError
+from rlvr.types import Completion, Task
+
+__all__ = ["Item", "Items", "OnError", "Rows", "item_of"]
+
+OnError: TypeAlias = Callable[[int, DataError], None]
+"""Called with a row's number, counted from 1, and what is wrong with it."""
+
+_COLUMNS = frozenset({"id", "completion", "length_tokens", "truncated", "task", "prompt", "reference", "meta"})
+_WHOLE = frozenset({"id", "length_tokens", "task"})
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One completion to score.
+
+    Attributes:
+        id: unique within the run.
+        row: the columns of its row that scoring does not use, passed through.
+    """
+
+    id: str
+    task: Task
+    completion: Completion
+    row: Row = field(default_factory=dict)
+
+
+Rows: TypeAlias = Iterable[Row | Item | Line] | str | Path
+"""Mappings of columns, items, or a .jsonl or .parquet file."""
+
+
+class Items:
+    """The items of rows with their numbers, counted from 1, up to the first row that ends the run.
+
+    What ended it waits in `error`, so that what is under way can be finished before it is raised.
+
+    Args:
+        rows: see `Scorer.stream`.
+        on_error: told of a row that cannot be used; without it such a row ends the run.
+
+    Raises:
+        UsageError: `rows` is one table or one mapping, and no sequence of rows.
+    """
+
+    def __init__(self, env: Environment, rows: Rows, on_error: OnError | None) -> None:
+        if isinstance(rows, (str, Path)):
+            rows = read_rows(rows)
+        if type(rows).__name__ == "DataFrame":  # iterating over it gives the names of its columns
+            raise UsageError('a DataFrame is no sequence of rows; give .to_dict("records") of it')
+        if isinstance(rows, Mapping):
+            raise UsageError("rows is one mapping; give a list of them, one for each completion")
+        self.error: Exception | None = None
+        self._env, self._rows, self._on_error = env, rows, on_error
+        self._seen: set[str] = set()
+
+    def __iter__(self) -> Iterator[tuple[int, Item]]:
+        try:
+            for number, row in enumerate(self._rows, 1):
+                if isinstance(row, Line):
+                    number = row.number  # people count lines
+                try:
+                    item = self._usable(row, number)
+                except DataError as error:
+                    self.refuse(number, error)
+                else:
+                    yield number, item
+        except Exception as error:  # noqa: BLE001  raised by the scorer when what is under way is finished
+            self.error = error
+
+    def refuse(self, number: int, error: DataError) -> None:
+        """This row cannot be used.
+
+        Raises:
+            DataError: nobody wants to be told.
+        """
+        if self._on_error is None:
+            raise DataError(f"row {number}: {error}") from None
+        self._on_error(number, error)
+
+    def _usable(self, row: Row | Item | Line, number: int) -> Item:
+        if isinstance(row, Line):
+            if row.row is None:
+                raise DataError(row.error)
+            row = row.row
+        item = _measured(self._env, row) if isinstance(row, Item) else item_of(self._env, row, number)
+        if item.id in self._seen:
+            raise DataError(f"the id {item.id!r} was there before; ids must be unique")
+        self._seen.add(item.id)
+        return item
+
+
+def item_of(env: Environment, row: Row, number: int) -> Item:
+    """What a scorer makes of a row.
+
+    Args:
+        number: names the row, `line:7`, if it has no id of its own; a plain 7 might be the id of another.
+
+    Raises:
+        DataError: it cannot be used.
+    """
+    if not isinstance(row, Mapping):
+        raise DataError(f"a {type(row).__name__}, not a mapping of columns")
+    known = {name: _cell(name, value) for name, value in row.items() if not _is_missing(name, value)}
+    if "completion" not in known:
+        raise DataError(f"no column 'completion'; it has {', '.join(map(repr, known)) or 'none'}")
+    if env.reward.group_level and "reference" in known and "task" not in known:
+        raise DataError(f"no column 'task', and the reward {env.reward} compares the completions of one task")
+    try:
+        completion = Completion(known["completion"], known.get("length_tokens"), known.get("truncated", False))
+    except (TypeError, ValueError) as error:
+        raise DataError(str(error)) from error
+    try:
+        task = env.task_of(known)
+    except RlvrError as error:
+        raise DataError(str(error)) from error
+    except Exception as error:  # the author's code over somebody's row
+        raise DataError(f"{type(error).__name__}: {error}") from error
+    rest = {name: value for name, value in row.items() if name not in _COLUMNS}
+    return _measured(env, Item(str(known.get("id", f"line:{number}")), task, completion, rest))
+
+
+def _is_missing(name: str, value: Any) -> bool:
+    """Parquet fills gaps with None, pandas with NaN."""
+    return value is None or (name in _COLUMNS and isinstance(value, float) and value != value)
+
+
+def _cell(name: str, value: Any) -> Any:
+    """A column of whole numbers with a gap is one of floats."""
+    return int(value) if name in _WHOLE and isinstance(value, float) and value.is_integer() else value
+
+
+def _measured(env: Environment, item: Item) -> Item:
+    if env.reward.needs_length and item.completion.length_tokens is None:
+        raise DataError(f"no length_tokens, which the reward {env.reward} reads")
+    return item

@@ -1,0 +1,368 @@
+"""Scores for many completions, each in a process that can be killed: a bad item never harms another.
+
+    rows ──▶ Item ──chunks──▶ WorkerPool: env.observe ──▶ Observation ──▶ reward.combine ──▶ Scored, in order
+
+An item that hangs, eats memory, kills its process or raises is *our* failure, since a verifier has to bound itself:
+it is tried once more and then UNSCORED, with the reason.  This is one of the two borders where exceptions become
+values; what the completion did wrong is a verdict long before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import time
+import traceback
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from operator import length_hint
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from rlvr.data.rows import count_rows
+from rlvr.display import progress_bar
+from rlvr.environment import Environment, MultiTurnEnv
+from rlvr.errors import DataError, Unscored, UsageError, WorkerError
+from rlvr.rewards import Observation
+from rlvr.scoring.items import Item, Items, OnError, Rows
+from rlvr.types import Completion, Outcome, Score, Task, Verdict
+from rlvr.workers import Handler, WorkerPool, shipped, usable_cores
+from rlvr.workers.threads import Threads
+
+__all__ = ["MEMORY_MIB", "Scored", "Scorer", "WALL_S", "score"]
+
+_CHUNK_S = 0.03  # a chunk is about so much work: enough to hide the pipe, too little to leave a worker idle at the end
+_CHUNK = 64
+_AHEAD = 100  # chunks for each worker that may be done before their turn: one that takes seconds holds nobody up
+WALL_S = 30.0
+MEMORY_MIB = 4096
+
+_Seen: TypeAlias = Observation | DataError
+"""What the first stage gives: a `DataError` for an item that cannot be shipped to a worker."""
+
+_Window: TypeAlias = deque[tuple[list[tuple[int, Item]], Future[list[_Seen]]]]
+"""Chunks of numbered items under way, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """An item and what it came to."""
+
+    item: Item
+    score: Score
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.score.verdict.outcome
+
+
+class Scorer:
+    """A pool of worker processes that score completions of one environment.  Safe from threads, asyncio, notebooks.
+
+        with rlvr.Scorer(env, workers=2) as scorer:
+            for scored in scorer.stream(rows): ...
+            score = scorer.score(task, "… \\boxed{42}")
+            score = await scorer.ascore(task, "… \\boxed{42}")
+
+    Args:
+        env: shipped to the workers with cloudpickle, so its class may stand in a script or a notebook.
+        workers: processes; None for one per available core; 0 scores in this process, where a debugger works and
+            nothing is contained.
+        wall_s: wall seconds after which an item's worker is killed.  A backstop: verifiers bound themselves.
+        memory_mib: limit on a worker's private memory; None for no limit.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        *,
+        workers: int | None = None,
+        wall_s: float = WALL_S,
+        memory_mib: int | None = MEMORY_MIB,
+    ) -> None:
+        if not isinstance(env, Environment):
+            raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v1') gives one")
+        if isinstance(env, MultiTurnEnv):
+            raise UsageError(
+                f"{env.id} has several turns; its last step's info has the episode's score, no Scorer does"
+            )
+        self.workers = usable_cores() if workers is None else workers
+        if not isinstance(self.workers, int) or self.workers < 0:
+            raise UsageError(f"workers is {workers!r}; it must be a whole number, 0 to score in this process")
+        if not wall_s > 0:  # true for NaN
+            raise UsageError(f"wall_s is {wall_s!r}; it must be a number of seconds above 0")
+        self.env, self.wall_s = env, wall_s
+        self._chunk = 1
+        self._pool: WorkerPool | None = None
+        if self.workers:
+            setup = partial(_handler, env.without_tasks())
+            self._pool = WorkerPool(setup, workers=self.workers, memory_mib=memory_mib)
+        self._threads = Threads(max(1, self.workers))
+
+    def warm(self) -> Scorer:
+        """Start the workers now and wait for the first.
+
+        Raises:
+            WorkerError: the environment cannot be rebuilt in a worker.
+        """
+        if self._pool is not None:
+            self._pool.warm()
+        return self
+
+    @property
+    def processes(self) -> tuple[int, int]:
+        """(started, lost): worker processes so far, and how many of them died or were killed before their time."""
+        return (0, 0) if self._pool is None else (self._pool.started, self._pool.lost)
+
+    def close(self) -> None:
+        """Kill the workers; who waits for a score gets a `UsageError`.  Idempotent."""
+        self._threads.close()
+        if self._pool is not None:
+            self._pool.close()
+
+    def __enter__(self) -> Scorer:
+        return self.warm()
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def score(self, task: Task, completion: str | Completion) -> Score:
+        """Score one completion; blocks."""
+        self._require_single()
+        return self.score_group(task, [completion])[0]
+
+    def score_group(self, task: Task, completions: Sequence[str | Completion]) -> list[Score]:
+        """Score the completions of one task together; blocks."""
+        items = self._group(task, completions)
+        chunks = self._shares(items)
+        if len(chunks) == 1:
+            observations = self._observe(items)
+        else:
+            futures = [self._threads.submit(self._observe, chunk) for chunk in chunks]
+            observations = [o for future in futures for o in future.result()]
+        return self._combined(items, observations)
+
+    async def ascore(self, task: Task, completion: str | Completion) -> Score:
+        """Score one completion without blocking the event loop."""
+        self._require_single()
+        return (await self.ascore_group(task, [completion]))[0]
+
+    async def ascore_group(self, task: Task, completions: Sequence[str | Completion]) -> list[Score]:
+        """Score the completions of one task together without blocking the event loop."""
+        items = self._group(task, completions)
+        futures = [self._threads.submit(self._observe, chunk) for chunk in self._shares(items)]
+        observed = await asyncio.gather(*map(asyncio.wrap_future, futures))
+        return self._combined(items, [o for chunk in observed for o in chunk])
+
+    def _require_single(self) -> None:
+        if self.env.reward.group_level:
+            raise UsageError(f"the reward {self.env.reward} compares completions of one task: use score_group")
+
+    def _group(self, task: Task, completions: Sequence[str | Completion]) -> list[Item]:
+        if isinstance(completions, str):
+            raise UsageError(f"score_group got the text {completions[:60]!r}; give it a list of completions")
+        items = [Item("", task, c if isinstance(c, Completion) else Completion(c)) for c in completions]
+        if self.env.reward.needs_length and any(item.completion.length_tokens is None for item in items):
+            raise UsageError(f"the reward {self.env.reward} reads length_tokens: give Completion(text, length_tokens)")
+        return items
+
+    def _shares(self, items: list[Item]) -> list[list[Item]]:
+        """In so many pieces that every worker gets some."""
+        share = max(1, min(self._chunk, -(-len(items) // max(1, self.workers))))
+        return [items[i : i + share] for i in range(0, len(items), share)]
+
+    def stream(self, rows: Rows, *, on_error: OnError | None = None) -> Generator[Scored, None, None]:
+        """Scores in the order of the rows, a bounded number of them under way.
+
+        A row has `completion` and says which task it answers: `task`, an index or an id of the environment; or
+        `reference`, with or without `prompt`; or the columns of the environment's own data set.  `id`,
+        `length_tokens`, `truncated` are read where they are; every other column is passed through.  Where the
+        reward compares the completions of a task, they have to stand in consecutive rows, which name it in `task` if
+        they bring a `reference`.
+
+        Args:
+            rows: mappings, items, or the path of a .jsonl or .parquet file.
+            on_error: told of a row that cannot be used, which is then left out; without it such a row raises.
+
+        Raises:
+            DataError: an unusable row, if there is no `on_error`; the scores of the rows before it come first, save
+                those of a group that it may belong to.
+        """
+        window: _Window = deque()
+        source = Items(self.env, rows, on_error)
+        items = iter(source)
+        pending: list[tuple[Item, Observation]] = []  # of one task, for a reward that compares
+        try:
+            while True:
+                while self._wants_more(window) and (chunk := list(itertools.islice(items, self._chunk))):
+                    window.append((chunk, self._threads.submit(self._observe, [item for _, item in chunk])))
+                if not window:
+                    break
+                if not window[0][1].done():
+                    wait([future for _, future in window if not future.done()], return_when=FIRST_COMPLETED)
+                    continue
+                chunk, future = window.popleft()
+                for (number, item), seen in zip(chunk, future.result(), strict=True):
+                    if isinstance(seen, DataError):
+                        source.refuse(number, seen)
+                        continue
+                    if pending and not _same(pending[0][0].task, item.task):
+                        yield from self._flushed(pending)
+                    pending.append((item, seen))
+                    if not self.env.reward.group_level:  # nothing to wait for, and the next one may take long
+                        yield from self._flushed(pending)
+            if source.error is not None:
+                raise source.error
+            yield from self._flushed(pending)
+        finally:
+            for _, future in window:
+                future.cancel()
+
+    def _wants_more(self, window: _Window) -> bool:
+        """Three chunks for each worker; more of them if the first one takes long, so that the others have work."""
+        workers = max(1, self.workers)
+        if len(window) < 3 * workers:
+            return True
+        unfinished = sum(not future.done() for _, future in window)
+        return not window[0][1].done() and unfinished < 3 * workers and len(window) < _AHEAD * workers
+
+    def _observe(self, items: Sequence[Item]) -> list[_Seen]:
+        """The first stage for a chunk."""
+        start = time.monotonic()
+        seen: list[_Seen] = []
+        seen += self._observed_there(items) if self._pool else [_observed_here(self.env, item) for item in items]
+        self._adapt(len(items), time.monotonic() - start)
+        return seen
+
+    def _observed_there(self, items: Sequence[Item]) -> list[_Seen]:
+        """In one worker.  An item that cannot be shipped, a generator in its meta, costs itself alone."""
+        work = [(item.task, item.completion) for item in items]
+        try:
+            return [*self._ran(work)]
+        except UsageError:
+            faults = [_fault(one) for one in work]
+            if not any(faults):
+                raise  # the scorer was closed
+        good = iter(self._ran([one for one, fault in zip(work, faults, strict=True) if fault is None]))
+        return [next(good) if fault is None else fault for fault in faults]
+
+    def _ran(self, work: list[tuple[Task, Completion]]) -> list[Observation]:
+        """What was lost is tried once more."""
+        assert self._pool is not None
+        results = self._pool.run(work, wall_s=self.wall_s)
+        for i, result in enumerate(results):
+            if isinstance(result, Unscored):
+                [results[i]] = self._pool.run([work[i]], wall_s=self.wall_s)
+        return [_unscored(r) if isinstance(r, Unscored) else _decoded(r) for r in results]
+
+    def _adapt(self, done: int, took_s: float) -> None:
+        """Double the chunks while they are quick, halve them when they are not."""
+        if done == self._chunk:
+            self._chunk = (
+                min(2 * done, _CHUNK) if took_s < _CHUNK_S / 2 else max(done // 2, 1) if took_s > _CHUNK_S else done
+            )
+
+    def _flushed(self, pending: list[tuple[Item, Observation]]) -> Iterator[Scored]:
+        items = [item for item, _ in pending]
+        scores = self._combined(items, [observation for _, observation in pending])
+        pending.clear()
+        yield from map(Scored, items, scores)
+
+    def _combined(self, items: Sequence[Item], seen: Sequence[_Seen]) -> list[Score]:
+        if not items:
+            return []
+        observations = []
+        for one in seen:
+            if isinstance(one, DataError):
+                raise one
+            observations.append(one)
+        try:
+            return self.env.reward.combine(items[0].task, [i.completion for i in items], observations)
+        except Exception as error:  # noqa: BLE001  the border: a group-level part failed, and so we, for the group
+            lost = _unscored(WorkerError(type(error).__name__, str(error), traceback.format_exc()))
+            return [Score(None, {}, lost.verdict) for _ in items]
+
+
+def score(
+    env: Environment,
+    rows: Rows,
+    *,
+    workers: int | None = None,
+    wall_s: float = WALL_S,
+    memory_mib: int | None = MEMORY_MIB,
+    on_error: OnError | None = None,
+    progress: bool = False,
+) -> Iterator[Scored]:
+    """Score rows with worker processes of their own, in order; see `Scorer` and `Scorer.stream`.
+
+        for scored in rlvr.score(rlvr.make("gsm8k-v1"), rows, workers=2):
+            print(scored.item.id, scored.score.total, scored.score.verdict.why)
+
+    Args:
+        rows: mappings, items, or the path of a .jsonl or .parquet file.
+        progress: show a bar on stderr, if that is a terminal or a notebook.
+    """
+    with ExitStack() as stack:
+        scorer = stack.enter_context(Scorer(env, workers=workers, wall_s=wall_s, memory_mib=memory_mib))
+        tick = None
+        if progress:
+            total = count_rows(rows) if isinstance(rows, (str, Path)) else length_hint(rows)
+            tick = stack.enter_context(progress_bar(f"scoring with {env.id}", total or None))
+        for scored in scorer.stream(rows, on_error=on_error):
+            yield scored
+            if tick is not None:
+                tick()
+
+
+# ------------------------------------------------------------------------------------------ between the processes
+
+
+def _handler(env: Environment) -> Handler:
+    def handle(work: tuple[Task, Completion]) -> Any:
+        return _encoded(env.observe(*work))
+
+    return handle
+
+
+def _encoded(seen: Observation) -> Any:
+    v = seen.verdict
+    return v.outcome.value, v.value, v.why, v.answer, dict(v.detail), dict(seen.values)
+
+
+def _decoded(data: Any) -> Observation:
+    outcome, value, why, answer, detail, values = data
+    return Observation(Verdict(Outcome(outcome), value, why, answer, detail), values)
+
+
+def _observed_here(env: Environment, item: Item) -> Observation:
+    """Without workers: the same border, the same round trip through JSON, no containment."""
+    for attempt in (1, 2):
+        try:
+            return _decoded(json.loads(json.dumps(_encoded(env.observe(item.task, item.completion)), allow_nan=False)))
+        except (Exception, SystemExit) as error:  # noqa: BLE001  the border
+            if attempt == 2:
+                return _unscored(WorkerError(type(error).__name__, str(error), traceback.format_exc()))
+    raise AssertionError("unreachable")
+
+
+def _unscored(error: Unscored) -> Observation:
+    detail = {"traceback": error.traceback} if isinstance(error, WorkerError) and error.traceback else {}
+    return Observation(Verdict(Outcome.UNSCORED, why=f"{error.reason}: {error}", detail=detail), {})
+
+
+def _fault(work: tuple[Task, Completion]) -> DataError | None:
+    """Why it cannot be shipped."""
+    try:
+        shipped(work)
+    except UsageError as error:
+        return DataError(str(error))
+    return None
+
+
+def _same(task: Task, other: Task) -> bool:
+    return (task.id, task.prompt) == (other.id, other.prompt)  # ids alone are all "row" where nobody gave one

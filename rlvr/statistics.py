@@ -1,0 +1,184 @@
+"""Shares and means with their intervals, and what k of n completions are worth: pass@k, maj@k.
+
+Axes: P tasks, n completions of each, k of these that are looked at, B bootstrap samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rlvr.text import squeezed
+
+__all__ = ["Estimate", "bootstrap", "estimate", "majority_at_k", "pass_at_k", "wilson"]
+
+_MOST = 1000  # completions of a task in maj@k: the number of subsets, C(n, k), stays a float
+
+
+def pass_at_k(n: ArrayLike, correct: ArrayLike, k: int) -> NDArray[np.float64]:
+    """The chance that one of k completions is correct, estimated from n: shape as `n` and `correct` broadcast.
+
+    1 - C(n-c, k) / C(n, k) for c correct ones, the unbiased estimator of Chen et al. (arXiv:2107.03374, eq. 1), its
+    fraction as the product of (1 - k/i) over i = n-c+1 … n, which stays in [0, 1].  1 - (1 - c/n)^k would be biased.
+
+    Raises:
+        ValueError: not 0 <= c <= n, or not 1 <= k <= n.
+    """
+    n, c = np.broadcast_arrays(np.asarray(n, dtype=np.int64), np.asarray(correct, dtype=np.int64))
+    if k < 1 or (n < k).any():
+        raise ValueError(f"pass@{k} of {n.min(initial=0)} completions; k must lie between 1 and their number")
+    if (c < 0).any() or (c > n).any():
+        raise ValueError("correct completions must number between 0 and n")
+    i = np.arange(1, n.max(initial=1) + 1)
+    # Factors at i < k would be negative; there n - c < k, so that k completions cannot all be wrong.
+    factors = np.where(i > (n - c)[..., None], np.maximum(1.0 - k / i, 0.0), 1.0)
+    factors = np.where(i > n[..., None], 1.0, factors)
+    result: NDArray[np.float64] = 1.0 - factors.prod(axis=-1)
+    return result
+
+
+def majority_at_k(
+    answers: Sequence[str | None],
+    correct: Sequence[bool],
+    k: int,
+    *,
+    key: Callable[[str], Hashable] = squeezed,
+) -> float:
+    """The chance that the most frequent answer of k out of n completions is correct.
+
+    Self-consistency (arXiv:2203.11171, section 2), without weights.  The exact mean over all C(n, k) subsets; of
+    answers that are tied for the first place, each is chosen with the same chance.  A completion without an answer
+    casts no vote, and where nobody votes the majority is wrong.  Where completions with the same answer differ in
+    being correct, the answer is worth the correct share of them.
+
+    For each number of votes m that may win, a sum over the answers, one after another, of the ways in which none has
+    more: w[j, t] of them with j votes cast and t answers at m, and in r[j, t] the correctness of those t added up.
+
+    Args:
+        key: two answers are the same if their keys are; by default texts without spaces and case.
+
+    Raises:
+        ValueError: not 1 <= k <= n <= 1000.
+    """
+    n = len(answers)
+    if not 1 <= k <= n <= _MOST:
+        raise ValueError(f"maj@{k} of {n} completions; it must be 1 <= k <= n <= {_MOST}")
+    votes: Counter[Hashable] = Counter()
+    right: Counter[Hashable] = Counter()
+    for answer, is_correct in zip(answers, correct, strict=True):
+        if answer is not None:
+            votes[key(answer)] += 1
+            right[key(answer)] += bool(is_correct)
+    if k == n:
+        first = [name for name, count in votes.items() if count == max(votes.values())]
+        return fmean(right[name] / votes[name] for name in first) if first else 0.0
+    return sum(_won_with(m, k, votes, right, n) for m in range(1, k + 1)) / math.comb(n, k)
+
+
+def _won_with(m: int, k: int, votes: Counter[Hashable], right: Counter[Hashable], n: int) -> float:
+    """Subsets whose first place has exactly m votes, each counted by how correct it is there."""
+    silent = n - votes.total()
+    if m > max(votes.values(), default=0) or silent + sum(min(m, count) for count in votes.values()) < k:
+        return 0.0  # nobody has so many votes, or somebody has to have more
+    w = np.zeros((k + 1, k // m + 1))
+    w[0, 0] = 1.0
+    r = np.zeros_like(w)
+    for name, count in votes.items():
+        fewer = _shifts([math.comb(count, v) for v in range(m)], k)
+        w_next, r_next = fewer @ w, fewer @ r
+        if count >= m:
+            ways, share = math.comb(count, m), right[name] / count
+            w_next[m:, 1:] += ways * w[: k + 1 - m, :-1]
+            r_next[m:, 1:] += ways * (r + share * w)[: k + 1 - m, :-1]
+        w, r = w_next, r_next
+    cast = np.array([math.comb(silent, k - j) for j in range(k + 1)], dtype=np.float64)
+    return float((cast @ r[:, 1:] / np.arange(1, r.shape[1])).sum())
+
+
+def _shifts(coefficients: Sequence[int], k: int) -> NDArray[np.float64]:
+    """The matrix that adds v votes with weight coefficients[v]: [j, i] is coefficients[j - i], for i and j up to k."""
+    padded = np.zeros(2 * k + 1)  # what lies behind k is where negative offsets lead
+    kept = coefficients[: k + 1]
+    padded[: len(kept)] = kept
+    steps = np.arange(k + 1)
+    matrix: NDArray[np.float64] = padded[steps[:, None] - steps]
+    return matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over tasks, and an interval for what it would be over all tasks of this kind.
+
+    Attributes:
+        tasks: how many it is a mean over; those with fewer than k scored completions are left out.
+    """
+
+    value: float
+    low: float
+    high: float
+    tasks: int
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def wilson(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a share: (p + z²/2N ± z √(p(1-p)/N + z²/4N²)) / (1 + z²/N).
+
+    Unlike p ± z √(p(1-p)/N) it never leaves [0, 1], and 0 of N or N of N leaves it a width.
+
+    Raises:
+        ValueError: not 0 <= successes <= trials, no trial at all, or a level outside (0, 1).
+    """
+    if not 0 <= successes <= trials or trials < 1:
+        raise ValueError(f"{successes} successes of {trials} trials; it must be 0 <= successes <= trials, at least one")
+    z = NormalDist().inv_cdf(0.5 + _level(level) / 2)
+    p, squared = successes / trials, z * z / trials
+    centre, half = p + squared / 2, z * math.sqrt(p * (1 - p) / trials + squared / (4 * trials))
+    low, high = (centre - half) / (1 + squared), (centre + half) / (1 + squared)
+    return (0.0 if successes == 0 else low), (1.0 if successes == trials else high)  # exactly, whatever the rounding
+
+
+def bootstrap(values: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean over tasks: values of shape [P], drawn again with replacement B times.
+
+    Tasks are what is drawn, so that completions of one task, which are no independent evidence, stay together.  The
+    same values and seed give the same interval.
+
+    Raises:
+        ValueError: no value, one that is not finite, or a level outside (0, 1).
+    """
+    x = np.asarray(values, dtype=np.float64)
+    if x.ndim != 1 or not x.size or not np.isfinite(x).all():
+        raise ValueError(f"bootstrap of an array of shape {x.shape}; it takes finite values of shape [P], P >= 1")
+    rng = np.random.default_rng(seed)
+    at_once = max(1, 2_000_000 // x.size)  # B × P indices would be too many for large sets
+    means = [
+        x[rng.integers(x.size, size=(min(at_once, resamples - done), x.size))].mean(axis=1)
+        for done in range(0, resamples, at_once)
+    ]
+    tail = (1 - _level(level)) / 2
+    low, high = np.quantile(np.concatenate(means), [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def estimate(values: Sequence[float], level: float) -> Estimate:
+    """Wilson's interval where every task's value is 0 or 1, for which it is made; else the bootstrap's."""
+    if all(value in (0.0, 1.0) for value in values):
+        low, high = wilson(round(sum(values)), len(values), level)
+    else:
+        low, high = bootstrap(values, level=level)
+    value = fmean(values)
+    return Estimate(value, min(low, value), max(high, value), len(values))  # rounding may leave it out by one ulp
+
+
+def _level(level: float) -> float:
+    if not 0 < level < 1:
+        raise ValueError(f"level is {level!r}; it must lie between 0 and 1, such as 0.95")
+    return level

@@ -1,0 +1,423 @@
+"""How often is an environment's verdict right?  Against labels, by slices, and against another environment.
+
+Positive means CORRECT: a false positive is a wrong completion that was accepted, a false negative a right one that was
+not.  UNSCORED stands for our own failures and is counted apart: it is neither.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain, islice, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rlvr.data.rows import Line, read_rows
+from rlvr.environment import Environment
+from rlvr.errors import DataError, UsageError, brief
+from rlvr.scoring import Scored, score
+from rlvr.scoring.items import Item, Rows
+from rlvr.statistics import wilson
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Audit", "Case", "Confusion", "Disagreement", "Rate", "audit", "inert", "label_of"]
+
+_VALUES = 50  # of a column; what has more is no slice
+_HEAD = 100  # rows in which a column must show up
+_REASONS = 20  # that are shown of each kind
+_COUNTED = 1000  # different reasons that are counted; a reason may quote the completion
+_OTHERS = "(other reasons)"
+_LONGEST = 200  # characters of a reason
+_LABELS: Final = {"true": True, "correct": True, "right": True, "yes": True, "1": True, "pass": True}
+_LABELS_NOT: Final = {"false": False, "wrong": False, "incorrect": False, "no": False, "0": False, "fail": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """k of n, with its 95 % interval: Wilson's score interval (Wilson 1927), see `statistics.wilson`."""
+
+    k: int
+    n: int
+
+    @property
+    def value(self) -> float | None:
+        return self.k / self.n if self.n else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        return wilson(self.k, self.n) if self.n else None
+
+    def __str__(self) -> str:
+        if not self.n:
+            return "none to tell by"
+        low, high = wilson(self.k, self.n)
+        return f"{self.k / self.n:.2%} [{low:.2%}, {high:.2%}], {self.k} of {self.n}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Its numbers, JSON-able; value and interval are None where n is 0."""
+        return {"k": self.k, "n": self.n, "value": self.value, "interval": self.interval}
+
+
+@dataclass(slots=True)
+class Confusion:
+    """Labels against verdicts."""
+
+    true_positive: int = 0
+    false_positive: int = 0
+    false_negative: int = 0
+    true_negative: int = 0
+    unscored: int = 0
+
+    def add(self, label: bool, verdict: bool | None) -> None:
+        """One completion; a verdict of None is UNSCORED."""
+        if verdict is None:
+            self.unscored += 1
+        elif verdict:
+            self.true_positive += label
+            self.false_positive += not label
+        else:
+            self.false_negative += label
+            self.true_negative += not label
+
+    @property
+    def scored(self) -> int:
+        return self.true_positive + self.false_positive + self.false_negative + self.true_negative
+
+    @property
+    def rates(self) -> dict[str, Rate]:
+        """False positives among the wrong, false negatives among the right, agreement among all that was scored."""
+        wrong, right = self.false_positive + self.true_negative, self.false_negative + self.true_positive
+        return {
+            "false positives": Rate(self.false_positive, wrong),
+            "false negatives": Rate(self.false_negative, right),
+            "agreement": Rate(self.true_positive + self.true_negative, self.scored),
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Counts and rates, JSON-able."""
+        return asdict(self) | {"rates": {name: rate.as_dict() for name, rate in self.rates.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One completion that is worth a look.
+
+    Attributes:
+        kind: "false positive", "false negative", "unscored", or "only the first" or "only the second" accepts it.
+        why: the verdict's reason; of both verdicts, where two disagree.
+    """
+
+    kind: str
+    id: str
+    task: str
+    completion: str
+    reference: Any
+    answer: str | None
+    why: str
+    label: bool | None = None
+
+
+@dataclass(slots=True)
+class Disagreement:
+    """Two environments over the same completions; what either could not score is in none of the four counts.
+
+    Attributes:
+        unscored: what the second could not score.
+        left_out: rows that only the second could not use, with the reason.
+    """
+
+    against: str
+    both: int = 0
+    only_first: int = 0
+    only_second: int = 0
+    neither: int = 0
+    unscored: int = 0
+    left_out: list[str] = field(default_factory=list)
+    cases: list[Case] = field(default_factory=list)
+
+    @property
+    def rate(self) -> Rate:
+        """How often they differ."""
+        differ = self.only_first + self.only_second
+        return Rate(differ, differ + self.both + self.neither)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, JSON-able."""
+        return asdict(self) | {"rate": self.rate.as_dict()}
+
+
+@dataclass(slots=True)
+class Audit:
+    """What an audit found.
+
+    Attributes:
+        total: all rows.
+        slices: by column, then by value.
+        reasons: how often each of the commonest reasons stood behind a false positive or a false negative.
+        cases: the first few of each kind, reasons taken in turn: a hundred for one reason teach one thing.
+        left_out: rows that could not be used, with the reason.
+    """
+
+    env: str
+    label: str
+    total: Confusion = field(default_factory=Confusion)
+    slices: dict[str, dict[str, Confusion]] = field(default_factory=dict)
+    reasons: dict[str, dict[str, int]] = field(default_factory=dict)
+    cases: list[Case] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    disagreement: Disagreement | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, JSON-able."""
+        return {
+            "env": self.env,
+            "label": self.label,
+            "total": self.total.as_dict(),
+            "slices": {
+                column: {value: confusion.as_dict() for value, confusion in values.items()}
+                for column, values in self.slices.items()
+            },
+            "reasons": self.reasons,
+            "cases": [asdict(case) for case in self.cases],
+            "left_out": self.left_out,
+            "disagreement": None if self.disagreement is None else self.disagreement.as_dict(),
+        }
+
+    @property
+    def whole(self) -> bool:
+        """Was every row scored, by both environments?"""
+        second = self.disagreement is None or not (self.disagreement.unscored or self.disagreement.left_out)
+        return second and not (self.left_out or self.total.unscored)
+
+    def show(self, console: Console) -> None:
+        """Print the confusion matrix, the rates, the slices and the reasons behind what is wrong."""
+        from rich.table import Column, Table
+        from rich.text import Text
+
+        def say(line: str) -> None:
+            console.print(inert(line), markup=False, emoji=False, highlight=False)
+
+        it = self.total
+        matrix = Table("", "said correct", "said not", title=Text(inert(f"{self.env} against {self.label!r}")))
+        matrix.add_row("labelled right", str(it.true_positive), f"[red]{it.false_negative}")
+        matrix.add_row("labelled wrong", f"[red]{it.false_positive}", str(it.true_negative))
+        console.print(matrix)
+        for name, rate in it.rates.items():
+            say(f"{name}: {rate}")
+        say(f"unscored: {it.unscored}; rows left out: {len(self.left_out)}")
+        for column, values in self.slices.items():
+            table = Table(Column(Text(inert(column))), "false positives", "false negatives", "unscored")
+            for value, confusion in values.items():
+                rates = confusion.rates
+                row = (rates["false positives"], rates["false negatives"], confusion.unscored)
+                table.add_row(Text(inert(value)), *map(str, row))
+            console.print(table)
+        for kind, reasons in self.reasons.items():
+            say(f"{kind}: " + ", ".join(f"{why} {n}" for why, n in reasons.items()))
+        if self.disagreement is not None:
+            other = self.disagreement
+            say(
+                f"against {other.against}: they differ in {other.rate}; it alone accepts {other.only_second}, the "
+                f"first alone {other.only_first}; unscored: {other.unscored}; rows left out: {len(other.left_out)}"
+            )
+
+
+def inert(value: Any) -> str:
+    """A text without control characters, which a terminal would obey and HTML cannot hold."""
+    return "".join(char if char in "\n\t" or char.isprintable() else f"\\u{ord(char):04x}" for char in str(value))
+
+
+def label_of(value: Any) -> bool:
+    """A label as true or false: a boolean, 0 or 1, or a word such as "correct" or "wrong".
+
+    Raises:
+        DataError: it is none of these.
+    """
+    word = str(value).strip().lower()
+    if isinstance(value, float) and value in (0.0, 1.0):
+        return bool(value)
+    known = _LABELS | _LABELS_NOT
+    if word not in known:
+        raise DataError(f"the label is {brief(value)}; it must be true or false, 1 or 0, correct or wrong")
+    return known[word]
+
+
+def audit(
+    env: Environment,
+    rows: Rows,
+    *,
+    label: str = "label",
+    by: Sequence[str] = (),
+    against: Environment | None = None,
+    worst: int = 20,
+    workers: int | None = None,
+    progress: bool = False,
+) -> Audit:
+    """Hold an environment's verdicts against labels.
+
+    Args:
+        rows: completions as `rlvr.score` takes them, each with its label.  Gone through twice if `against` is given:
+            an iterator is then kept in memory, a file is not.
+        label: the column that says whether a completion is right; see `label_of`.
+        by: columns to slice by; "task" is the task's id.
+        against: another environment, or the same with other options; its verdicts are compared with the first's.
+        worst: how many cases of each kind are kept.
+
+    Raises:
+        UsageError: the label or a column to slice by stands in none of the first 100 rows, or has too many values.
+        DataError: no row could be used.
+    """
+    if worst < 0:
+        raise UsageError(f"worst is {worst!r}; it must be a whole number of at least 0")
+    if against is not None and isinstance(rows, Iterator):
+        rows = list(rows)
+    found, kept = Audit(env.id, label), _Kept(worst)
+    first: dict[str, tuple[bool | None, bool, str]] = {}
+    slices: dict[str, dict[str, Confusion]] = {column: defaultdict(Confusion) for column in by}
+    reasons: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def leave_out(number: int, error: DataError) -> None:
+        found.left_out.append(f"row {number}: {error}")
+
+    first_look = _with_columns(rows, label, by)
+    for scored in score(env, first_look, workers=workers, on_error=leave_out, progress=progress):
+        try:
+            right = _labelled(scored, label)
+        except DataError as error:
+            found.left_out.append(f"row {scored.item.id}: {error}")
+            continue
+        said = _said(scored)
+        found.total.add(right, said)
+        for column, values in slices.items():
+            values[_value(scored.item, column)].add(right, said)
+            if len(values) > _VALUES:
+                raise UsageError(f"column {column!r} has more than {_VALUES} values; slice by another")
+        if said is not right:
+            kind = "unscored" if said is None else "false positive" if said else "false negative"
+            _count(reasons[kind], scored.score.verdict.reason)
+            kept.add(_case(kind, scored, right))
+        if against is not None:
+            first[scored.item.id] = said, right, scored.score.verdict.why[:_LONGEST]
+    if not found.total.scored + found.total.unscored:
+        raise DataError(f"no row could be used: {found.left_out[0] if found.left_out else 'there are none'}")
+    found.slices = {column: dict(sorted(values.items())) for column, values in slices.items()}
+    found.reasons = {kind: _commonest(counts) for kind, counts in sorted(reasons.items())}
+    found.cases = kept.listed()
+    if against is not None:
+        found.disagreement = other = Disagreement(against.id)
+        refused = {text.partition(":")[0] for text in found.left_out}
+
+        def leave_out_too(number: int, error: DataError) -> None:
+            if f"row {number}" not in refused:
+                other.left_out.append(f"row {number}: {error}")
+
+        second = score(against, rows, workers=workers, on_error=leave_out_too, progress=progress)
+        _compare(other, first, second, worst)
+    return found
+
+
+def _with_columns(rows: Rows, label: str, by: Sequence[str]) -> Rows:
+    """The same rows.  A name that is mistyped is found before anything is scored.
+
+    Raises:
+        UsageError: none of the first rows has the label, or a value to slice by.
+    """
+    if not isinstance(rows, (str, Path)) and (isinstance(rows, Mapping) or type(rows).__name__ == "DataFrame"):
+        return rows  # neither is a sequence of rows, as the scorer will say
+    lines = iter(read_rows(rows) if isinstance(rows, (str, Path)) else rows)
+    head = list(islice(lines, _HEAD))
+    known: set[str] = set()
+    for line in head:
+        row = line.row if isinstance(line, (Item, Line)) else line
+        known |= {name for name, value in row.items() if value is not None} if isinstance(row, Mapping) else set()
+    if known and label not in known:
+        raise UsageError(f"no row has a label in column {label!r}; there are {', '.join(map(repr, sorted(known)))}")
+    for column in by:
+        if known and column not in known | {"task"}:
+            raise UsageError(f"no row has a value in column {column!r}, so that there is nothing to slice by")
+    if isinstance(rows, Sequence):
+        return rows
+    return chain(head, lines) if not isinstance(rows, (str, Path)) else rows
+
+
+def _count(counts: Counter[str], reason: str) -> None:
+    reason = reason[:_LONGEST] or "(no reason given)"
+    counts[reason if reason in counts or len(counts) < _COUNTED else _OTHERS] += 1
+
+
+def _commonest(counts: Counter[str]) -> dict[str, int]:
+    others = counts.pop(_OTHERS, 0)
+    common = dict(counts.most_common(_REASONS))
+    others += counts.total() - sum(common.values())
+    return common | ({_OTHERS: others} if others else {})
+
+
+class _Kept:
+    """The first few cases of each kind and reason, so that what is rare is not crowded out by what is common."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._cases: dict[tuple[str, str], list[Case]] = defaultdict(list)
+
+    def add(self, case: Case) -> None:
+        key = case.kind, case.why.partition(":")[0][:_LONGEST]
+        if key not in self._cases and sum(kind == case.kind for kind, _ in self._cases) >= self._most:
+            return  # the first of each reason that is known fill the list
+        if len(self._cases[key]) < self._most:
+            self._cases[key].append(case)
+
+    def listed(self) -> list[Case]:
+        """By kind; the first of each reason, then the second of each."""
+        found: list[Case] = []
+        for kind in sorted({kind for kind, _ in self._cases}):
+            of_each_reason = [cases for (its_kind, _), cases in self._cases.items() if its_kind == kind]
+            mixed = [case for cases in zip_longest(*of_each_reason) for case in cases if case is not None]
+            found += mixed[: self._most]
+        return found
+
+
+def _labelled(scored: Scored, label: str) -> bool:
+    if label not in scored.item.row:
+        raise DataError(
+            f"no column {label!r}; it has {', '.join(map(repr, scored.item.row)) or 'none beside its task'}"
+        )
+    return label_of(scored.item.row[label])
+
+
+def _said(scored: Scored) -> bool | None:
+    return None if scored.score.total is None else scored.score.verdict.correct
+
+
+def _value(item: Item, column: str) -> str:
+    return item.task.id if column == "task" else str(item.row.get(column))
+
+
+def _case(kind: str, scored: Scored, label: bool | None, why: str | None = None) -> Case:
+    item, verdict = scored.item, scored.score.verdict
+    why = verdict.why if why is None else why
+    return Case(kind, item.id, item.task.id, item.completion.text, item.task.reference, verdict.answer, why, label)
+
+
+def _compare(
+    found: Disagreement, first: Mapping[str, tuple[bool | None, bool, str]], second: Iterator[Scored], worst: int
+) -> None:
+    kept: dict[str, list[Case]] = {"only the first": [], "only the second": []}
+    for other in second:
+        if other.item.id not in first:
+            continue
+        one, label, why = first[other.item.id]
+        two = _said(other)
+        found.unscored += two is None
+        if one is None or two is None:
+            continue
+        found.both += one and two
+        found.neither += not one and not two
+        found.only_first += one and not two
+        found.only_second += two and not one
+        kind = "only the first" if one else "only the second"
+        if one is not two and len(kept[kind]) < worst:
+            kept[kind].append(_case(kind, other, label, f"{why}; the second: {other.score.verdict.why}"))
+    found.cases = [case for cases in kept.values() for case in cases]

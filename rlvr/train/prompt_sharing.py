@@ -1,0 +1,114 @@
+"""Prompts that are read once for all their completions, in training as in sampling.
+
+Axes: U distinct prompts of at most P tokens, B rows, T tokens of the longest completion, N completion tokens in all.
+
+Keys and values of the prompts stay in the graph, and each row takes those of its prompt, so the gradient is the same
+as if each row had read it.  Attention then needs a mask that says all of this.  On a CPU that costs little; on a GPU
+it would keep the fused kernels from skipping what lies behind, so there rows read their own prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from rlvr.samplers.protocol import Tokenized, TokenRow
+from rlvr.train.batches import Padded, pad
+
+__all__ = ["can_share", "shared_states", "worth_sharing"]
+
+_SAVED: Final = 0.1  # of the tokens; below it, a second pass through the layers costs more than it saves
+_MASK: Final = 2**22  # numbers in the mask: a long completion's would be larger than what is saved
+
+
+def worth_sharing(rows: Sequence[Tokenized]) -> bool:
+    """Do the rows have prompts in common, long enough beside their completions?"""
+    prompts = {tuple(row.prompt_ids) for row in rows}
+    P, T = max(map(len, prompts)), max(len(row.completion_ids) for row in rows)
+    together = len(prompts) * P + len(rows) * (T - 1)
+    apart = len(rows) * max(len(row.prompt_ids) + len(row.completion_ids) - 1 for row in rows)
+    return together <= (1 - _SAVED) * apart and len(rows) * T * (P + T) <= _MASK
+
+
+def shared_states(model: Any, rows: Sequence[Tokenized], padded: Padded) -> Float[Tensor, "N H"]:
+    """The last hidden states that predict the completions' tokens, in the order of `padded.targets`."""
+    number: dict[tuple[int, ...], int] = {}
+    of = np.array([number.setdefault(tuple(row.prompt_ids), len(number)) for row in rows])
+    device, T = padded.input_ids.device, padded.width
+    prompts, lengths = _side_by_side(list(number))
+    P, cache = prompts.shape[1], DynamicCache(config=model.config)
+    states = _read(model, cache, prompts.to(device)).flatten(0, 1)
+    if T > 1:
+        index = torch.from_numpy(of).to(device)
+        for layer in cache.layers:
+            layer.keys, layer.values = layer.keys.index_select(0, index), layer.values.index_select(0, index)
+        inputs, _ = _side_by_side([row.completion_ids[: T - 1] for row in rows], T - 1)
+        seen = lengths[of].to(device)
+        places = {
+            "attention_mask": _visible(seen, P, T - 1),
+            "position_ids": seen[:, None] + torch.arange(T - 1, device=device),
+        }
+        states = torch.cat([states, _read(model, cache, inputs.to(device), **places).flatten(0, 1)])
+    prompt = torch.from_numpy(of).to(device)[padded.rows]
+    first = prompt * P + lengths.to(device)[prompt] - 1  # a completion's first token is predicted by its prompt
+    later = len(number) * P + padded.rows * (T - 1) + padded.columns - 1
+    return states.index_select(0, torch.where(padded.columns == 0, first, later))
+
+
+def _read(model: Any, cache: Any, ids: Int[Tensor, "B L"], **places: Tensor) -> Float[Tensor, "B L H"]:
+    states: Tensor = model.base_model(input_ids=ids, past_key_values=cache, use_cache=True, **places).last_hidden_state
+    return states
+
+
+def _side_by_side(
+    ids: Sequence[Sequence[int]], width: int | None = None
+) -> tuple[Int[Tensor, "B L"], Int[Tensor, " B"]]:
+    """Padded on the right, and their lengths."""
+    lengths = [len(row) for row in ids]
+    found = np.zeros((len(ids), max(lengths) if width is None else width), dtype=np.int64)
+    for i, row in enumerate(ids):
+        found[i, : len(row)] = row
+    return torch.from_numpy(found), torch.tensor(lengths)
+
+
+def _visible(seen: Int[Tensor, " B"], most: int, steps: int) -> Bool[Tensor, "B 1 T K"]:
+    """What each of so many tokens of a completion looks at: its prompt, padded to `most`, and the completion so far.
+
+    One row for all where prompts are of one length.
+    """
+    rows = seen[:1] if bool((seen == seen[0]).all()) else seen
+    prompt = torch.arange(most, device=seen.device) < rows[:, None]
+    own = torch.ones(steps, steps, dtype=torch.bool, device=seen.device).tril()
+    return torch.cat([prompt[:, None, :].expand(-1, steps, -1), own.expand(len(rows), -1, -1)], dim=2)[:, None]
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def can_share(model: Any) -> bool:
+    """Does this model say the same of rows whether they share their prompts or not?  Found by trying.
+
+    Asked only of models on a CPU that keep one key per token and layer and take a mask as it is, with weights fine
+    enough to tell rounding from another answer.
+    """
+    if model.device.type != "cpu" or model.dtype not in (torch.float32, torch.float64):
+        return False
+    if getattr(model.config, "_attn_implementation", None) != "sdpa":
+        return False
+    layers = DynamicCache(config=model.config).layers
+    plain = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
+    if not plain or not getattr(model, "_supports_attention_backend", False):
+        return False
+    most = model.config.get_text_config().vocab_size
+    prompts = [[1 % most, 2 % most, 3 % most], [4 % most]]
+    rows = [TokenRow(prompt, [5 % most, 6 % most, 7 % most][:n]) for prompt in prompts for n in (3, 2)]
+    padded = pad(rows, device=model.device)
+    apart = model.base_model(input_ids=padded.input_ids, use_cache=False).last_hidden_state.flatten(0, 1)
+    apart = apart.index_select(0, padded.sources)
+    rounding = torch.finfo(model.dtype).eps ** 0.5 * apart.abs().max()
+    return bool((apart - shared_states(model, rows, padded)).abs().max() <= rounding)

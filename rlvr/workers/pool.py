@@ -1,0 +1,502 @@
+"""The one killable-worker mechanism: warm processes that answer over pipes and can be killed at any moment.
+
+    caller ──▶ WorkerPool.run(items) ──▶ idle Worker ══ requests: cloudpickle, from us ══▶ child: handler(item)
+                                                     ◀══ replies: JSON, data only ═════════
+
+No signals and no event loop are involved on the caller's side, so the main thread, 32 threads and asyncio see the
+same thing.  Children are started with `subprocess` (vfork and exec): the calling process, a trainer perhaps with
+100 GB, never forks.  Replies are JSON because the child has read a model's text: what it says is data.
+
+What a killed item means is the caller's to say: the symbolic engine calls it the answer's fault, the scorer ours.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from rlvr.errors import Unscored, UsageError, WorkerDied, WorkerError, WorkerTimeout
+from rlvr.workers.process import HEADER, framed
+
+__all__ = ["Handler", "WorkerPool", "shipped", "usable_cores"]
+
+Handler: TypeAlias = Callable[[Any], Any]
+"""Runs in the worker: one item in, a JSON-able value out."""
+
+_REPLY_MIB = 64
+_STARTS = 3  # how often a worker may die before it has begun an item, until we give it up
+_LONG_S = 3600.0  # poll(2) takes no more than 24 days at once
+
+
+class WorkerPool:
+    """Runs items in killable processes; safe from any thread, any number of callers at once.
+
+    Processes start as callers need them, up to `workers` at work, plus `spares` that are already warm when a
+    killed one must be replaced.  They end with the pool, with the interpreter, and if this process is SIGKILLed.
+
+    Args:
+        setup: called once in each worker; returns the handler.  Shipped with cloudpickle, so it may come from a
+            script or a notebook.
+        workers: how many items may run at once.
+        spares: how many more processes are kept warm.
+        memory_mib: limit on each worker's private memory (Linux: RLIMIT_DATA); beyond it the item gets a MemoryError.
+            What a worker starts itself has a limit of its own, of the same size.
+        recycle_after: a worker is replaced after so many items, so that leaks in a library stay small.
+        start_s: wall seconds within which a worker must be ready.
+        quiet: send what workers print to /dev/null instead of our stderr.
+        hash_seed: Python's, under which sets of texts have their order; another one shows who depends on it.
+
+    Raises:
+        UsageError: a number that cannot work, or a `setup` that cannot be shipped.
+    """
+
+    def __init__(
+        self,
+        setup: Callable[[], Handler],
+        *,
+        workers: int = 1,
+        spares: int = 1,
+        memory_mib: int | None = None,
+        recycle_after: int = 20_000,
+        start_s: float = 60.0,
+        quiet: bool = False,
+        hash_seed: int = 0,
+    ) -> None:
+        _whole("workers", workers, 1)
+        _whole("spares", spares, 0)
+        if memory_mib is not None:
+            _whole("memory_mib", memory_mib, 1)
+        self.workers, self.spares = workers, spares
+        self._boot = shipped(setup)
+        self._memory_mib, self._recycle_after, self._start_s = memory_mib, recycle_after, start_s
+        self._quiet, self._hash_seed, self._closed = quiet, hash_seed, False
+        self.started = self.lost = 0  # processes so far; how many of them died or were killed before their time
+        self._all: set[_Worker] = set()
+        self._forget()
+        _pools.add(self)
+        weakref.finalize(self, _bury, self._all).atexit = False  # for a pool that is dropped without being closed
+
+    def _forget(self) -> None:
+        """Start with no process at all: at birth, and in a forked child, where the workers are the parent's."""
+        for worker in self._all:
+            worker.disown()
+        self._all.clear()
+        self._idle: deque[_Worker] = deque()
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(self.workers)
+
+    def warm(self) -> None:
+        """Start every process now and return once one of them is ready.
+
+        Raises:
+            WorkerError: `setup` raised in the worker; its traceback is kept.
+        """
+        with self._lock:
+            self._top_up(self.workers + self.spares)
+        with self._checkout():
+            pass
+
+    def call(self, item: Any, *, wall_s: float, cpu_s: float | None = None) -> Any:
+        """Run one item; the clocks start when its worker starts on it.
+
+        Args:
+            item: anything cloudpickle can ship.
+            wall_s: wall seconds until the worker is killed.
+            cpu_s: CPU seconds until it is killed, where the platform can tell; unlike wall time it does not
+                depend on what else the machine is doing, so give it wherever a limit decides a verdict.
+
+        Raises:
+            WorkerTimeout, WorkerDied, WorkerError: see `rlvr.errors`.
+            UsageError: a limit that is none, an item that cannot be shipped, or the pool is closed.
+        """
+        [result] = self.run([item], wall_s=wall_s, cpu_s=cpu_s)
+        if isinstance(result, Unscored):
+            raise result
+        return result
+
+    def run(self, items: Sequence[Any], *, wall_s: float, cpu_s: float | None = None) -> list[Any]:
+        """Run items one after another; a lost one costs itself alone.
+
+        Returns:
+            One entry per item: the handler's value, or the `Unscored` error that ended it.
+        """
+        for name, limit in (("wall_s", wall_s), ("cpu_s", cpu_s)):
+            if limit is not None and not limit > 0:  # true for NaN, under which no clock would ever run out
+                raise UsageError(f"{name} is {limit!r}; it must be a number of seconds above 0")
+        results: list[Any] = []
+        unbegun = 0
+        while len(results) < len(items):
+            # After a bad start the next item goes alone: it may be the one that cannot be unpacked.
+            rest = items[len(results) : len(results) + 1 if unbegun else None]
+            request = framed(shipped(rest))  # before a worker is taken, which would be lost if this raises
+            with self._checkout() as worker:
+                begun, done, lost = worker.run(request, len(rest), wall_s, cpu_s, self._start_s)
+            if lost is not None and self._closed:
+                raise _pool_closed()  # it was our own kill, which says nothing about the item
+            results += done
+            unbegun = 0 if begun else unbegun + 1
+            if lost is not None and (begun or unbegun == _STARTS):  # once is bad luck, three times is the item
+                results.append(lost)
+                unbegun = 0
+        return results
+
+    def close(self) -> None:
+        """Kill every process.  Idempotent; callers still waiting get a `UsageError`."""
+        with self._lock:
+            self._closed = True
+            idle, busy = list(self._idle), self._all.difference(self._idle)
+            self._idle.clear()
+            self._all.clear()
+        for worker in busy:
+            worker.strike()  # the thread that waits for it sees it die and clears up
+        for worker in idle:
+            worker.kill()
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _checkout(self) -> Iterator[_Worker]:
+        """Lend a ready worker; what comes back fit goes to the idle ones, anything else is killed and replaced."""
+        with self._slots:
+            worker = self._take_ready()
+            fit = False
+            try:
+                yield worker
+                fit = worker.fit and worker.items < self._recycle_after
+            finally:
+                self._give(worker, fit)
+
+    def _take_ready(self) -> _Worker:
+        """One that dies while it starts, killed from outside, is bad luck; three in a row are an error."""
+        for attempt in range(_STARTS):
+            worker = self._take()
+            try:
+                worker.wait_ready(self._start_s)
+                return worker
+            except BaseException as error:
+                self._give(worker, False)
+                if not isinstance(error, WorkerDied) or attempt == _STARTS - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _take(self) -> _Worker:
+        with self._lock:
+            for worker in [w for w in self._idle if w.is_gone()]:
+                self._idle.remove(worker)
+                self._all.remove(worker)
+                self.lost += 1
+                worker.kill()
+            busy = len(self._all) - len(self._idle)
+            self._top_up(min(busy + 1, self.workers) + self.spares)
+            ready = next((w for w in self._idle if w.is_ready()), self._idle[0])
+            self._idle.remove(ready)
+            return ready
+
+    def _give(self, worker: _Worker, fit: bool) -> None:
+        with self._lock:
+            if fit and not self._closed:
+                self._idle.appendleft(worker)  # the next caller gets this one, whose caches are warm
+                return
+            wanted = len(self._all)
+            self._all.discard(worker)
+            self.lost += not (worker.fit and worker.ready)  # else it was only due to be replaced
+        worker.kill()
+        with self._lock:
+            if not self._closed and worker.ready:  # one that never got ready is not replaced: it would loop
+                self._top_up(wanted)
+
+    def _top_up(self, wanted: int) -> None:
+        if self._closed:
+            raise _pool_closed()
+        while len(self._all) < wanted:
+            worker = _Worker(self._boot, self._memory_mib, self._quiet, self._hash_seed)
+            self.started += 1
+            self._all.add(worker)
+            self._idle.append(worker)
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS cannot tell
+
+
+class _Worker:
+    """Our end of one process.  Used by one thread at a time."""
+
+    def __init__(self, boot: bytes, memory_mib: int | None, quiet: bool, hash_seed: int) -> None:
+        request_r, self._request = os.pipe()
+        self._reply, reply_w = os.pipe()
+        # The child dies with us: only we hold the write end, and its closing is a signal to the child (`_die_with`).
+        lifeline_r, self._lifeline = os.pipe()
+        fds = (request_r, reply_w, lifeline_r)
+        path = [entry for entry in sys.path if isinstance(entry, str)]  # as the import system does
+        code = (
+            f"import sys; sys.path[:] = {path!r}; from rlvr.workers.process import serve; serve(*{fds}, {memory_mib})"
+        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL if quiet else _stderr_fd(),  # our own stdout may be a data stream
+                stderr=subprocess.DEVNULL if quiet else _stderr_fd(),
+                pass_fds=fds,
+                start_new_session=True,  # its own group: Ctrl-C is ours to handle, and killing it takes its children
+                env=os.environ | _environment(hash_seed),
+            )
+        except BaseException:
+            self._close_fds()
+            raise
+        finally:
+            for fd in fds:
+                os.close(fd)
+        self._memory_mib = memory_mib
+        os.set_blocking(self._reply, False)
+        os.set_blocking(self._request, False)
+        self._buffer = bytearray()
+        self._unsent = framed(boot)
+        with contextlib.suppress(BlockingIOError, WorkerDied):  # a spare gets ready by itself; see `wait_ready`
+            self._push()
+        self.ready = False
+        self.fit = True
+        self.items = 0
+        self._poll = select.poll()
+        self._poll.register(self._reply, select.POLLIN)
+
+    def is_ready(self) -> bool:
+        """True if it need not be waited for."""
+        return self.ready or bool(self._poll.poll(0))
+
+    def is_gone(self) -> bool:
+        """True if it was ready and has died since."""
+        return self.ready and any(event & select.POLLHUP for _, event in self._poll.poll(0))
+
+    def wait_ready(self, start_s: float) -> None:
+        if self.ready:
+            return
+        until = time.monotonic() + start_s
+        try:
+            self._send(until)
+            kind, _, _, value = self._receive(until)
+        except _Late:
+            raise WorkerDied(f"a worker was not ready within {start_s:g} s") from None
+        if kind != "ready":
+            what, message, where = value
+            if what == "MemoryError":
+                message = f"{self._memory_mib} MiB are not enough to start a worker; raise memory_mib"
+            raise WorkerError(what, message, where)
+        self.ready = True
+
+    def run(
+        self, request: memoryview, count: int, wall_s: float, cpu_s: float | None, start_s: float
+    ) -> tuple[bool, list[Any], Unscored | None]:
+        """Returns (it began, what the items before the loss came to, what the next one was lost to)."""
+        self._unsent = request
+        done: list[Any] = []
+        begun = False
+        self.fit = False  # until the last reply is in, so that an interrupt leaves nothing half-read behind
+        try:
+            until = time.monotonic() + start_s
+            self._send(until)
+            kind, wall, cpu, value = self._receive(until)
+            if kind == "unread":
+                return begun, done, WorkerError(*value)
+            begun = True
+            while len(done) < count:
+                kind, wall, cpu, value = self._receive(wall + wall_s, None if cpu_s is None else cpu + cpu_s)
+                self.items += 1
+                done.append(value if kind == "ok" else WorkerError(*value))
+                if kind == "last":  # it ran out of memory and will not go on
+                    return begun, done, None
+        except _Late as late:
+            return begun, done, WorkerTimeout(str(late) if begun else f"a worker did not begin within {start_s:g} s")
+        except WorkerDied as died:
+            return begun, done, died
+        self.fit = True
+        return begun, done, None
+
+    def strike(self) -> None:
+        """SIGKILL it and whatever it started.  Any thread may call this."""
+        if self._process.returncode is None:
+            # The group outlives its leader, and the leader's pid is ours until we have waited for it.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()
+
+    def kill(self) -> None:
+        """Strike, wait, and close the pipes.  Only for the thread that uses it."""
+        self.strike()
+        self._process.wait()
+        self._close_fds()
+
+    def disown(self) -> None:
+        """In a forked child: let go of the parent's worker without harming it."""
+        self._process.returncode = 0
+        self._close_fds()
+
+    def _close_fds(self) -> None:
+        fds, self._request, self._reply, self._lifeline = (self._request, self._reply, self._lifeline), -1, -1, -1
+        for fd in fds:
+            if fd >= 0:
+                os.close(fd)
+
+    def _send(self, until: float) -> None:
+        """Write what is unsent, waiting for room in the pipe."""
+        poll = select.poll()
+        poll.register(self._request, select.POLLOUT)
+        while self._unsent:
+            try:
+                self._push()
+            except BlockingIOError:
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise _Late("it did not take its items") from None
+                poll.poll(min(left, _LONG_S) * 1000)
+
+    def _push(self) -> None:
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._request, self._unsent) :]
+        except BlockingIOError:
+            raise
+        except OSError:
+            raise self._died() from None
+
+    def _receive(self, wall_until: float, cpu_until: float | None = None) -> tuple[str, float, float, Any]:
+        """The next reply: kind, and the child's own monotonic and CPU clock, from which the next item is timed."""
+        while True:
+            frame = self._frame()
+            if frame is not None:
+                try:
+                    kind, wall, cpu, value = json.loads(frame)
+                except (ValueError, TypeError, RecursionError) as error:  # something else wrote into its pipe
+                    raise WorkerDied(f"a worker's reply cannot be read: {error}") from None
+                return kind, wall, cpu, value
+            left = wall_until - time.monotonic()
+            cpu_left = left if cpu_until is None else cpu_until - self._cpu_s()
+            # A reply that is already in the pipe counts, however late we come to look.
+            if not self._poll.poll(max(0.0, min(left, cpu_left, _LONG_S)) * 1000):
+                if left <= 0:
+                    raise _Late("it ran out of wall time")
+                if cpu_left <= 0:
+                    raise _Late("it ran out of CPU time")
+                continue
+            try:
+                chunk = os.read(self._reply, 1 << 16)
+            except OSError:
+                raise self._died() from None
+            if not chunk:
+                raise self._died()
+            self._buffer += chunk
+
+    def _frame(self) -> bytes | None:
+        if len(self._buffer) < HEADER.size:
+            return None
+        (size,) = HEADER.unpack_from(self._buffer)
+        if size > _REPLY_MIB << 20:
+            raise WorkerDied(f"a worker's reply has {size} bytes; the limit is {_REPLY_MIB} MiB")
+        end = HEADER.size + size
+        if len(self._buffer) < end:
+            return None
+        frame = bytes(self._buffer[HEADER.size : end])
+        del self._buffer[:end]
+        return frame
+
+    def _cpu_s(self) -> float:
+        """CPU seconds of the whole process; -inf where the platform cannot tell, so that only wall time counts."""
+        try:
+            # The kernel's clock id of another process: its inverted pid above three bits, the lowest two of which
+            # ask for scheduled time (clock_getcpuclockid(3); Python wraps it for threads only).
+            return time.clock_gettime((~self._process.pid << 3) | 2)
+        except OSError:
+            return float("-inf")
+
+    def _died(self) -> WorkerDied:
+        """Its end of a pipe is closed: it is on its way out with a status of its own, or gets SIGKILL here."""
+        self.strike()  # before we wait for it and its group, with all it has started, goes out of our hands
+        code = self._process.wait()
+        signals = {s.value: s.name for s in signal.Signals}
+        how = f"killed by {signals.get(-code, f'signal {-code}')}" if code < 0 else f"exit code {code}"
+        return WorkerDied(f"the worker process ended: {how}")
+
+
+class _Late(Exception):
+    """A deadline passed."""
+
+
+def _whole(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or value < least:
+        raise UsageError(f"{name} is {value!r}; it must be a whole number of at least {least}")
+
+
+def _pool_closed() -> UsageError:
+    return UsageError("this worker pool is closed; open a new one")
+
+
+def shipped(value: Any) -> bytes:
+    """A value as it is sent to a worker.
+
+    Raises:
+        UsageError: it cannot be.
+    """
+    import cloudpickle  # here, so that `import rlvr` stays light
+
+    try:
+        return bytes(cloudpickle.dumps(value))
+    except Exception as error:  # whatever the __reduce__ of somebody's class raises
+        raise UsageError(
+            f"{repr(value)[:200]} cannot be sent to a worker process: {type(error).__name__}: {str(error)[:200]}; keep "
+            "locks, open files, generators and connections out of it"
+        ) from error
+
+
+def _bury(workers: set[_Worker]) -> None:
+    for worker in workers:
+        worker.kill()
+
+
+_pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for pool in list(_pools):
+        pool.close()
+
+
+def _forget_all() -> None:
+    for pool in list(_pools):
+        pool._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+def _environment(hash_seed: int) -> dict[str, str]:
+    """One thread per worker, since the pool is the parallelism; a fixed hash seed, since verdicts must repeat."""
+    threads = {name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    return {"PYTHONHASHSEED": str(hash_seed), "TOKENIZERS_PARALLELISM": "false"} | threads
+
+
+def _stderr_fd() -> int:
+    try:
+        return sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):  # a notebook's, or none at all
+        return subprocess.DEVNULL

@@ -1,0 +1,480 @@
+"""The command: what it writes, what it says, and how it exits."""
+
+import dataclasses
+import inspect
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tyro
+
+import rlvr
+from rlvr.cli import entry as cli
+from rlvr.cli import main
+from rlvr.scoring.tally import Tally
+from tests.environments import PLACE, Trials, right
+
+COMMANDS = {"score": cli.Score, "envs": cli.Envs, "replay": cli.Replay, "doctor": cli.Doctor}
+
+
+# ------------------------------------------------------------------------------------------ help
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(name, capsys):
+    """The first thing that is tried."""
+    with pytest.raises(SystemExit) as stop:
+        main([name, "--help"])
+    assert stop.value.code == 0
+    assert f"Example: rlvr {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_example_of_a_command_can_be_given_to_it(name):
+    """An example that is refused is worse than none."""
+    [example] = [line for line in inspect.getdoc(COMMANDS[name]).splitlines() if line.startswith("Example: ")]
+    rlvr_, command, *args = shlex.split(example.removeprefix("Example: "))
+    assert (rlvr_, command) == ("rlvr", name)
+    tyro.cli(COMMANDS[name], args=args)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_flag_is_explained(name, capsys):
+    """By the name it has in the docs: ENV, FILE, --wall-s."""
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    said = capsys.readouterr().out
+    for field in dataclasses.fields(COMMANDS[name]):
+        positional = field.name in ("env", "file")
+        assert (f" {field.name.upper()} " if positional else f"--{field.name.replace('_', '-')} ") in said
+
+
+def test_all_commands_are_listed(capsys):
+    """Each with its first line."""
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    said = capsys.readouterr().out
+    assert stop.value.code == 0
+    for name, command in COMMANDS.items():
+        assert name in said
+        assert inspect.getdoc(command).split(".")[0][:30] in said
+
+
+@pytest.mark.parametrize("argv", [[], ["scroe"], ["score"], ["score", "x"], ["replay"], ["envs", "--frobnicate"]])
+def test_what_cannot_be_understood_exits_with_2(argv, capsys):
+    """As every command line does."""
+    with pytest.raises(SystemExit) as stop:
+        main(argv)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err
+
+
+def test_the_installed_command_runs():
+    """The entry point leads to `main`, and its code is the process's."""
+    command = Path(sys.executable).with_name("rlvr")
+    done = subprocess.run([command, "replay", "none.jsonl"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "rlvr: none.jsonl: no such file\n")
+
+
+# ------------------------------------------------------------------------------------------ score
+
+
+def test_a_file_is_scored(score):
+    """Code 0: all well. The table says how many of what, and the mean: 2 of 4 are right."""
+    code, said, out = score([*right(1, 2), {"task": 3, "completion": "?"}, {"task": 4, "completion": " ", "mine": 1}])
+    assert code == 0
+    assert [row["outcome"] for row in out] == ["correct", "correct", "wrong", "unparsed"]
+    assert [row["id"] for row in out] == ["line:1", "line:2", "line:3", "line:4"]
+    assert out[3]["row"] == {"mine": 1}
+    for words in ("4 completions", "50.0%", "25.0%", "compared", "silent", "+0.5000", "4 scored in", "written to"):
+        assert words in said
+
+
+def test_workers_and_file_formats_make_no_difference(score, tmp_path):
+    """JSONL or Parquet, in or out, with two workers or none: the same records."""
+    rows = [*right(1, 2), {"task": 3, "completion": "ß\x00", "id": "three", "length_tokens": 7}]
+    _, _, expected = score(rows)
+    pq.write_table(pa.Table.from_pylist([*rows[2:], *rows[:2]]), tmp_path / "in.parquet")
+    for source in (tmp_path / "in.jsonl", tmp_path / "in.parquet"):
+        for out in ("new.jsonl", "new.parquet"):
+            code, _, got = score(source, "--workers", 2, "--overwrite", out=out)
+            assert code == 0
+            assert sorted(row["task"] for row in got) == [row["task"] for row in expected]
+            if source.suffix == ".jsonl":
+                assert got == expected
+
+
+HARD = {"empty": "", "NUL": "1\x00", "surrogate": "1\ud800", "1 MB": "1" * 1_000_000, "CRLF": "1\r\n"}
+
+
+def test_hard_completions_are_scored_and_recorded_as_they_are(score):
+    """Each is a verdict with a reason, and comes back from the record unchanged."""
+    code, _, out = score([{"task": 1, "completion": text, "id": name} for name, text in HARD.items()])
+    assert code == 0
+    assert {row["id"]: row["completion"] for row in out} == HARD
+    assert [row["outcome"] for row in out] == ["unparsed", "wrong", "wrong", "wrong", "correct"]
+
+
+def test_rows_that_cannot_be_used_are_left_out_by_line_and_kept(score, tmp_path):
+    """Code 1: something needs a look. Blank lines count as lines; the rows are in a file of their own."""
+    bad = [
+        "\n",
+        "{torn\n",
+        '["no object"]\n',
+        {"task": 1},
+        {"task": 1, "completion": 5},
+        {"task": "one", "completion": "1"},
+        {"task": 1, "completion": "1", "id": "2"},
+        {"task": 1, "completion": "1", "loss": float("nan")},
+    ]
+    code, said, out = score([{"task": 1, "completion": "1", "id": "2"}, *bad, {"task": 2, "completion": "2"}])
+    assert code == 1
+    assert [row["id"] for row in out] == ["2", "line:10"]
+    for line, why in [
+        (3, "not a JSON object: Expecting property name"),
+        (4, "not a JSON object: a list, not an object"),
+        (5, "no column 'completion'; it has 'task'"),
+        (6, "the completion is int 5; it must be a string"),
+        (7, "has no task 'one'"),
+        (8, "the id '2' was there before; ids must be unique"),
+        (9, "cannot be written as JSON: Out of range float values are not JSON compliant"),
+    ]:
+        assert f"in.jsonl, line {line}: " in said
+        assert why in said
+    assert "7 rows left out; all of them are in " in said
+    kept = [json.loads(line) for line in (tmp_path / "out.jsonl.rejected.jsonl").read_text().splitlines()]
+    assert [row["line"] for row in kept] == [3, 4, 5, 6, 7, 8, 9]
+    assert kept[0]["text"] == "{torn\n"
+    assert kept[2]["row"] == {"task": 1}
+    assert "nan" in kept[6]["text"]
+
+
+def test_many_bad_rows_do_not_fill_the_screen(score):
+    """20 are shown, all are counted."""
+    code, said, _ = score([*["{\n"] * 50, *right(1)])
+    assert code == 1
+    assert said.count("left out:") == 20
+    assert "50 rows left out" in said
+
+
+def test_parquet_rows_that_are_no_json_are_left_out(score, tmp_path):
+    """Dates, bytes and NaN have no place in a record."""
+    rows = [{"task": 1, "completion": "1", "x": x} for x in (b"bytes", None)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in.parquet")
+    code, said, out = score(tmp_path / "in.parquet")
+    assert (code, [row["id"] for row in out]) == (1, ["line:2"])
+    assert "in.parquet, line 1: " in said
+    assert "Object of type bytes is not JSON serializable" in said
+
+
+def test_strict_stops_at_the_first_bad_row(score, tmp_path):
+    """Code 2, one line; what was scored before it can be gone on with."""
+    code, said, out = score([*right(1), "{\n", *right(2)], "--strict")
+    assert (code, out) == (2, [])
+    assert said.startswith(f"rlvr: {tmp_path / 'in.jsonl'}, line 2: not a JSON object")
+    assert said.endswith("mend the row, and --resume goes on from there\n")
+    assert json.loads((tmp_path / "out.jsonl.partial").read_text())["completion"] == "1"
+    assert said.count("\n") == 1
+
+
+def test_rows_we_failed_at_need_a_look(score):
+    """Code 1, and the share of what was scored is not diluted: 1 of 1."""
+    code, said, out = score([*right(1), {"task": 2, "completion": "2@raise"}])
+    assert code == 1
+    assert [row["total"] for row in out] == [1.0, None]
+    assert "mean of 1" in said
+    assert "+1.0000" in said
+    assert "worker-error" in said
+
+
+@pytest.mark.parametrize("out", ["out.jsonl", "out.parquet"])
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([], "in.jsonl: it has no rows; nothing was written\n"),
+        (["{\n", {"task": 1}], "in.jsonl: none of its 2 rows can be used, as "),
+        (['[{"task": 1, "completion": "1"},\n', "{}]\n"], "in.jsonl: a JSON array; one object per line is needed\n"),
+    ],
+    ids=["empty", "unusable", "an array"],
+)
+def test_a_file_without_a_usable_row_gives_no_output(score, tmp_path, rows, why, out):
+    """Code 2 and one line: an empty output would be taken for a result."""
+    code, said, _ = score(rows, out=out)
+    assert code == 2
+    assert why in said
+    assert said.count("\n") == 1
+    assert not list(tmp_path.glob(f"{out}*")) or (tmp_path / f"{out}.rejected.jsonl").exists()
+    assert not (tmp_path / out).exists()
+
+
+def test_options_reach_the_environment(score):
+    """Texts where the default is one, JSON otherwise, and where the default does not tell, what it looks like."""
+    flags = ["word=7", "size=7", "pair=[3, 4]", "data=path/to.jsonl"]
+    flags = [part for flag in flags for part in ("--option", flag)]
+    code, _, [row] = score(right(1), *flags, env="tests.environments:Configured")
+    assert code == 0
+    assert row["config"] == {"word": "7", "size": 7, "pair": [3, 4], "data": "path/to.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--option", "word"], "--option word: write NAME=VALUE, such as --option split=test"),
+        (["--option", "size=big"], "--option size=big: 'big' is not a value like 1"),
+        (["--option", "wrod=x"], "has no option 'wrod' (did you mean 'word'?)"),
+        (["--option", "size=NaN"], "size is float nan; it must be a whole number"),
+        (["--workers", "-1"], "workers is -1; it must be a whole number, 0 to score in this process"),
+        (["--wall-s", "0"], "wall_s is 0.0; it must be a number of seconds above 0"),
+        (["--memory-mib", "0", "--workers", "1"], "memory_mib is 0; it must be a whole number of at least 1"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_setting_that_cannot_work_is_one_line(score, tmp_path, flags, why):
+    """The value, the rule and the fix; and no trace of an output."""
+    code, said, _ = score(right(1), *flags, env="tests.environments:Configured")
+    assert code == 2
+    assert said.startswith("rlvr: ")
+    assert why in said
+    assert said.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("env", "file", "out", "why"),
+    [
+        ("gsm9k-v1", "in.jsonl", "out.jsonl", "no environment 'gsm9k-v1'"),
+        ("tests.environments:Gone", "in.jsonl", "out.jsonl", "no environment at 'tests.environments:Gone'"),
+        (PLACE, "none.jsonl", "out.jsonl", "none.jsonl: no such file"),
+        (PLACE, "bad.parquet", "out.jsonl", "bad.parquet: cannot be read as Parquet"),
+        (PLACE, "in.jsonl", "out.csv", "the output must end in .jsonl or .parquet"),
+        (PLACE, "in.jsonl", "none/out.jsonl", "there is no folder"),
+        (PLACE, "in.jsonl", "in.jsonl", "is what is read, and would be written over"),
+        (PLACE, "out.jsonl.rejected.jsonl", "out.jsonl", "is what is read, and would be written over"),
+    ],
+)
+def test_a_name_that_leads_nowhere_is_one_line(say, tmp_path, env, file, out, why):
+    """And what stands in the folder is as it was."""
+    for name in ("in.jsonl", "bad.parquet", "out.jsonl.rejected.jsonl"):
+        (tmp_path / name).write_text('{"task": 1, "completion": "1"}\n')
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    code, said = say("score", env, tmp_path / file, "-o", tmp_path / out, "--overwrite", "--workers", 0)
+    assert code == 2
+    assert why in said
+    assert said.count("\n") == 1
+    if file != "bad.parquet":  # found while reading
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_an_error_of_the_disk_is_one_line(score, monkeypatch):
+    """Code 2, not Python's 1, which would say "done, but have a look"."""
+
+    def full(self, row):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rlvr.cli.entry.Journal.write", full)
+    code, said, _ = score(right(1))
+    assert (code, said) == (2, "rlvr: [Errno 28] No space left on device\n")
+
+
+def test_an_environment_that_workers_cannot_rebuild_is_one_line(score, tmp_path):
+    """Not a file full of UNSCORED."""
+    (tmp_path / "homesick.py").write_text(
+        "import os, rlvr\nHOME = os.getpid()\n"
+        "class Homesick(rlvr.SingleTurnEnv):\n"
+        "    def __setstate__(self, state):\n        raise RuntimeError('only at home')\n"
+        "    def task(self, index):\n        return rlvr.Task(str(index), '?')\n"
+    )
+    code, said, _ = score(right(1), "--workers", 1, env=f"{tmp_path / 'homesick.py'}:Homesick")
+    assert (code, said) == (2, "rlvr: RuntimeError: only at home\n")
+
+
+def test_a_reason_full_of_markup_is_shown_as_it_is(capsys):
+    """A verifier may put a model's text there: brackets that look like colours, terminal commands, a megabyte."""
+    from rich.console import Console
+
+    tally = Tally()
+    for why in ("[/bold] [red]x", "\x1b[2J\x07clear", "long " * 200_000, "", "text: [/x]"):
+        verdict = rlvr.Verdict(rlvr.Outcome.WRONG, why=why)
+        item = rlvr.Item("a", Trials().task(1), rlvr.Completion(""))
+        tally.add(rlvr.Scored(item, rlvr.Score(0.0, {"[/part]": 0.0}, verdict)))
+    tally.show(Console(width=200))
+    said = capsys.readouterr().out
+    for words in ("[/bold] [red]x", "�[2J�clear", "long long", "…", "(no reason given)", "[/part]", "5 completions"):
+        assert words in said
+    assert "\x1b[2J" not in said
+    assert len(said) < 10_000
+
+
+# ------------------------------------------------------------------------------------------ a bad row in a file
+
+
+def test_bad_rows_in_the_middle_of_a_file_cost_only_themselves(score):
+    """A hang, 10 GB, SIGKILL, sys.exit, an exception: exactly those five are UNSCORED."""
+    rows = right(*range(60))
+    for i, action in enumerate(["hang", "hoard", "kill", "exit", "raise"], 30):
+        rows[i]["completion"] += f"@{action}"
+    code, said, out = score(rows, "--workers", 2, "--wall-s", 1)
+    assert code == 1
+    assert [row["id"] for row in out] == [f"line:{i}" for i in range(1, 61)]
+    assert [row["id"] for row in out if row["outcome"] != "correct"] == [f"line:{i}" for i in range(31, 36)]
+    assert [row["why"].partition(":")[0] for row in out[30:35]] == [
+        "worker-timeout",
+        "worker-error",
+        "worker-died",
+        "worker-error",
+        "worker-error",
+    ]
+    assert "55" in said
+    assert "91.7%" in said  # 55 of 60
+
+
+# ------------------------------------------------------------------------------------------ replay
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_replay_that_agrees_exits_with_0(score, say, tmp_path, ending):
+    """The UNSCORED row is passed over."""
+    rows = [*right(1), {"task": 2, "completion": "\ud800"}, {"task": 3, "completion": "3@raise"}]
+    score(rows, out=f"out.{ending}")
+    code, said = say("replay", tmp_path / f"out.{ending}", "--workers", 1)
+    assert (code, said) == (0, "2 verdicts replayed, 0 differ; 1 unscored records passed over\n")
+
+
+def test_a_replay_that_does_not_agree_exits_with_1(score, say, tmp_path):
+    """And names record, field and values."""
+    score(right(1, 2))
+    path = tmp_path / "out.jsonl"
+    path.write_text(path.read_text().replace('"answer": "2"', '"answer": "[/red]"'))
+    code, said = say("replay", path, "--workers", 0)
+    assert (code, said) == (1, "line:2: answer was '[/red]', is now '2'\n2 verdicts replayed, 1 differ\n")
+
+
+def test_many_differences_do_not_fill_the_screen(score, say, tmp_path):
+    """20 records are shown, all are counted."""
+    score(right(*range(50)))
+    path = tmp_path / "out.jsonl"
+    path.write_text(path.read_text().replace('"value": 1.0', '"value": 0.5'))
+    code, said = say("replay", path, "--workers", 0)
+    assert code == 1
+    assert said.count("value was 0.5, is now 1.0") == 20
+    assert "50 verdicts replayed, 50 differ" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ('{"id": "a"}\n', "record 'a' is not one that `rlvr score` wrote: it lacks answer"),
+        ("{\n", "line 1: not a JSON object"),
+        (None, "no such file"),
+    ],
+)
+def test_a_replay_of_what_is_no_record_exits_with_2(say, tmp_path, content, why):
+    """One line, as everywhere."""
+    path = tmp_path / "out.jsonl"
+    if content is not None:
+        path.write_text(content)
+    code, said = say("replay", path, "--workers", 0)
+    assert code == 2
+    assert why in said
+
+
+def test_a_replay_that_is_interrupted_exits_with_130(say, tmp_path, monkeypatch):
+    """It has nothing to resume, and does not say so."""
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "replay", interrupted)
+    (tmp_path / "out.jsonl").touch()
+    assert say("replay", tmp_path / "out.jsonl") == (130, "interrupted\n")
+
+
+# ------------------------------------------------------------------------------------------ envs
+
+
+def test_environments_are_listed_with_their_options(say, monkeypatch):
+    """Those that are registered, whoever registered them."""
+    monkeypatch.setattr(cli, "environment_ids", lambda: ["tests.environments:Configured"])
+    code, said = say("envs")
+    assert code == 0
+    for words in ("tests.environments:Configured", "word='tea'", "size=1", "data=None", "An option of every kind"):
+        assert words in said
+
+
+def test_a_plugin_that_cannot_be_loaded_does_not_hide_the_others(say, monkeypatch):
+    """Code 1; whatever it raises is in its line."""
+
+    class Blank(Trials):
+        """ """
+
+    def load(name):
+        if name == "broken-v1":
+            raise RuntimeError("[/no] such module")
+        return Blank
+
+    monkeypatch.setattr(cli, "environment_ids", lambda: ["blank-v1", "broken-v1"])
+    monkeypatch.setattr(cli, "load", load)
+    code, said = say("envs")
+    assert code == 1
+    assert "blank-v1" in said
+    assert "cannot be loaded: [/no] such module" in said
+
+
+def test_a_bug_is_shown_whole_and_exits_with_3(say, monkeypatch):
+    """Not with 1, which says that the work is done."""
+    monkeypatch.setattr("rlvr.cli.entry.environment_ids", lambda: 1 / 0)
+    code, text = say("envs")
+    assert code == 3
+    assert "ZeroDivisionError: division by zero" in text
+
+
+# ------------------------------------------------------------------------------------------ streams
+
+
+def test_reports_go_to_stdout_and_complaints_to_stderr(score, say, tmp_path, monkeypatch):
+    """So that `rlvr envs > list` holds the list, and a log of errors the errors."""
+    score([*right(1), {"task": 2}])
+    assert "1 completions" in say.out
+    assert "written to" in say.out
+    assert "left out: " in say.err
+    assert "left out" not in say.out
+    say("replay", tmp_path / "out.jsonl", "--workers", 0)
+    assert (say.out, say.err) == ("1 verdicts replayed, 0 differ\n", "")
+    monkeypatch.setattr(cli, "environment_ids", lambda: [PLACE])
+    for command in ("envs", "--version"):
+        say(command)
+        assert say.out
+        assert not say.err
+    say("replay", tmp_path / "none.jsonl")
+    assert (say.out, say.err.count("\n")) == ("", 1)
+
+
+def test_the_module_is_the_command():
+    """For who has no scripts on the path."""
+    done = subprocess.run([sys.executable, "-m", "rlvr", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()[0], done.stderr) == (0, "rlvr", "")
+
+
+def test_why_everything_is_unscored_is_said_in_full(score):
+    """The table has the reason's first word alone; equal texts are said once."""
+    code, said, _ = score([{"task": i, "completion": f"{i}@raise"} for i in range(3)])
+    assert code == 1
+    assert said.count("unscored: worker-error: RuntimeError: as asked\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [([], "0 verdicts replayed, 0 differ\n"), (["1@raise"], "0 verdicts replayed, 0 differ; 1 unscored records")],
+)
+def test_a_replay_of_no_verdict_exits_with_1(score, say, tmp_path, rows, said):
+    """Nothing was shown by it."""
+    (tmp_path / "out.jsonl").touch()
+    score([{"task": 1, "completion": text} for text in rows], "--overwrite")
+    code, text = say("replay", tmp_path / "out.jsonl", "--workers", 0)
+    assert code == 1
+    assert text.startswith(said)

@@ -1,0 +1,330 @@
+"""Episodes of several turns: one token sequence, a mask on the policy's own turns, rewards turn by turn."""
+
+import random
+import threading
+import time
+
+import pytest
+
+import rlvr
+from rlvr.collect import END, Sampling, ScriptedSampler
+from rlvr.types import Turn
+from tests.collect.collecting import Backwards, Count, Inline, collector, counts, texts, untimed
+from tests.environments import Trials
+from tests.rewards.parts import refusal
+
+
+def goal(group) -> int:
+    return int(group.task.prompt[-2])
+
+
+def of_goal(wanted: int, script=counts, env=None, **settings):
+    """The first group whose goal is this one, with the numbers of its collection."""
+    with collector(env or Count(), script, **({"group_size": 2} | settings)) as one:
+        while goal((collected := one.collect(1)).groups[0]) != wanted:
+            pass
+    return collected
+
+
+# ------------------------------------------------------------------------------------------ the token sequence
+
+
+def test_turns_and_replies_stand_in_one_sequence_with_the_mask_on_turns():
+    """ "To 2." → "1" END, reply "On!", "2" END: 7 tokens, of which the three of the reply are not the policy's."""
+    collected = of_goal(2, ScriptedSampler(counts, logprobs=-0.5))
+    rollout = collected.groups[0].rollouts[0]
+    assert rollout.prompt_ids == [ord(c) for c in "To 2."]
+    assert list(rollout.completion_ids) == [ord("1"), END, *map(ord, "On!"), ord("2"), END]
+    assert list(rollout.completion_mask) == [True, True, False, False, False, True, True]
+    assert list(rollout.behaviour_logprobs) == [-0.5, -0.5, 0, 0, 0, -0.5, -0.5]
+    assert rollout.turns == (Turn(0, 2, 0.25), Turn(5, 7, 0.25))
+    assert (rollout.text, rollout.truncated) == ("1On!2", False)
+    assert rollout.completion.length_tokens == 4
+    assert (collected.stats["length"], collected.stats["tokens"]) == (4, 8)
+
+
+def test_the_environment_says_the_score():
+    """The last step's info, not the sum of what the turns earned."""
+    rollout = of_goal(2).groups[0].rollouts[0]
+    assert (rollout.score.total, rollout.score.verdict.why) == (1.0, "counted")
+    assert sum(turn.reward for turn in rollout.turns) == 0.5
+
+
+def test_messages_are_encoded_after_what_stands_there():
+    """A chat's reply closes the turn and opens the next one: the scripted sampler's "\\nuser: On!\\nassistant: "."""
+    with collector(Count(chat=True), counts, group_size=1) as one:
+        rollouts = [r for group in one.collect(6).groups for r in group.rollouts]
+    [rollout] = [r for r in rollouts if "To 2." in r.task.prompt[0]["content"]][:1]
+    sampler = ScriptedSampler(["x"])
+    assert sampler.decode(rollout.prompt_ids) == "user: To 2.\nassistant: "
+    assert sampler.decode(rollout.completion_ids) == "1\nuser: On!\nassistant: 2"
+    assert rollout.text == "1\nuser: On!\n2"
+    assert rollout.score.total == 1.0
+
+
+def test_the_next_turn_goes_on_from_the_very_tokens():
+    """Nothing is tokenised twice: what the sampler continues are prompt, turn and reply as they stand."""
+    contexts = []
+
+    class Noting(ScriptedSampler):
+        def generate(self, prompts, n, sampling, seeds, **more):
+            contexts.extend(prompts)
+            yield from super().generate(prompts, n, sampling, seeds, **more)
+
+    rollout = of_goal(2, Noting(counts), group_size=1).groups[0].rollouts[0]
+    assert contexts[-1] == (*rollout.prompt_ids, *rollout.completion_ids[:5])
+
+
+def test_all_episodes_take_a_turn_together():
+    """Eight groups of two, three turns at most: three calls, though there are sixteen episodes."""
+    calls = []
+
+    class Noting(ScriptedSampler):
+        def generate(self, prompts, n, sampling, seeds, **more):
+            calls.append((len(prompts), n))
+            yield from super().generate(prompts, n, sampling, seeds, **more)
+
+    with collector(Count(), Noting(counts), group_size=2) as one:
+        goals = [goal(group) for group in one.collect(8).groups]
+    assert set(goals) == {1, 2, 3}
+    assert calls == [(8, 2), (2 * sum(g > 1 for g in goals), 1), (2 * sum(g > 2 for g in goals), 1)]
+
+
+def test_every_turn_has_a_seed_of_its_own():
+    """And every rollout."""
+    seeds = []
+
+    def script(prompt, rollout, seed):
+        seeds.append(seed)
+        return counts(prompt, rollout, seed)
+
+    with collector(Count(), script, group_size=3) as one:
+        one.collect(8)
+    assert len(set(seeds)) == len(seeds) > 24
+
+
+# ------------------------------------------------------------------------------------------ where episodes end
+
+
+def test_a_group_begins_alike_and_goes_its_own_ways():
+    """Rollout 1 slips at its second turn; its sibling's environment does not notice."""
+
+    def script(prompt, rollout, seed):
+        return counts(prompt, rollout, seed) if "On!" not in prompt or seed % 2 else "?"
+
+    with collector(Count(), script, group_size=8) as one:
+        groups = [group for group in one.collect(8).groups if goal(group) > 1]
+    for group in groups:
+        for rollout in group.rollouts:
+            assert rollout.score.verdict.correct == ("?" not in rollout.text)
+    assert {r.score.verdict.correct for group in groups for r in group.rollouts} == {True, False}
+
+
+def test_an_episode_without_end_is_cut_after_so_many_turns():
+    """Truncated, WRONG, worth what its turns earned: 0.25 twice; with overlong="mask" there is nothing to train on."""
+    for mode, trained in (("keep", True), ("mask", False)):
+        rollout = of_goal(3, max_turns=2, overlong=mode).groups[0].rollouts[0]
+        assert (rollout.truncated, rollout.score.total, any(rollout.completion_mask)) == (True, 0.5, trained)
+        assert rollout.score.verdict.why == "truncated: not over after 2 turns"
+        assert len(rollout.turns) == 2
+
+
+def test_the_token_limit_is_one_for_all_turns_together():
+    """Each turn takes 2 tokens.  With 3 the second gets 1: "2" without its end, which the environment still sees."""
+    rollout = of_goal(2, sampling=Sampling(max_tokens=3)).groups[0].rollouts[0]
+    assert rollout.completion.length_tokens == 3
+    assert (rollout.truncated, rollout.score.total) == (True, 1.0)
+    rollout = of_goal(3, sampling=Sampling(max_tokens=4)).groups[0].rollouts[0]
+    assert (len(rollout.turns), rollout.truncated, rollout.score.verdict.outcome) == (2, True, "wrong")
+
+
+class Bare(Count):
+    """Rewards and no score."""
+
+    def step(self, action):
+        return *super().step(action)[:4], {}
+
+
+def test_without_a_score_the_total_is_the_sum_of_rewards():
+    """Correct where the environment ended it with something gained."""
+    rollout = of_goal(2, env=Bare()).groups[0].rollouts[0]
+    assert (rollout.score.total, rollout.score.parts, rollout.score.verdict.outcome) == (
+        0.5,
+        {"return": 0.5},
+        "correct",
+    )
+    rollout = of_goal(2, ["?"], env=Bare()).groups[0].rollouts[0]
+    assert (rollout.score.total, rollout.score.verdict.outcome) == (0.0, "wrong")
+
+
+class Impatient(Count):
+    """Its own time limit, of one turn."""
+
+    def step(self, action):
+        reply, reward, terminated, _, info = super().step(action)
+        return reply, reward, terminated, True, info
+
+
+def test_an_environment_that_truncates_ends_the_episode_and_not_the_text():
+    """Gymnasium's truncated is a rule of the game; ours is a completion cut off, which a filter may mask."""
+    rollout = of_goal(3, env=Impatient(), overlong="mask").groups[0].rollouts[0]
+    assert (len(rollout.turns), rollout.truncated, rollout.score.total) == (1, False, 0.25)
+    assert all(rollout.completion_mask)
+
+
+def test_a_rollout_is_as_old_as_its_oldest_turn():
+    """New weights arrive after the first turn: staleness counts from before."""
+
+    class Learning(ScriptedSampler):
+        def generate(self, *args, **more):
+            yield from super().generate(*args, **more)
+            self.version += 1
+
+    with collector(Count(), Learning(counts, version=5), group_size=1) as one:
+        rollouts = [group.rollouts[0] for group in one.collect(8).groups]
+    assert {len(rollout.turns) for rollout in rollouts} == {1, 2, 3}
+    assert {rollout.weights_version for rollout in rollouts} == {5}
+
+
+# ------------------------------------------------------------------------------------------ our failures
+
+
+class Broken(Count):
+    """Its step fails when told so, in the way the policy names."""
+
+    def step(self, action):
+        if action == "raise":
+            raise RuntimeError("as asked")
+        odd = {
+            "odd reward": ("", float("nan"), True, False, {}),
+            "odd reply": (7, 0.0, False, False, {}),
+            "odd score": ("", 1.0, True, False, {"score": 1.0}),
+        }
+        return odd.get(action) or super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("raise", "environment-error: RuntimeError: as asked"),
+        ("odd reward", "environment-error: TypeError: step gave the reward float nan; it must be a finite number"),
+        ("odd score", "environment-error: TypeError: step's info has the score float 1.0; it must be a Score"),
+        ("odd reply", "environment-error: TypeError: task 'reply': prompt is int 7; it must be a string"),
+    ],
+)
+def test_a_step_that_fails_costs_its_rollout_alone(said, why):
+    """UNSCORED, whatever the environment raised or gave against its contract: masked and counted."""
+    collected = of_goal(1, ["1", said, "1"], env=Broken(), group_size=3)
+    totals = [r.score.total for r in collected.groups[0].rollouts]
+    lost = collected.groups[0].rollouts[1]
+    assert totals == [1.0, None, 1.0]
+    assert lost.score.verdict.why.startswith(why)
+    assert "in step" in lost.score.verdict.detail["traceback"] or said != "raise"
+    assert not any(lost.completion_mask)
+    assert collected.stats["unscored"] == 1
+
+
+def test_a_reset_that_does_not_heed_its_seed_is_refused():
+    """A group has one prompt; what it began with would be compared with something else."""
+
+    class Fickle(Count):
+        def reset(self, *, seed=None, options=None):
+            return f"To {random.random()}.", {}
+
+    with collector(Fickle(), counts) as one:
+        assert refusal(lambda: one.collect(1)).startswith("Fickle: reset with one seed began with str 'To 0.")
+
+
+def test_the_reward_is_shared_by_all_episodes():
+    """A verifier may hold processes and locks, of which there is no copy."""
+
+    class Holding:
+        id = "holding-v1"
+
+        def __init__(self):
+            self.lock = threading.Lock()
+
+        def verify(self, completion, reference):
+            return rlvr.Verdict("correct")
+
+    env = Count().with_reward(rlvr.Correct(Holding()))
+    with collector(env, counts) as one:
+        assert one.collect(1).stats["accuracy"] == 1.0
+
+
+def test_an_environment_that_cannot_be_copied_is_refused():
+    """Episodes side by side need one each."""
+
+    class Locked(Count):
+        def __deepcopy__(self, memo):
+            raise TypeError("cannot pickle 'lock' object")
+
+    with collector(Locked(), counts) as one:
+        said = refusal(lambda: one.collect(1))
+    assert said.startswith("Locked cannot be copied for episodes side by side (TypeError: cannot pickle 'lock' object)")
+
+
+def test_a_scorer_has_no_place_beside_several_turns():
+    """The environment says its scores itself."""
+    said = refusal(lambda: collector(Count(), scorer=Inline(Trials())))
+    assert said == "Count has several turns and says their score itself; leave the scorer out"
+
+
+# ------------------------------------------------------------------------------------------ the same, whatever happens
+
+
+class Slow(Count):
+    """Steps take up to 10 ms."""
+
+    id = "Count"
+
+    def step(self, action):
+        time.sleep(random.uniform(0, 0.01))
+        return super().step(action)
+
+
+def sometimes(prompt, rollout, seed):
+    """Right two times of three."""
+    return counts(prompt, rollout, seed) if seed % 3 else "?"
+
+
+def test_neither_order_nor_speed_changes_an_episode():
+    """Samples that come backwards and steps of any length: the same groups."""
+    with (
+        collector(Count(), sometimes, dynamic=True) as calm,
+        collector(Slow(), Backwards(sometimes), dynamic=True) as hasty,
+    ):
+        for _ in range(2):
+            expected, got = calm.collect(3), hasty.collect(3)
+            assert got.groups == expected.groups
+            assert untimed(got.stats) == untimed(expected.stats)
+
+
+def test_episodes_resume_where_they_stood():
+    """The place in the run is their seed; groups left over bring their turns along."""
+    settings = {"dynamic": True, "oversample": 3.0, "max_staleness": 9}
+    with collector(Count(), sometimes, **settings) as whole:
+        whole.collect(1)
+        state = whole.state_dict()
+        assert state["left"]
+        expected = [whole.collect(2).groups for _ in range(3)]
+    with collector(Count(), sometimes, **settings) as resumed:
+        resumed.load_state_dict(state)
+        assert [resumed.collect(2).groups for _ in range(3)] == expected
+
+
+def test_a_finite_environment_of_several_turns_has_epochs():
+    """One that says its size is told the index in reset's options."""
+
+    class Finite(Count):
+        size = 3
+
+        def reset(self, *, seed=None, options=None):
+            self.goal, self.said = options["index"] + 1, 0
+            return f"To {self.goal}.", {"task": f"goal-{self.goal}"}
+
+    with collector(Finite(), counts) as one:
+        groups = one.collect(6).groups
+    assert sorted(group.task.id for group in groups[:3]) == ["goal-1", "goal-2", "goal-3"]
+    assert sorted(group.task.id for group in groups[3:]) == ["goal-1", "goal-2", "goal-3"]
+    assert len(texts(groups)) == 6

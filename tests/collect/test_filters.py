@@ -1,0 +1,184 @@
+"""What the collector leaves out of a batch: uniform groups, overlong rollouts, old groups; each alone."""
+
+import pytest
+
+import rlvr
+from rlvr.collect import Sampling, ScriptedSampler
+from tests.collect.collecting import Inline, by_fours, collector, texts
+from tests.environments import Siblings, Trials
+
+
+def ids(groups) -> list[int]:
+    """The tasks' indices."""
+    return [int(group.task.id.rpartition("/")[2]) for group in groups]
+
+
+# ------------------------------------------------------------------------------------------ dynamic sampling
+
+
+def test_uniform_groups_are_dropped_and_others_sampled_in_their_place():
+    """Of every four tasks two are mixed.  4 are asked: 2, 3 of 0–3; none of 4, 5; 6, 7.  In their order."""
+    with collector(script=by_fours, dynamic=True, group_size=2) as one:
+        collected = one.collect(4)
+        assert one.position == 8
+    assert ids(collected.groups) == [2, 3, 6, 7]
+    assert [(d.task.rpartition("/")[2], d.why) for d in collected.dropped] == [
+        ("0", "all-wrong"),
+        ("1", "all-correct"),
+        ("4", "all-wrong"),
+        ("5", "all-correct"),
+    ]
+    assert (collected.stats["rounds"], collected.stats["groups"]) == (3, 4)
+
+
+def test_without_it_uniform_groups_stay():
+    """Plain GRPO trains on what comes."""
+    with collector(script=by_fours, group_size=2) as one:
+        collected = one.collect(4)
+    assert ids(collected.groups) == [0, 1, 2, 3]
+    assert not collected.dropped
+
+
+def test_what_counts_is_the_verdict_and_not_the_shaped_total():
+    """All right, with totals from 0.5 to 1.5 for their lengths: nothing to learn about the task."""
+    one = collector(Siblings(), ["0", "0 ", "0  ", "0   "], dynamic=True, max_rounds=1)
+    with one, pytest.warns(RuntimeWarning, match="1 all-correct"):
+        collected = one.collect(1)
+    assert not collected.groups
+    assert (collected.stats["accuracy"], collected.stats["reward"]) == (1.0, 1.0)
+
+
+def test_partial_credit_is_not_correct():
+    """0.9 for every rollout but one without any: all WRONG."""
+
+    class Partial(Trials):
+        def verify(self, task, completion):
+            return rlvr.Verdict("wrong", 0.9 if completion == "near" else 0.0, why="partial")
+
+    one = collector(Partial(), ["near", "far"], dynamic=True, max_rounds=1)
+    with one, pytest.warns(RuntimeWarning, match="1 all-wrong"):
+        assert not one.collect(1).groups
+
+
+def test_an_unscored_rollout_is_neither_right_nor_wrong():
+    """Three right ones and one that we lost are a uniform group."""
+    one = collector(script=["0", "0", "0@raise", "0"], dynamic=True, max_rounds=1)
+    with one, pytest.warns(RuntimeWarning, match="1 all-correct"):
+        collected = one.collect(1)
+    assert collected.stats["dropped/all-correct"] == 1
+
+
+def test_after_so_many_rounds_it_goes_on_with_fewer_and_says_so():
+    """Two rounds find 2 of 3: enough for a step, and the warning says what was in the way."""
+    one = collector(script=by_fours, dynamic=True, group_size=2, max_rounds=2)
+    with one, pytest.warns(RuntimeWarning) as caught:
+        collected, after = one.collect(3), one.collect(3)
+    assert ids(collected.groups) == [2, 3]
+    assert (collected.stats["missing"], after.stats["missing"]) == (1, 3 - len(after.groups))
+    assert str(caught[0].message) == (
+        "2 of 3 groups after 2 rounds; dropped: 1 all-correct, 2 all-wrong. Going on with fewer: choose tasks nearer "
+        "to what the policy can do, or raise max_rounds. Said once; the log counts them as missing"
+    )
+    assert caught[0].filename == __file__  # the line that called collect
+    assert len(caught) == 1  # a run of a thousand such steps says it once
+
+
+def test_a_warning_made_an_error_leaves_the_collector_as_it_was():
+    """As anything that is raised."""
+    with collector(script=by_fours, dynamic=True, group_size=2, max_rounds=1) as one:
+        with pytest.raises(RuntimeWarning):
+            one.collect(3)
+        assert one.position == 0
+
+
+# ------------------------------------------------------------------------------------------ overlong rollouts
+
+
+LONG = Sampling(max_tokens=4)
+
+
+def overlong(mode: str):
+    """Task 0: a right answer of 2 tokens, a wrong one cut at 4, a wrong one of 3."""
+    with collector(script=["0", "no way", "no"], group_size=3, sampling=LONG, overlong=mode) as one:
+        return one.collect(1)
+
+
+def test_overlong_filtering_masks_the_loss_and_nothing_else():
+    """Nothing to train on in the truncated rollout; its score of 0 stays, and with it the group's mean of 1/3."""
+    collected = overlong("mask")
+    [group] = collected.groups
+    assert [r.completion_mask for r in group.rollouts] == [[True] * 2, [False] * 4, [True] * 3]
+    assert group.rollouts[1].behaviour_logprobs == [0.0] * 4
+    assert [r.score.total for r in group.rollouts] == [1.0, 0.0, 0.0]
+    assert [r.truncated for r in group.rollouts] == [False, True, False]
+    stats = collected.stats
+    assert (stats["truncated"], stats["masked"], stats["batch/reward"]) == (
+        pytest.approx(1 / 3),
+        1,
+        pytest.approx(1 / 3),
+    )
+    assert stats["tokens"] == 9
+
+
+def test_without_it_truncated_rollouts_are_trained_on():
+    """They were the policy's choice too."""
+    collected = overlong("keep")
+    assert all(all(r.completion_mask) for r in collected.groups[0].rollouts)
+    assert collected.stats["masked"] == 0
+
+
+def test_soft_punishment_is_a_part_of_the_reward():
+    """Overlong(max 4, cache 2): 2 tokens free, 3 cost a half, 4 cost 1; the mask leaves it its length."""
+    env = Trials().with_reward(rlvr.Correct() + rlvr.Overlong(max_tokens=4, cache=2))
+    with collector(env, ["0", "no way", "no"], group_size=3, sampling=LONG, overlong="mask") as one:
+        collected = one.collect(1)
+    assert [r.score.total for r in collected.groups[0].rollouts] == [1.0, -1.0, -0.5]
+    assert collected.stats["reward/overlong"] == -0.5
+
+
+# ------------------------------------------------------------------------------------------ groups left over
+
+
+def test_what_a_round_has_too_many_of_waits_for_the_next_call():
+    """Asked for 2 and sampling 4, of which 2 are mixed; asked for 1 of 2: 3 is left over, and comes first next time."""
+    with collector(script=by_fours, dynamic=True, group_size=2, oversample=2) as one:
+        assert ids(one.collect(2).groups) == [2, 3]
+        first = one.collect(1)  # 4, 5 uniform; 6, 7 mixed
+        assert (ids(first.groups), first.stats["left"], one.position) == ([6], 1, 8)
+        second = one.collect(1)
+        assert (ids(second.groups), second.stats["left"], one.position) == ([7], 0, 8)
+        assert (second.stats["rounds"], second.stats["rollouts"]) == (0, 0)
+        assert second.stats["generation_s"] == second.stats["scoring_s"] == 0  # of this call, not of all so far
+
+
+@pytest.mark.parametrize(("bound", "kept"), [(0, [2]), (1, [1]), (5, [1])])
+def test_a_group_left_over_is_dropped_when_it_has_become_too_old(bound, kept):
+    """Task 1 was sampled by version 0; at version 1 it is one behind, and stays only where one is allowed."""
+    sampler = ScriptedSampler(["0"])
+    with collector(script=sampler, oversample=2, max_staleness=bound) as one:
+        one.collect(1)
+        sampler.sync(None, 1)
+        collected = one.collect(1)
+    assert ids(collected.groups) == kept
+    assert [(d.task, d.why, d.tokens) for d in collected.dropped] == (
+        [("Trials/train/1", "stale", 8)] if bound == 0 else []
+    )
+    assert collected.stats["dropped/stale"] == (bound == 0)
+    assert collected.staleness(1) == (bound > 0)
+
+
+def test_left_over_groups_are_as_they_would_have_been():
+    """Oversampling changes when a group is sampled, not what comes of it."""
+    with collector() as one, collector(oversample=3) as more:
+        assert texts(one.collect(3).groups) == [t for _ in range(3) for t in texts(more.collect(1).groups)]
+
+
+def test_scorers_for_filters_are_all_the_same():
+    """With worker processes as without."""
+    env = Trials()
+    with rlvr.Scorer(env, workers=1) as there, Inline(env) as here:
+        got = []
+        for scorer in (there, here):
+            with collector(env, by_fours, scorer=scorer, dynamic=True, group_size=2) as one:
+                got.append(one.collect(2).groups)
+    assert got[0] == got[1]

@@ -1,0 +1,270 @@
+"""Which tasks stay: by pass rate, without duplicates, without what a test set holds."""
+
+import json
+import re
+
+import pytest
+
+import rlvr
+from rlvr.data.filtering import Limits, filter_tasks
+from rlvr.data.overlap import Shared, folded, near_duplicates
+
+
+def rollouts(task: str, outcomes: str, prompt: str | None = None) -> list[dict]:
+    """Records of one task: c correct, w wrong, p unparsed, - unscored."""
+    names = {"c": "correct", "w": "wrong", "p": "unparsed", "-": "unscored"}
+    asked = f"What is {task}?" if prompt is None else prompt
+    return [{"task": task, "prompt": asked, "reference": "1", "outcome": names[o], "meta": {}} for o in outcomes]
+
+
+def test_tasks_are_kept_by_pass_rate():
+    """By hand: 2/4 stays; 0/4 is too hard, 4/4 too easy; of 1 scored rollout nobody can tell."""
+    rows = [*rollouts("a", "ccww"), *rollouts("b", "wwwp"), *rollouts("c", "cccc"), *rollouts("d", "c---")]
+    kept, dropped = filter_tasks(rows, Limits(min_rate=0.1, max_rate=0.9, min_n=4))
+    assert [(task.id, task.correct, task.scored) for task in kept] == [("a", 2, 4)]
+    assert {one.task.id: one.reason for one in dropped} == {"b": "too-hard", "c": "too-easy", "d": "too-few"}
+    assert dropped[0].why == "too-hard: 0 of 4 correct, interval [0.000, 0.490]"
+    assert dropped[2].why == "too-few: 1 scored rollouts, 3 unscored"
+
+
+def test_unscored_rollouts_are_no_failures():
+    """2 of 2 that were scored, not 2 of 6: the other four are ours."""
+    [task], _ = filter_tasks(rollouts("a", "cc----"), Limits(min_rate=0.9))
+    assert (task.row()["pass_rate"], task.row()["unscored"]) == (1.0, 4)
+
+
+def test_by_interval_a_few_unlucky_rollouts_cost_no_task():
+    """0 of 4 may still be 0.49; 0 of 40 is at most 0.088 (Wilson), which is below 0.1."""
+    rows = [*rollouts("few", "w" * 4), *rollouts("many", "w" * 40)]
+    kept, dropped = filter_tasks(rows, Limits(min_rate=0.1, by="interval"))
+    assert [task.id for task in kept] == ["few"]
+    assert dropped[0].task.interval[1] == pytest.approx(0.0876, abs=1e-4)
+
+
+def test_duplicates_go_whatever_their_case_and_punctuation():
+    """The first stays; one that has another reference says so, for one of the two is wrong."""
+    rows = [
+        {"task": "a", "prompt": "How many legs has a spider?", "reference": 8},
+        {"task": "b", "prompt": "How many legs has a SPIDER ?!", "reference": 8},
+        {"task": "c", "prompt": "how many legs has a spider", "reference": 6},
+        {"task": "d", "prompt": "3 + 4", "reference": 7},
+        {"task": "e", "prompt": "3 - 4", "reference": -1},
+    ]
+    kept, dropped = filter_tasks(rows)
+    assert [task.id for task in kept] == ["a", "d", "e"]
+    assert [one.why for one in dropped] == [
+        "duplicate: has the prompt of 'a'",
+        "duplicate: has the prompt of 'a' and another reference",
+    ]
+    assert len(filter_tasks(rows, Limits(duplicates=False))[0]) == 5
+
+
+WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen".split()
+
+
+def test_what_shares_thirteen_words_with_a_test_goes():
+    """Twelve in a row may be chance; case and commas hide nothing; of a short test all words count, not three."""
+    tests = [" ".join(WORDS), "Why is it so?", "And what then?"]
+    rows = [
+        {"task": "13", "prompt": "And " + ", ".join(WORDS[1:14]).upper() + ".", "reference": 1},
+        {"task": "12", "prompt": "And " + " ".join(WORDS[1:13]) + ".", "reference": 1},
+        {"task": "short", "prompt": "why is it so", "reference": 1},
+        {"task": "longer", "prompt": "Why is it so? And what then?", "reference": 1},
+    ]
+    kept, dropped = filter_tasks(rows, tests=tests)
+    assert [task.id for task in kept] == ["12"]
+    assert all(one.reason == "contaminated" for one in dropped)
+    assert "shares 'two three four" in dropped[0].why
+    assert [task.id for task in filter_tasks(rows, Limits(ngram=12), tests)[0]] == []
+    assert [task.id for task in filter_tasks(rows, tests=tests[2:])[0]] == ["13", "12", "short", "longer"]
+
+
+def test_a_test_is_found_behind_an_instruction():
+    """After a template, as one of the messages, and in a script without spaces; a longer sum is another problem."""
+    chinese = "小明有三个苹果，小红给了他两个苹果，请问小明现在有几个？"
+    rows = [
+        {"id": "form", "prompt": "Compute $\\sin 60^\\circ$.\n\nPut your answer in \\boxed{}.", "reference": 1},
+        {"id": "sum", "prompt": "What is 2 + 2 * 5?", "reference": 12},
+        {"id": "chat", "prompt": [{"role": "system", "content": "Be brief."}, {"content": "Why so?"}], "reference": 1},
+        {"id": "chinese", "prompt": f"题目：{chinese}请一步一步思考。", "reference": 1},
+    ]
+    tests = ["Compute $\\sin 60^\\circ$.", "What is 2 + 2?", "Why so?", chinese]
+    kept, dropped = filter_tasks(rows, tests=tests)
+    assert [task.id for task in kept] == ["sum"]
+    assert [(one.task.id, one.reason) for one in dropped] == [
+        (name, "contaminated") for name in ("form", "chat", "chinese")
+    ]
+
+
+def test_a_repeated_prompt_is_one_text_among_those_that_share():
+    """Eleven copies of a test are no instruction that eleven tasks end with."""
+    rows = [{"prompt": f"Question: {' '.join(WORDS)}", "reference": 1}] * 11
+    assert not filter_tasks(rows, tests=[" ".join(WORDS)])[0]
+
+
+def test_an_instruction_that_all_prompts_end_with_is_no_contamination():
+    """13 words that stand in more than ten tasks say nothing about one of them (arXiv:2005.14165, C)."""
+    tail = "Reason step by step and then put the final number into a box please."
+    texts = [f"Task {i}. {tail}" for i in range(12)]
+    assert list(Shared([f"A test. {tail}"]).found_in(texts)) == [None] * 12
+    assert None not in list(Shared([f"A test. {tail}"]).found_in(texts[:3]))
+
+
+def test_near_duplicates_are_told_from_neighbours():
+    """Of 16 words with one changed at the end, 11 of 13 five-grams are shared: 0.846 of them all. In the middle: 7."""
+    words = [f"w{i}" for i in range(16)]
+    end, middle = [*words[:-1], "x"], [*words[:8], "x", *words[9:]]
+    texts = [" ".join(words), " ".join(end), " ".join(middle), " ".join(words)]
+    assert list(near_duplicates(texts, 0.8)) == [(0, 1)]
+    assert list(near_duplicates(texts, 0.3)) == [(0, 1), (0, 2)]
+
+
+def test_a_cluster_of_many_near_duplicates_is_found():
+    """Twelve texts of 40 words and one of their own: 36 of 38 five-grams of any two, 0.947."""
+    texts = [" ".join([*(f"w{i}" for i in range(40)), f"x{i}"]) for i in range(12)]
+    assert list(near_duplicates(texts)) == [(0, i) for i in range(1, 12)]
+    tail = "Reason step by step and then put the final number into a box please."
+    asked = [" ".join(f"{word}{i}" for word in ("how", "many", "in", "a")) + f". {tail}" for i in range(12)]
+    assert not list(near_duplicates(asked))
+
+
+DIFFERENT = [
+    ("Compute (2+3)*4", "Compute 2+(3*4)"),
+    ("What is 5!?", "What is 5?"),
+    ("Find |A ∪ B|", "Find |A ∩ B|"),
+    ("What is 2³?", "What is 23?"),
+    ("Find f'(2).", "Find f(2)."),
+    ("Is x₂ = 3.5?", "Is x2 = 3 5?"),
+    ("🙂🙂", "🚀"),
+    ("Solve:\n#.@\n.$.", "Solve:\n#.@\n.$#"),
+    ("Solve:\n# #", "Solve:\n## "),
+]
+
+
+@pytest.mark.parametrize("pair", DIFFERENT)
+def test_what_tells_problems_apart_is_no_punctuation(pair: tuple[str, str]):
+    """Brackets, signs, a factorial, a prime, an exponent: each makes another problem."""
+    assert folded(pair[0]) != folded(pair[1])
+    assert len(filter_tasks([{"prompt": text, "reference": i} for i, text in enumerate(pair)])[0]) == 2
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("Tom said 'stop', then left.", "Tom said stop then left"),
+        ("What's it?", "What’s it ?!"),
+        ("x = 1, y = 2?", "x=1, y=2"),
+        ("−3 is “less”", '-3 is "less".'),
+    ],
+)
+def test_light_punctuation_and_typography_make_no_difference(pair: tuple[str, str]):
+    """The same problem, typed by two people."""
+    assert folded(pair[0]) == folded(pair[1])
+
+
+def test_words_and_signs_are_told_apart():
+    """3 + 4 is not 3 - 4, and full-width digits are digits."""
+    assert folded("Is ３ + 4 = 7?") == ("is", "3", "+", "4", "=", "7")
+
+
+def test_rows_that_bring_their_reference_are_told_apart_by_it():
+    """`rlvr score` calls them all "row"; their ids become unique, as an environment's have to be."""
+    rows = [{"task": "row", "prompt": f"{i}?", "reference": i, "outcome": "correct"} for i in (1, 2, 2)]
+    kept, _ = filter_tasks(rows)
+    assert [(task.id, task.scored) for task in kept] == [("row#1", 1), ("row#2", 2)]
+
+
+def test_tasks_of_one_prompt_keep_their_rollouts():
+    """Two data sets may ask the same; a rate of both together is nobody's."""
+    rows = [*rollouts("a", "cc", "P"), *rollouts("b", "ww", "P")]
+    kept, _ = filter_tasks(rows, Limits(duplicates=False))
+    assert [(task.id, task.correct, task.scored) for task in kept] == [("a", 2, 2), ("b", 0, 2)]
+
+
+def test_ids_become_unique_whatever_they_were():
+    """Also where a number would make one that is there, and each reason stays with its task."""
+    rows = [{"id": name, "prompt": text, "reference": 1} for name, text in zip(("a", "a", "a#2"), "xyz", strict=True)]
+    kept, dropped = filter_tasks(rows, tests=["y"])
+    assert [task.id for task in kept] == ["a#1", "a#2"]
+    assert [(one.task.prompt, one.task.id) for one in dropped] == [("y", "a#2+")]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"outcome": None}, "row 1: the outcome is None; it must be one of 'correct'"),
+        ({"outcome": "pass"}, "row 1: the outcome is 'pass'"),
+        ({"meta": "abc"}, "row 1: meta is str 'abc'; it must be an object"),
+        ({"prompt": 7}, "row 1: the prompt is int 7; it must be a text, or a list of messages"),
+        ({"prompt": [{"role": "user"}]}, "it must be a text, or a list of messages with 'content'"),
+    ],
+)
+def test_a_bad_row_is_one_clear_error(bad: dict, message: str):
+    """Row, value and rule."""
+    with pytest.raises(rlvr.DataError, match=re.escape(message)):
+        filter_tasks([{"prompt": "p", "reference": 1, **bad}])
+
+
+def test_prompts_of_another_name_have_to_be_named():
+    """Nothing is held against a test set unseen."""
+    rows = [{"question": "Why is it so?", "reference": 1}]
+    with pytest.raises(rlvr.DataError, match=r"row 1 has no column 'prompt'.*--prompt-column"):
+        filter_tasks(rows, tests=["Why is it so?"])
+    with pytest.raises(rlvr.DataError, match="row 1 has an empty prompt"):
+        filter_tasks([{"prompt": "", "reference": 1}], tests=["Why is it so?"])
+    assert not filter_tasks(rows, tests=["Why is it so?"], prompt="question")[0]
+    assert filter_tasks(rows, Limits(duplicates=False))[0]
+
+
+def test_what_is_known_of_a_task_stays_with_it():
+    """Its columns, flat, as `from_rows` reads them; and a second filter keeps the rates of the first."""
+    rows = [{"id": "a", "prompt": "p", "reference": 1, "level": 3, "meta": {"subject": "algebra", "id": "other"}}]
+    [task], _ = filter_tasks(rows)
+    assert task.row() == {"id": "a", "prompt": "p", "reference": 1, "level": 3, "subject": "algebra"}
+    [scored], _ = filter_tasks([{**rows[0], "task": "a", "outcome": "correct", "completion": "1", "total": 1.0}])
+    [again], _ = filter_tasks([scored.row()])
+    assert again.row() == scored.row()
+    assert (again.row()["pass_rate"], again.row()["level"], "completion" in again.row()) == (1.0, 3, False)
+
+
+def test_messages_are_prompts_too():
+    """Their texts are what is compared."""
+    prompt = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
+    rows = [{"id": name, "prompt": prompt, "reference": 1} for name in ("a", "b")]
+    [task], [gone] = filter_tasks(rows)
+    assert (task.id, task.prompt) == ("a", prompt)
+    assert (gone.task.id, gone.reason) == ("b", "duplicate")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"min_rate": 0.9, "max_rate": 0.1}, "rates from 0.9 to 0.1: give 0 <= min_rate <= max_rate <= 1"),
+        ({"max_rate": float("nan")}, "rates from 0.0 to nan"),
+        ({"min_n": -1}, "min_n is -1"),
+        ({"by": "chance"}, "by is 'chance'"),
+        ({"near": 0.0}, "near is 0.0"),
+        ({"ngram": 0}, "ngram is 0"),
+    ],
+)
+def test_a_bad_limit_is_one_clear_error(given: dict, message: str):
+    """Value, rule and fix."""
+    with pytest.raises(rlvr.UsageError, match=message):
+        Limits(**given)
+
+
+def test_rates_take_rollouts():
+    """Tasks alone have none, and a row without a reference is neither."""
+    with pytest.raises(rlvr.DataError, match="no row has an outcome"):
+        filter_tasks([{"prompt": "1?", "reference": 1}], Limits(min_rate=0.1))
+    with pytest.raises(rlvr.DataError, match="row 1 has no column 'reference'"):
+        filter_tasks([{"prompt": "1?"}])
+
+
+def test_what_is_kept_is_an_environment():
+    """The columns that `from_rows` reads by default; the rest is its meta."""
+    kept, _ = filter_tasks(rollouts("a", "cw"))
+    rows = [json.loads(json.dumps(task.row())) for task in kept]
+    env = rlvr.Environment.from_rows(rows, verifier=lambda completion, reference: completion == reference)
+    assert (env.task(0).id, env.task(0).prompt, env.task(0).reference) == ("a", "What is a?", "1")
+    assert env.task(0).meta["pass_rate"] == 0.5

@@ -1,0 +1,247 @@
+"""verl's and OpenRLHF's side of the adapters: their calling conventions, and what our failures become there."""
+
+import json
+import pickle
+import random
+import time
+
+import pytest
+
+import rlvr
+from rlvr.data.rows import read_rows
+from rlvr.interop import to_openrlhf, to_verl
+from rlvr.interop.adapter import TASK, packed
+from rlvr.interop.openrlhf import completion_of, remote_reply
+from tests.environments import Measured, Siblings, Trials
+
+SHAPED = rlvr.Correct() + 0.5 * rlvr.Format(str.isdecimal)
+
+
+class Digits(Trials):
+    """The same tasks, and half a point for digits and nothing else."""
+
+    reward = SHAPED
+
+
+@pytest.fixture(scope="module")
+def both():
+    """Two environments behind one `compute_score`."""
+    with to_verl(Trials(), Digits(), workers=1, unscored=-1.0) as reward:
+        yield reward
+
+
+def sent(env: rlvr.SingleTurnEnv, index: int) -> dict:
+    return {"extra_info": {TASK: packed(env.task(index))}, "ground_truth": None}
+
+
+def test_every_reply_has_the_same_keys(both):
+    """verl makes an array of each key of the first reply; a key that is missing later crashes it, or loses data."""
+    replies = [
+        both(data_source="Trials", solution_str="3", **sent(Trials(), 3)),
+        both(data_source="Digits", solution_str="four", **sent(Digits(), 3)),
+        both(data_source="Digits", solution_str="@raise", **sent(Digits(), 3), reward_router_address="…"),
+    ]
+    assert len({tuple(reply) for reply in replies}) == 1
+    assert [reply["score"] for reply in replies] == [1.0, 0.0, -1.0]
+    assert [reply["acc"] for reply in replies] == [1.0, 0.0, 0.0]
+    assert [reply["unscored"] for reply in replies] == [0.0, 0.0, 1.0]
+    assert all(type(value) in (float, str) for reply in replies for value in reply.values())
+    assert "reward" not in replies[0]  # verl keeps its own under that key
+
+
+def test_our_failure_stops_verl_unless_told_otherwise():
+    """It cannot mask a completion; a reward of 0 that nobody chose would be a lie."""
+    with to_verl(Trials(), workers=1) as reward, pytest.raises(rlvr.Unscored, match=r"as asked.*unscored=0.0"):
+        reward("Trials", "@raise", None, sent(Trials(), 0)["extra_info"])
+    for bad in (float("nan"), "0"):
+        with pytest.raises(rlvr.UsageError, match="finite"):
+            to_verl(Trials(), unscored=bad)
+
+
+def test_the_parquet_file_comes_back_as_the_same_task(both, tmp_path):
+    """What verl reads from its columns has to lead to the verdict that Python gives; prompts are chat messages."""
+    path = both.to_parquet(tmp_path / "train.parquet", tasks=2)
+    rows = [line.row for line in read_rows(path)]
+    assert [row["data_source"] for row in rows] == ["Trials", "Trials", "Digits", "Digits"]
+    assert rows[1]["prompt"] == [{"role": "user", "content": "Say 1."}]
+    assert rows[1]["reward_model"] == {"style": "rule", "ground_truth": "1"}
+    replies = both.batch(
+        [row["data_source"] for row in rows],
+        ["0", "1", "0", "9"],
+        [row["reward_model"]["ground_truth"] for row in rows],
+        [row["extra_info"] for row in rows],
+    )
+    assert [reply["score"] for reply in replies] == [1.0, 1.0, 1.5, 0.5]
+
+
+def test_a_reference_of_the_users_own_is_enough():
+    """Data sets made for verl carry `ground_truth` alone, under any name."""
+    with to_verl(rlvr.make("gsm8k-v1"), workers=1) as reward:
+        assert reward("openai/gsm8k", "\\boxed{72}", "72", {"index": 3})["score"] == 1.0
+        assert reward("openai/gsm8k", "\\boxed{72}", "#### 72")["score"] == 1.0
+        with pytest.raises(rlvr.DataError, match="reference"):
+            reward("openai/gsm8k", "\\boxed{72}", "many")
+
+
+def test_what_cannot_be_told_is_refused():
+    """Wrong wiring shows at once, with the fix, and never as a strange reward."""
+    with (
+        to_verl(Trials(), Digits(), workers=1) as reward,
+        pytest.raises(rlvr.UsageError, match=r"'gsm8k'.*Trials, Digits"),
+    ):
+        reward("gsm8k", "0", "0")
+    with pytest.raises(rlvr.UsageError, match="share an id"):
+        to_verl(Trials(), Trials())
+    with to_verl(Measured(), workers=1) as reward, pytest.raises(rlvr.UsageError, match="count_tokens"):
+        reward("Measured", "0", None, sent(Measured(), 0)["extra_info"])
+    with pytest.raises(rlvr.UsageError, match="one completion at a time"):
+        to_openrlhf(Siblings())
+    with pytest.raises(rlvr.UsageError, match="group_size is -1"):
+        to_verl(Siblings(), group_size=-1)
+    with to_verl(Trials(), workers=0) as reward:
+        for sources, references in ((["x"], ["1", "2"]), (["x", "y"], ["1"])):
+            with pytest.raises(rlvr.DataError, match=r"1 .* for 2 solution_strs"):
+                reward.batch(sources, ["1", "2"], references, [None, None])
+
+
+def test_lengths_are_counted_by_the_caller_where_the_trainer_gives_text_alone():
+    """7 words of at most 10, the last 5 of which are charged for: 2/5 of a point."""
+    with to_verl(Measured(), workers=1, count_tokens=lambda text: len(text.split())) as reward:
+        reply = reward("Measured", "7" + " ." * 6, "7", sent(Measured(), 7)["extra_info"])
+        assert reply["part/overlong"] == pytest.approx(-0.4)
+
+
+def test_a_batch_with_interleaved_references_keeps_to_them():
+    """A `ground_truth` alone tells a task, since nothing else of the row reaches us."""
+    with to_verl(Siblings(), group_size=2, workers=1, count_tokens=len) as reward:
+        replies = reward.batch(["x"] * 4, ["1", "2", "1", "3"], ["1", "2", "1", "2"], [None] * 4)
+    assert [reply["acc"] for reply in replies] == [1.0, 1.0, 1.0, 0.0]
+
+
+def test_a_pickled_compute_score_scores_alike(both):
+    """verl's manager `remote` hands the function to an actor."""
+    with pickle.loads(pickle.dumps(both)) as copy:
+        assert copy("Digits", "3", **sent(Digits(), 3)) == both("Digits", "3", **sent(Digits(), 3))
+    counting = to_verl(Measured(), workers=0, count_tokens=lambda text: 10 * len(text))
+    with pickle.loads(pickle.dumps(counting)) as copy:
+        assert copy("Measured", "7", "7")["part/overlong"] == -1.0
+
+
+@pytest.mark.parametrize("name", ["reference", "meta"])
+def test_what_would_come_back_from_json_as_another_is_refused(name: str):
+    """A tuple comes back as a list and the key 3 as "3": the verdict there would be another than here."""
+    assert json.loads(packed(rlvr.Task("a", ({"role": "user", "content": "?"},))))["prompt"][0]["content"] == "?"
+    for value in ({"k": (1, 2)}, {3: 4}, {"k": float("nan")}, {"k": {1, 2}}):
+        with pytest.raises(rlvr.DataError, match=r"task 'a'.*JSON"):
+            packed(rlvr.Task("a", "?", **{name: value}))
+
+
+# ------------------------------------------------------------------------------------------ OpenRLHF
+
+
+@pytest.fixture(scope="module")
+def shaped():
+    """`Digits` for OpenRLHF."""
+    with to_openrlhf(Digits(), workers=1, unscored=-1.0) as reward:
+        yield reward
+
+
+def test_openrlhf_gets_tensors_of_one_value_each(shaped):
+    """`rewards` moves the policy, `scores` filters groups, `extra_logs` is for people; each of shape [queries]."""
+    env = Digits()
+    labels = [row["label"] for row in shaped.rows(tasks=3)]
+    prompts = [f"<|user|>{env.task(i).prompt}<|assistant|>" for i in range(3)]
+    queries = [f"<s>{prompt}{said}<|im_end|>" for prompt, said in zip(prompts, ["0", "one", "@raise"], strict=True)]
+    reply = shaped(queries, prompts, labels)
+    assert reply["rewards"].tolist() == [1.5, 0.0, -1.0]
+    assert reply["scores"].tolist() == [1.0, 0.0, 0.0]
+    assert reply["extra_logs"]["part/format"].tolist() == [0.5, 0.0, 0.0]
+    assert reply["extra_logs"]["unscored"].tolist() == [0.0, 0.0, 1.0]
+    assert shaped(queries[:1], prompts[:1], ["0"])["rewards"].tolist() == [1.5]  # a label of the user's own
+    assert {str(reply[name].dtype) for name in ("rewards", "scores")} == {"torch.float64"}
+
+
+def test_a_remote_reply_is_json(shaped):
+    """What the HTTP service sends is what the function gives, as lists."""
+    request = {"query": ["Say 1.1"], "prompts": ["Say 1."], "labels": ["1"]}
+    reply = json.loads(json.dumps(remote_reply(shaped.scorer, request)))
+    assert (reply["rewards"], reply["scores"], reply["extra_logs"]["correct"]) == ([1.5], [1.0], [1.0])
+    assert remote_reply(shaped.scorer, {"queries": [], "prompts": [], "labels": []})["rewards"] == []
+    assert remote_reply(shaped.scorer, {**request, "query": ["Say 1.1</s>"]})["rewards"] == [1.5]
+
+
+def test_a_remote_reply_refuses_what_the_function_refuses():
+    """It is the same promise, by another door."""
+    request = {"query": ["Say 1.@raise"], "prompts": ["Say 1."], "labels": ["1"]}
+    with rlvr.Scorer(Siblings(), workers=0) as scorer, pytest.raises(rlvr.UsageError, match="one completion at a time"):
+        remote_reply(scorer, request)
+    with rlvr.Scorer(Trials(), workers=0) as scorer:
+        with pytest.raises(rlvr.UsageError, match="finite"):
+            remote_reply(scorer, request, unscored=float("nan"))
+        with pytest.raises(rlvr.DataError, match="must map"):
+            remote_reply(scorer, [request])
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        ({}, "'query'"),
+        ({"query": "Say 1.1", "prompts": ["Say 1."], "labels": ["1"]}, "'query'"),
+        ({"query": ["Say 1.1"], "prompts": [], "labels": ["1"]}, "as many of each"),
+        ({"query": ["Say 1.1"], "prompts": [["Say"]], "labels": ["1"]}, "must be texts"),
+        ({"query": ["Say 1.1"], "prompts": ["Say 1."], "labels": [None]}, "label_key"),
+        ({"query": ["1."], "prompts": ["Say 1."], "labels": ["1"]}, "prompt_max_len"),
+    ],
+    ids=["empty", "a-text", "unequal", "messages", "no-label", "cut-short"],
+)
+def test_a_request_that_is_none_says_so(shaped, request_: dict, says: str):
+    """A server has to answer something that can be acted on."""
+    with pytest.raises(rlvr.DataError, match=says):
+        remote_reply(shaped.scorer, request_)
+
+
+def test_the_prompt_is_cut_off_whole():
+    """What is left of it would count as the model's own words, the boxes of few-shot examples first of all."""
+    prompt = "Q: 1 + 1?  A: \\boxed{2}\nQ: 2 + 2?\nA:"
+    assert completion_of(f"<pad><pad><s>{prompt} \\boxed{{4}}</s><pad>", prompt) == " \\boxed{4}"
+    assert completion_of(prompt + prompt, prompt) == prompt  # who repeats it has said it
+    assert completion_of("<s> Q: 1 + 1? A: \\boxed{2} Q: 2 + 2? A: 4", prompt) == " 4"  # the tokenizer eats white space
+    assert completion_of(prompt, prompt) == ""
+    assert completion_of("anything", "") == "anything"
+    for query in (
+        prompt[5:] + " 4",
+        f"{prompt[5:]} wrong. {prompt} 4",
+        f"{prompt[5:]}\n {prompt.replace(' ', '  ')} 4",
+    ):
+        with pytest.raises(
+            rlvr.DataError, match="does not hold its prompt"
+        ):  # it was cut short, and the model repeats it
+            completion_of(query, prompt)
+
+
+def test_the_services_groups_are_told_by_their_label_too():
+    """One prompt with two references is two tasks, whose completions must not be compared."""
+    from rlvr.serve.openrlhf import items_of
+
+    class Voting(Trials):
+        reward = rlvr.Correct() + rlvr.Majority()
+
+    asked = {"query": ["Q1", "Q2", "Q3"], "prompts": ["Q"] * 3, "labels": ["1", "2", "1"]}
+    one, two, three = (item.task.id for item in items_of(Voting(), asked))
+    assert one == three != two
+
+
+def test_a_hundred_thousand_end_tokens_are_no_load():
+    """A model that found out how to make us copy its text once for each of them would stop the run."""
+    start = time.process_time()
+    assert completion_of("p7" + "<pad>\n" * 100_000, "p") == "7"
+    assert time.process_time() - start < 2
+
+
+def test_any_completion_survives_the_cut():
+    """Whatever the model says between prompt and end token is what is scored, to the letter."""
+    rng = random.Random(0)
+    for _ in range(200):
+        prompt = "".join(rng.choices("ab \n<>|", k=rng.randrange(1, 12)))
+        said = "".join(rng.choices("ab \n<>|", k=rng.randrange(12)))
+        assert completion_of(f"{prompt}{said}<|im_end|>", prompt) == said

@@ -1,0 +1,394 @@
+"""The ready-made parts, by hand: each number here can be worked out from the docstring and its paper."""
+
+import math
+import pickle
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rlvr
+from rlvr import (
+    Completion,
+    Correct,
+    Format,
+    Language,
+    Length,
+    Majority,
+    Outcome,
+    Overlong,
+    Part,
+    RelativeLength,
+    Repetition,
+    UsageError,
+    Verdict,
+)
+from tests.rewards.parts import OURS, RIGHT, TASK, WRONG, bounded, value
+
+# ------------------------------------------------------------------------------------------ Overlong
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "cache", "length", "punishment"),
+    [
+        (20480, 4096, 0, 0),
+        (20480, 4096, 16383, 0),
+        (20480, 4096, 16384, 0),  # L_max - L_cache: still free
+        (20480, 4096, 16385, -1 / 4096),  # the first token beyond
+        (20480, 4096, 18432, -0.5),  # the middle of the cache
+        (20480, 4096, 20479, -4095 / 4096),
+        (20480, 4096, 20480, -1),  # L_max: the line ends here
+        (20480, 4096, 20481, -1),  # and stays
+        (20480, 4096, 10**12, -1),
+        (100, 20, 80, 0),
+        (100, 20, 85, -0.25),
+        (100, 1, 99, 0),  # a cache of one token: from nothing to everything
+        (100, 1, 100, -1),
+        (100, 100, 0, 0),  # all of it cache
+        (100, 100, 1, -0.01),
+        (1, 1, 0, 0),
+        (1, 1, 1, -1),
+    ],
+)
+def test_overlong_is_equation_13_of_dapo(max_tokens: int, cache: int, length: int, punishment: float):
+    """arXiv:2503.14476: 0 up to L_max - L_cache, ((L_max - L_cache) - L) / L_cache up to L_max, then -1."""
+    assert value(Overlong(max_tokens, cache), tokens=length) == punishment
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "cache", "message"),
+    [
+        (0, 1, "Overlong: max_tokens is 0; it must be a whole number of at least 1"),
+        (-5, 1, "max_tokens is -5"),
+        (100.0, 20, r"max_tokens is 100\.0"),
+        (math.nan, 20, "max_tokens is nan"),
+        (True, 1, "max_tokens is True"),
+        ("100", 20, "max_tokens is '100'"),
+        (None, 20, "max_tokens is None"),
+        (100, 0, "Overlong: cache is 0; it must be a whole number of at least 1"),
+        (100, -1, "cache is -1"),
+        (100, 0.2, r"cache is 0\.2"),
+        (100, 101, "cache=101 is more than max_tokens=100; it is a part of it"),
+    ],
+)
+def test_overlong_refuses_settings_that_mean_nothing(max_tokens: Any, cache: Any, message: str):
+    """A cache of 0 would divide by it; a share instead of a number of tokens is the likely slip."""
+    with pytest.raises(UsageError, match=message):
+        Overlong(max_tokens, cache)
+
+
+def test_settings_may_be_numpys():
+    """As they come out of a config read with numpy."""
+    assert value(Overlong(np.int64(100), np.int64(20)), tokens=90) == -0.5
+
+
+@pytest.mark.parametrize("part", [Overlong(100, 20), Length(100)], ids=lambda part: part.name)
+def test_lengths_are_never_guessed(part: Part):
+    """Neither from characters nor by tokenising again."""
+    assert part.needs_length
+    with pytest.raises(rlvr.RewardError, match=f"part '{part.name}' of task 'task-7' reads length_tokens"):
+        value(part, "some text")
+
+
+# ------------------------------------------------------------------------------------------ Length
+
+
+@pytest.mark.parametrize(
+    ("length", "verdict", "reward"),
+    [
+        (0, RIGHT, 1.0),
+        (250, RIGHT, 0.5 + 0.5 * (1 + math.sqrt(0.5)) / 2),  # cos(pi / 4)
+        (500, RIGHT, 0.75),
+        (1000, RIGHT, -1.0),  # as long as may be is too long, right or not
+        (1001, RIGHT, -1.0),
+        (0, WRONG, -1.0),
+        (500, WRONG, -0.75),
+        (1000, WRONG, -1.0),
+        (10**9, WRONG, -1.0),
+        (500, Verdict("unparsed"), -0.75),  # no answer is no right answer
+        (500, Verdict("wrong", 0.9), -0.75),  # nor is a part of one
+    ],
+)
+def test_length_runs_along_half_a_cosine(length: int, verdict: Verdict, reward: float):
+    """Right: from 1 to 0.5, short is better.  Wrong: from -1 to -0.5, long is better."""
+    assert value(Length(1000), tokens=length, verdict=verdict) == pytest.approx(reward)
+
+
+@pytest.mark.parametrize(
+    ("length", "verdict", "reward"),
+    [(0, RIGHT, 2), (50, RIGHT, 1.5), (0, WRONG, -10), (50, WRONG, -5), (100, RIGHT, -10), (100, WRONG, -10)],
+)
+def test_length_with_the_papers_values(length: int, verdict: Verdict, reward: float):
+    """arXiv:2502.03373, appendix: r_c = 2 to 1, r_w = -10 to 0, r_e = -10; the bounds follow the values."""
+    paper = Length(100, correct=(2, 1), wrong=(-10, 0), exceeded=-10)
+    assert value(paper, tokens=length, verdict=verdict) == pytest.approx(reward)
+    assert paper.bounds == (-10, 2)
+
+
+def test_length_is_monotone():
+    """Every token more costs where the answer is right, and pays where it is wrong."""
+    right = [value(Length(64), tokens=n) for n in range(64)]
+    wrong = [value(Length(64), tokens=n, verdict=WRONG) for n in range(64)]
+    assert right == sorted(right, reverse=True)
+    assert wrong == sorted(wrong)
+    assert min(right) > 0.5
+    assert max(wrong) < -0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_tokens": 0}, "Length: max_tokens is 0"),
+        ({"correct": 1.0}, r"Length: correct is 1\.0; it must be two numbers, at no length and at max_tokens"),
+        ({"correct": (1.0,)}, r"correct is \(1\.0,\)"),
+        ({"wrong": (0.0, 1.0, 2.0)}, "wrong is"),
+        ({"wrong": ("0", "1")}, "wrong is"),
+        ({"wrong": "01"}, "wrong is '01'"),
+        ({"correct": (math.nan, 1.0)}, r"correct is \(nan, 1\.0\)"),
+        ({"exceeded": -math.inf}, "Length: exceeded is -inf; it must be a finite number"),
+        ({"exceeded": None}, "exceeded is None"),
+    ],
+)
+def test_length_refuses_what_is_no_curve(settings: dict, message: str):
+    """When it is written, not when the first completion is scored."""
+    with pytest.raises(UsageError, match=message):
+        Length(**({"max_tokens": 100} | settings))
+
+
+# ------------------------------------------------------------------------------------------ Repetition
+
+
+@pytest.mark.parametrize(
+    ("ngram", "text", "share"),
+    [
+        (1, "a a a", Fraction(2, 3)),  # one of three is new
+        (2, "a b a b a", Fraction(1, 2)),  # ab ba ab ba
+        (2, "a b c d e", 0),
+        (1, "Yes yes, YES", Fraction(1, 3)),  # case does not count, a comma does
+        (1, "straße STRASSE", Fraction(1, 2)),
+        (3, "a a a a a a", Fraction(3, 4)),  # aaa four times
+        (1, "哈哈哈哈", Fraction(3, 4)),  # no spaces: each sign is a word
+        (2, "哈哈哈哈", Fraction(2, 3)),
+        (1, "ok好ok好", Fraction(1, 2)),
+        (20, "a " * 20, 0),  # a single 20-gram
+        (20, "a " * 21, Fraction(1, 2)),
+        (20, "a " * 19, 0),  # too short to repeat
+        (1, "", 0),
+        (1, " \n\t ", 0),
+        (1, "\x00 \x00", Fraction(1, 2)),
+        (1, "\ud800 \ud800", Fraction(1, 2)),
+    ],
+)
+def test_repetition_counts_ngrams_that_were_there_before(ngram: int, text: str, share: Fraction):
+    """-(1 - distinct / all), arXiv:2502.03373."""
+    assert value(Repetition(ngram), text) == pytest.approx(-float(share))
+
+
+def test_repetition_refuses_no_words():
+    """An n-gram has at least one."""
+    with pytest.raises(UsageError, match="Repetition: ngram is 0; it must be a whole number of at least 1"):
+        Repetition(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [("a " * 500_000, 1.0), ("哈" * 350_000, 1.0), ("a" * 1_000_000, 0.0), (" ".join(map(str, range(150_000))), 0.0)],
+    ids=["words", "signs", "one word", "distinct"],
+)
+def test_a_megabyte_of_repetition_takes_a_moment(text: str, share: float):
+    """A completion may be all repetition; that is what the part is for."""
+    with bounded():
+        assert value(Repetition(), text) == pytest.approx(-share, abs=1e-4)
+
+
+# ------------------------------------------------------------------------------------------ Format
+
+THINK = "<think>...</think> <answer>...</answer>"
+
+
+@pytest.mark.parametrize(
+    ("template", "text", "holds"),
+    [
+        # "..." is any text that is not blank
+        (THINK, "<think>1 + 1</think> <answer>2</answer>", True),
+        (THINK, "<think>1 +\n1</think> <answer>\x002\ud800</answer>", True),
+        (THINK, "<think></think> <answer>2</answer>", False),
+        (THINK, "<think> \n </think> <answer>2</answer>", False),
+        (THINK, "<think>1 + 1</think> <answer></answer>", False),
+        # a space is any white space or none
+        (THINK, "<think>1</think>\n\n\t<answer>2</answer>", True),
+        (THINK, "<think>1</think><answer>2</answer>", True),
+        (THINK, "<think>1</think> so <answer>2</answer>", False),
+        # no gap: nothing in between
+        ("<a>...</a><b>...</b>", "<a>1</a> <b>2</b>", False),
+        ("<a>...</a><b>...</b>", "<a>1</a><b>2</b>", True),
+        # each literal just as often as in the template
+        (THINK, "<think>1</think> <answer>2</answer> <answer>3</answer>", False),
+        (THINK, "<think><think>1</think> <answer>2</answer>", False),
+        (THINK, "<think>say <answer></think> <answer>2</answer>", False),
+        (THINK, "<think>1 + 1 <answer>2</answer>", False),
+        ("** ... **", "** bold **", True),
+        ("** ... **", "** bold ** and **", False),
+        ("** ... **", "** bold", False),
+        ("Answer: ... Answer: ...", "Answer: 1 Answer: 2", True),
+        ("Answer: ... Answer: ...", "Answer: 1", False),
+        ("\\boxed{...}", "\\boxed{2}", True),
+        ("\\boxed{...}", "\\boxed{\\frac{1}{2}}", False),
+        # in their order
+        (THINK, "<answer>2</answer> <think>1</think>", False),
+        # nothing before or after, unless the template says so
+        (THINK, "Well. <think>1</think> <answer>2</answer>", False),
+        (THINK, "<think>1</think> <answer>2</answer> Done.", False),
+        (THINK, "\n <think>1</think> <answer>2</answer> \n", True),
+        ("...Answer: ...", "Let me think.\nAnswer: 2", True),
+        ("...Answer: ...", "Answer: 2", True),
+        ("...Answer: ...", "Answer:", True),
+        ("... Answer: 2", "Answer: 2", True),
+        ("Answer: 2", "Answer:\n2", True),
+        ("Answer: 2", "Answer: 3", False),
+        (THINK, "", False),
+    ],
+)
+def test_a_template_says_what_stands_where(template: str, text: str, holds: bool):
+    """Each rule of the docstring."""
+    assert value(Format(template), text) == float(holds)
+
+
+@pytest.mark.parametrize("form", ["", "...", " ... ...  "])
+def test_a_template_without_literals_holds_for_everything(form: str):
+    """So it says nothing."""
+    with pytest.raises(UsageError, match="a template needs literal text around each"):
+        Format(form)
+
+
+@pytest.mark.parametrize("form", [None, 5, b"<think>...", ["<think>"]])
+def test_a_form_is_a_predicate_or_a_template(form: Any):
+    """Not a pattern, not a list of tags."""
+    with pytest.raises(UsageError, match=r"give a function str -> bool, or a template with '\.\.\.'"):
+        Format(form)
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "held"), [(str.isascii, "abc", 1.0), (str.isascii, "é", 0.0), (len, "ab", 1.0)]
+)
+def test_a_predicate_may_say_it_in_its_own_way(form: Any, text: str, held: float):
+    """Whatever is true holds: a match object, a length."""
+    assert value(Format(form), text) == held
+
+
+@pytest.mark.parametrize("text", ["<think>" * 150_000, "<think>" + "x" * 1_000_000, "</answer>" * 110_000])
+def test_a_megabyte_of_tags_takes_a_moment(text: str):
+    """Where a regular expression would go back and forth."""
+    with bounded(0.5):
+        assert value(Format(THINK), text) == 0.0
+
+
+# ------------------------------------------------------------------------------------------ group-level parts
+
+
+def of_group(part: rlvr.GroupPart, completions: list[Completion], verdicts: list[Verdict]) -> list[float | None]:
+    """Each completion's value, through the composer; None where it was unscored."""
+    reward = Correct() * 0 + part
+    observations = [reward.observe(TASK, c, v) for c, v in zip(completions, verdicts, strict=True)]
+    return [score.parts.get(part.name) for score in reward.combine(TASK, completions, observations)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "verdicts", "values"),
+    [
+        ([10, 20, 30], [RIGHT, RIGHT, RIGHT], [0.5, 0.0, -0.5]),
+        ([10, 15, 30], [RIGHT, RIGHT, RIGHT], [0.5, 0.25, -0.5]),  # 0.5 - 5 / 20
+        ([10, 20, 30], [WRONG, RIGHT, WRONG], [0.0, 0.0, -0.5]),  # short and wrong earns nothing
+        ([10, 25, 30], [RIGHT, WRONG, RIGHT], [0.5, -0.25, -0.5]),
+        ([7, 7, 7], [RIGHT, WRONG, RIGHT], [0.0, 0.0, 0.0]),  # nothing to tell them by
+        ([7], [RIGHT], [0.0]),  # a group of one
+        ([0, 10**9], [RIGHT, RIGHT], [0.5, -0.5]),
+        ([10, 20, 30], [OURS, RIGHT, RIGHT], [None, 0.5, -0.5]),  # the lost one is not compared with
+        ([10, 20, 30], [RIGHT, OURS, OURS], [0.0, None, None]),
+        ([10, 20], [OURS, OURS], [None, None]),
+        ([10, 30], [Verdict("wrong", 0.9), Verdict("unparsed")], [0.0, -0.5]),
+    ],
+)
+def test_relative_length_compares_siblings(lengths: list[int], verdicts: list[Verdict], values: list[float | None]):
+    """Kimi k1.5 (arXiv:2501.12599): 0.5 - (L - min) / (max - min), and never more than 0 for a wrong one."""
+    assert of_group(RelativeLength(), [Completion("", n) for n in lengths], verdicts) == values
+
+
+def test_relative_length_needs_every_length():
+    """But those of lost completions, which nobody reads."""
+    with pytest.raises(rlvr.RewardError, match="part 'relative_length' of task 'task-7' reads length_tokens"):
+        of_group(RelativeLength(), [Completion("", 1), Completion("")], [RIGHT, RIGHT])
+    assert of_group(RelativeLength(), [Completion("", 1), Completion("")], [RIGHT, OURS]) == [0.0, None]
+
+
+@pytest.mark.parametrize(
+    ("answers", "values"),
+    [
+        (["4", "4", "5"], [1, 1, 0]),
+        (["4", "4", "5", "5", "6"], [1, 1, 1, 1, 0]),  # a tie: both
+        (["4", "5", "6"], [1, 1, 1]),  # nobody agrees, nothing is learnt
+        (["4", None, None], [1, 0, 0]),  # no answer is no vote
+        ([None, None], [0, 0]),
+        (["4"], [1]),
+        (["x = 2", "X=2", "x=3"], [1, 1, 0]),  # spaces and case do not count
+        (["0.5", "1/2", "3"], [1, 1, 1]),  # but the form does
+    ],
+)
+def test_majority_is_the_groups_own_answer(answers: list[str | None], values: list[float]):
+    """TTRL (arXiv:2504.16084): no reference is looked at, so that WRONG counts like CORRECT."""
+    verdicts = [Verdict("unparsed" if a is None else "wrong", answer=a) for a in answers]
+    assert of_group(Majority(), [Completion("")] * len(answers), verdicts) == values
+
+
+def test_majority_takes_a_key():
+    """Here 0.5 and 1/2 are one answer."""
+    verdicts = [Verdict("wrong", answer=a) for a in ("0.5", "1/2", "3")]
+    assert of_group(Majority(key=Fraction), [Completion("")] * 3, verdicts) == [1, 1, 0]
+    assert of_group(Majority(key={"3": 3}.get), [Completion("")] * 3, verdicts) == [0, 0, 1]  # None: no answer
+    with pytest.raises(UsageError, match="Majority: key is 'strip'; give a function of the answer's text"):
+        Majority(key="strip")
+
+
+def test_a_lost_completion_has_no_vote():
+    """5 would win with it; without it there is a tie."""
+    verdicts = [OURS, Verdict("wrong", answer="5"), Verdict("wrong", answer="4")]
+    assert of_group(Majority(), [Completion("")] * 3, verdicts) == [None, 1, 1]
+
+
+# ------------------------------------------------------------------------------------------ all of them
+
+PARTS = [
+    Format(THINK), Format(str.isascii), Overlong(100, 20), Repetition(2), Length(100), Language("en"), RelativeLength(),
+    Majority(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_parts_travel(part: rlvr.Reward):
+    """To workers, inside an environment."""
+    assert pickle.loads(pickle.dumps(part)) == part
+    assert len({part, pickle.loads(pickle.dumps(part))}) == 1
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_a_part_takes_another_name(part: rlvr.Reward):
+    """Two of a kind in one reward need two."""
+    again = type(part)(**(vars(part) | {"name": "again"}))
+    assert (part + again).names == (part.name, "again")
+
+
+@settings(derandomize=True, database=None, deadline=None, max_examples=100)
+@given(
+    st.text() | st.text(st.characters(categories=["Cs", "Cc", "Mn", "Lo", "Zs"])),
+    st.integers(0),
+    st.sampled_from(Outcome),
+)
+def test_whatever_the_completion_a_part_stays_inside_its_bounds(text: str, tokens: int, outcome: Outcome):
+    """`observe` would raise."""
+    reward = sum(part for part in PARTS[2:6]) + PARTS[0]
+    verdict = Verdict(outcome)
+    seen = reward.observe(TASK, Completion(text, tokens), verdict)
+    assert len(seen.values) == (0 if outcome is Outcome.UNSCORED else 5)

@@ -1,0 +1,292 @@
+"""The client: what it sends, when it asks again, and what it tells its caller."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+import uvicorn
+
+import rlvr
+from rlvr.errors import DataError, ServiceFailed, UsageError
+from rlvr.serve import Service, app_of, listen
+from rlvr.serve import client as module
+from rlvr.serve.client import Client
+from tests.environments import Siblings, Trials, right
+
+GOOD = {"outcome": "correct", "total": 1.0, "parts": {"correct": 1.0}, "value": 1.0, "why": "", "answer": None}
+LINE = json.dumps({"id": "line:1", **GOOD, "detail": {}}).encode() + b"\n"
+
+
+class Scripted(ThreadingHTTPServer):
+    """Answers request after request as the test says: (status, headers, body), or None to hang up."""
+
+    daemon_threads = True
+
+    def __init__(self, *answers) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answers, self.asked, self.headers = list(answers), list[dict](), list[dict]()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def __enter__(self) -> "Scripted":
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.asked.append(json.loads(body))
+        self.server.headers.append(dict(self.headers))
+        answer = self.server.answers.pop(0)
+        if answer is None:
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
+            return
+        status, headers, body = answer
+        self.send_response(status)
+        for name, value in ({"Content-Length": str(len(body))} | headers).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+        self.close_connection = int(headers.get("Content-Length", len(body))) != len(body)  # cut short
+
+    def log_message(self, *args) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch) -> list[float]:
+    """Every pause it would have made."""
+    made = list[float]()
+    monkeypatch.setattr(module.time, "sleep", made.append)
+    return made
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A service of ours behind a socket, in this process."""
+    service = Service({"trials": Trials(), "siblings": Siblings()}, workers=1)
+    with service, listen("127.0.0.1", 0) as listening:
+        server = uvicorn.Server(uvicorn.Config(app_of(service), log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
+
+
+def ok(*lines: bytes) -> tuple:
+    return 200, {}, b"".join(lines)
+
+
+# ------------------------------------------------------------------------------------------ against the service
+
+
+def test_scores_are_those_of_the_scorer(url):
+    """Whole `Score` objects, equal to those that the same rows come to here; a bad row's error in its place."""
+    rows = [*right(1), {"task": 2, "completion": "3", "id": "b"}, {"x": 1}, {"task": 4, "completion": "\ud800@raise"}]
+    with Client(url) as client:
+        got = client.score("trials", rows)
+    with rlvr.Scorer(Trials(), workers=1) as scorer:
+        expected = [scored.score for scored in scorer.stream([rows[0], rows[1], rows[3]])]
+    assert [reply.score for reply in got if reply.score] == expected
+    assert got[3].score.total is None
+    assert [reply.id for reply in got] == ["line:1", "b", "line:3", "line:4"]
+    assert got[2].error == "no column 'completion'; it has 'x'"
+
+
+@pytest.mark.parametrize("batch", [1, 7, 1000])
+def test_batches_make_no_difference(url, batch):
+    """Replies in the order of the rows, and ids that count through all of them."""
+    with Client(url, batch=batch) as client:
+        got = list(client.stream("trials", iter(right(*range(30)))))
+    assert [(reply.id, reply.score.verdict.answer) for reply in got] == [(f"line:{i + 1}", f"{i}") for i in range(30)]
+
+
+def test_it_is_safe_from_threads_and_asyncio(url):
+    """Connections are shared, answers are not."""
+    with Client(url) as client:
+
+        async def main() -> list:
+            return await asyncio.gather(*(client.ascore("trials", right(i)) for i in range(40)))
+
+        got = asyncio.run(main())
+    assert [[reply.score.verdict.answer for reply in replies] for replies in got] == [[f"{i}"] for i in range(40)]
+
+
+def test_refusals_are_usage_errors_with_the_words_of_the_service(url):
+    """They would be the same however often it asked."""
+    with Client(url) as client, pytest.raises(UsageError, match="env 'trails' is not served; write one of 'trials'"):
+        client.score("trails", right(1))
+
+
+def test_completions_of_a_task_stay_together(url):
+    """A batch ends between tasks, or a reward that compares would see half of them."""
+    rows = [{"task": i // 3, "completion": f"{i // 3}", "length_tokens": i + 1} for i in range(12)]
+    with Client(url, batch=4) as client:
+        split = [reply.score.total for reply in client.score("siblings", rows)]
+        client.batch = 100
+        assert split == [reply.score.total for reply in client.score("siblings", rows)]
+
+
+# ------------------------------------------------------------------------------------------ asking again
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        None,
+        (429, {}, b'{"error": "full"}'),
+        (503, {}, b'{"error": "stopping"}'),
+        (502, {}, b"<html>"),
+        ok(),
+        ok(LINE[:9]),
+    ],
+    ids=["hangs up", "429", "503", "502", "nothing", "half a line"],
+)
+def test_what_may_pass_is_asked_again_under_the_same_id(trouble, pauses):
+    """So that the service scores it once, if it had begun; pauses double, and callers part."""
+    with Scripted(trouble, trouble, ok(LINE)) as server, Client(server.url) as client:
+        [reply] = client.score("e", [{"completion": "x"}])
+    assert reply.score.total == 1.0
+    assert len(server.asked) == 3
+    assert server.asked[0] == server.asked[1] == server.asked[2]
+    assert len(server.asked[0]["request_id"]) == 32
+    assert 0.125 <= pauses[0] <= 0.25 <= pauses[1] <= 0.5
+
+
+def test_an_answer_that_breaks_off_is_taken_up_where_it_ended():
+    """Each row once, however often it was sent."""
+    second = LINE.replace(b"line:1", b"line:2").replace(b"1.0", b"0.5")
+    cut = 200, {"Content-Length": "9999"}, LINE
+    with Scripted(cut, cut, ok(LINE, second)) as server, Client(server.url) as client:
+        got = client.score("e", [{"completion": "x"}, {"completion": "y"}])
+    assert [reply.score.total for reply in got] == [1.0, 0.5]
+
+
+def test_the_service_says_how_long_to_wait(pauses):
+    """Retry-After, up to a minute."""
+    full = [(429, {"Retry-After": said}, b'{"error": "full"}') for said in ("7", "9999", "Fri, 31 Dec 1999")]
+    with Scripted(*full, ok(LINE)) as server, Client(server.url) as client:
+        client.score("e", [{"completion": "x"}])
+    assert pauses[0] == 7
+    assert pauses[1] == 60
+    assert pauses[2] <= 1
+
+
+def test_it_gives_up_in_the_end():
+    """With what it saw last: our failure, and no reward."""
+    with Scripted(*[(429, {}, b'{"error": "full"}')] * 3) as server, Client(server.url, retries=2) as client:
+        with pytest.raises(ServiceFailed, match="asked 3 times: full"):
+            client.score("e", [{"completion": "x"}])
+        assert len(server.asked) == 3
+
+
+def test_nobody_there_is_said_so():
+    """As is every other trouble with the network."""
+    with listen("127.0.0.1", 0) as gone:
+        url = f"http://127.0.0.1:{gone.getsockname()[1]}"
+    with pytest.raises(ServiceFailed, match="ConnectionRefusedError"):
+        Client(url, retries=1).score(None, [{"completion": "x"}])
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 409, 413, 422])
+def test_a_refusal_is_not_asked_again(status):
+    """The same request would be refused again."""
+    with Scripted((status, {}, b'{"error": "because"}')) as server, Client(server.url) as client:
+        with pytest.raises(UsageError, match=r"^because$"):
+            client.score("e", [{"completion": "x"}])
+        assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"stopped": "too long", "status": 504}\n', LINE + b'{"stopped": "too long", "status": 504}\n']
+)
+def test_a_stream_that_was_stopped_is_an_error(body):
+    """Not a short answer: the last line says why."""
+    with (
+        Scripted((200, {}, body)) as server,
+        Client(server.url) as client,
+        pytest.raises(ServiceFailed, match="too long"),
+    ):
+        client.score("e", [{"completion": "x"}, {"completion": "y"}])
+
+
+def test_what_is_no_answer_of_ours_is_an_error():
+    """A wrong address often answers 200."""
+    with (
+        Scripted(ok(b"<html>\n")) as server,
+        Client(server.url) as client,
+        pytest.raises(ServiceFailed, match="rlvr serve"),
+    ):
+        client.score("e", [{"completion": "x"}])
+
+
+# ------------------------------------------------------------------------------------------ what it sends
+
+
+def test_the_key_comes_from_the_caller_or_the_environment(monkeypatch):
+    """An empty one is none."""
+    monkeypatch.setenv("RLVR_API_KEY", " from-env\n")
+    with Scripted(ok(LINE), ok(LINE), ok(LINE)) as server:
+        for key in (None, "given", ""):
+            Client(server.url, key).score(None, [{"completion": "x"}])
+    assert [head.get("Authorization") for head in server.headers] == ["Bearer from-env", "Bearer given", None]
+    assert "env" not in server.asked[0]
+
+
+def test_values_of_numpy_and_gaps_of_pandas_are_sent():
+    """A scalar as its number; NaN in a column is a gap."""
+    row = {"completion": "x", "task": np.int64(3), "mine": np.float32(0.5), "gap": float("nan")}
+    with Scripted(ok(LINE)) as server, Client(server.url) as client:
+        client.score("e", [row])
+    assert server.asked[0]["rows"] == [{"completion": "x", "task": 3, "mine": 0.5}]
+
+
+def test_long_rows_fill_a_request_first(monkeypatch):
+    """A request stays far below the limit of the service, whatever the number of rows."""
+    monkeypatch.setattr(module, "_BATCH_BYTES", 1000)
+    with Scripted(*[ok(LINE)] * 3) as server, Client(server.url) as client:
+        client.score("e", [{"completion": "x" * 900}] * 3)
+    assert [len(asked["rows"]) for asked in server.asked] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([{"completion": {1, 2}}], "row 1 cannot be sent as JSON"),
+        ([{"completion": "x"}, {"completion": [float("inf")]}], "row 2 cannot be sent as JSON"),
+        (["x"], "row 1 is str 'x'; it must be a mapping"),
+        ({"completion": "x"}, "give a list of mappings"),
+        ("rows.jsonl", "give a list of mappings"),
+    ],
+)
+def test_what_cannot_be_sent_is_named(rows, says):
+    """Before anything is."""
+    with pytest.raises((DataError, UsageError), match=says):
+        Client("http://127.0.0.1:1").score("e", rows)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://", ""])
+def test_a_url_that_is_none_is_refused(url):
+    """With one that would do."""
+    with pytest.raises(UsageError, match=r"http://127\.0\.0\.1:8000"):
+        Client(url)
+
+
+@pytest.mark.parametrize("wrong", [{"timeout_s": 0}, {"retries": -1}, {"batch": 0}, {"timeout_s": float("nan")}])
+def test_a_number_that_cannot_work_is_refused(wrong):
+    """By its name."""
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        Client("http://x", **wrong)

@@ -1,0 +1,140 @@
+"""`rlvr serve` as a process: where it listens, how it stops, and what becomes of requests when workers are killed."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from rlvr.errors import RlvrError, ServiceFailed, UsageError
+from rlvr.serve.client import Client
+from tests.environments import PLACE, right
+from tests.processes import PATIENCE_S, ROOT, children, ended
+
+
+@contextmanager
+def served(*flags: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The command with one worker on a free port; gives the process and the port."""
+    command = [sys.executable, "-m", "rlvr", "serve", PLACE, "--port", "0", "--workers", "1", *flags]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=os.environ | environment, **pipes) as process:
+        try:
+            line = process.stdout.readline()
+            found = re.search(r"on http://127\.0\.0\.1:(\d+)", line)
+            assert found, line + process.stderr.read()
+            yield process, int(found[1])
+        finally:
+            process.kill()
+
+
+def get(port: int, path: str) -> tuple[int, dict]:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as connection:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+def aside(call: Callable[[], object]) -> tuple[threading.Thread, list]:
+    """Call it in a thread; its result or exception comes into the list."""
+    results: list = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except RlvrError as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, results
+
+
+def test_sigterm_drains(fifo):
+    """What is under way is answered, what comes is sent away with 503, and the process ends with 0."""
+    with served() as (process, port), Client(f"http://127.0.0.1:{port}", retries=0) as client:
+        rows = [{"task": 1, "completion": f"1@gate {fifo.path}"}, *right(2, 3)]
+        thread, results = aside(lambda: client.score(PLACE, rows))
+        worker = fifo.pid()
+        assert get(port, "/health") == (200, {"ready": True})
+        process.send_signal(signal.SIGTERM)
+        while get(port, "/health")[0] == 200:
+            pass
+        assert get(port, "/health/live") == (200, {"live": True})
+        with pytest.raises(ServiceFailed, match="the service is stopping"):
+            client.score(PLACE, right(1))
+        Path(f"{fifo.path}.open").touch()
+        os.kill(worker, signal.SIGKILL)  # its second attempt finds the gate open
+        thread.join()
+        assert [reply.score.total for reply in results[0]] == [1.0, 1.0, 1.0]
+        assert process.wait(PATIENCE_S) == 0
+        assert process.stdout.read() == "stopped\n"
+        assert process.stderr.read() == ""
+
+
+def test_draining_has_an_end(fifo):
+    """A request that hangs does not keep the service: it is told, the workers go, and the process ends with 0."""
+    with served("--drain-s", "0.2") as (process, port), Client(f"http://127.0.0.1:{port}", retries=0) as client:
+        thread, results = aside(lambda: client.score(PLACE, [{"task": 1, "completion": f"1@pause {fifo.path}"}]))
+        worker = fifo.pid()
+        process.send_signal(signal.SIGTERM)
+        thread.join()
+        assert "the service was stopped before this was scored; ask again" in str(results[0])
+        assert process.wait(PATIENCE_S) == 0
+        assert ended(worker)
+
+
+def test_it_listens_on_this_machine_alone():
+    """127.0.0.1 and no other address, not even of the same machine."""
+    with served() as (process, port):
+        assert get(port, "/health")[0] == 200
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port), timeout=PATIENCE_S)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+
+
+def test_the_key_comes_from_the_environment():
+    """And is asked for."""
+    with served(RLVR_API_KEY="abc") as (_, port):
+        url = f"http://127.0.0.1:{port}"
+        assert Client(url, "abc").score(PLACE, right(1))[0].score.total == 1.0
+        with pytest.raises(UsageError, match="wants its API key"):
+            Client(url, "abd").score(PLACE, right(1))
+
+
+def test_no_request_is_lost_while_workers_are_killed():
+    """Every row has its answer, in its place; unscored is only what was hit twice, so at most half as many as kills."""
+    with served("--workers", "2") as (process, port), Client(f"http://127.0.0.1:{port}", batch=10) as client:
+        callers = [aside(lambda i=i: client.score(PLACE, right(*range(i, i + 400)))) for i in range(4)]
+        kills = 0
+        while any(thread.is_alive() for thread, _ in callers):
+            workers = children(process.pid)
+            if workers and kills < 10:
+                with suppress(ProcessLookupError):  # the service has just replaced it
+                    os.kill(min(workers), signal.SIGKILL)
+                    kills += 1
+            callers[0][0].join(0.02)
+        assert kills
+        replies = [(str(n), reply.score) for i in range(4) for n, reply in enumerate(callers[i][1][0], i)]
+        assert len(replies) == 1600
+        lost = [score.verdict.reason for _, score in replies if score.total is None]
+        assert lost == ["worker-died"] * len(lost)
+        assert len(lost) <= kills // 2
+        assert all(score.verdict.answer == answer for answer, score in replies if score.total is not None)
+
+
+def test_an_early_refusal_reaches_who_is_still_sending():
+    """413 is answered before the body has come, and read all the same."""
+    with served("--body-mib", "0.01", "--held-mib", "1") as (_, port):
+        with pytest.raises(UsageError, match="more than 10485 bytes; send fewer rows"):
+            Client(f"http://127.0.0.1:{port}").score(PLACE, [{"task": 1, "completion": "1" * 3_000_000}])
+        assert Client(f"http://127.0.0.1:{port}").score(PLACE, right(1))[0].score.total == 1.0

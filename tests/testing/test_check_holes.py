@@ -1,0 +1,109 @@
+"""Holes planted on purpose: each is found by its name, and honest environments have none."""
+
+import re
+import sys
+from pathlib import Path
+
+import cloudpickle
+import pytest
+
+import rlvr
+from rlvr.testing import HOLES, Severity, check
+from rlvr.testing.findings import _EXPLOITS
+from tests.testing import broken
+from tests.testing.broken import BROKEN, HONEST, Words, changed, judged
+
+for module in (broken, sys.modules[__name__]):
+    cloudpickle.register_pickle_by_value(module)  # else a worker imports it by a name it lacks
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_planted_hole_is_found_by_its_name(name: str):
+    """With the completion that went through it, what that earned and what it should have."""
+    hole, env = BROKEN[name]
+    wall_s = 1.0 if hole == "hang" else 20.0
+    skip = ("repeats", "episodes") if hole not in ("nondeterministic", "out-of-bounds") else ("episodes",)
+    found = {it.hole: it for it in check(env, tasks=3, wall_s=wall_s, skip=skip).findings}
+    assert hole in found, list(map(str, found.values()))
+    assert found[hole].severity is not Severity.NOTE
+    assert found[hole].what
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_environment_has_no_hole(name: str):
+    """Whatever its kind, its reward and its answers: a false alarm costs an author's trust."""
+    report = check(HONEST[name], tasks=4)
+    assert report.clean, "\n".join(map(str, report.findings))
+
+
+def test_every_broken_environment_names_a_known_hole():
+    """And every hole that a verifier alone can have is planted somewhere."""
+    planted = {hole for hole, _ in BROKEN.values()}
+    assert planted <= set(HOLES)
+    assert {"empty", "whitespace", "prompt-echo", "hedge", "candidates", "substring", "thinking-only"} <= planted
+
+
+def test_two_tasks_with_one_solution_are_no_false_alarm():
+    """1/2 and 0.5 are one answer: whoever accepts either is right."""
+    from rlvr.verifiers.math import MathVerifier
+
+    rows = [
+        {"prompt": f"Problem {i}: what is it?", "reference": text} for i, text in enumerate(("1/2", "0.5", "50\\%"))
+    ]
+    report = check(rlvr.Environment.from_rows(rows, verifier=MathVerifier()), only=("references", "exploits"))
+    assert report.clean, "\n".join(map(str, report.findings))
+
+
+def test_a_reference_that_cannot_be_read_is_found():
+    """By its task; the others are checked all the same."""
+    from rlvr.verifiers.math import MathVerifier
+
+    rows = [{"prompt": f"{i}?", "reference": text, "id": f"t{i}"} for i, text in enumerate(("7", "1/0", "9"))]
+    env = rlvr.Environment.from_rows(rows, verifier=MathVerifier())
+    [found] = [it for it in check(env, only=("references",)).findings if it.severity is Severity.HOLE]
+    assert (found.hole, found.task) == ("reference-unreadable", "t1")
+    assert "1/0" in found.got
+
+
+def test_every_exploit_is_planted_somewhere():
+    """A catalogue entry that no broken environment falls for may never have worked."""
+    planted = {hole for hole, _ in BROKEN.values()}
+    assert set(_EXPLOITS) - planted == {"slow"}  # which takes seconds by its nature; see test_testing
+
+
+def test_the_names_of_the_manual_are_those_of_the_checks():
+    """Its table names every exploit, and nothing that is no hole."""
+    page = (Path(__file__).parents[2] / "docs" / "authors.md").read_text()
+    table = page.partition("| name | what is tried, or found |")[2].partition("\n\n")[0]
+    named = {
+        name
+        for line in table.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([^`]+)`", line.split("|")[1])
+    }
+    assert set(_EXPLOITS) <= named <= set(HOLES)
+
+
+def test_two_of_a_few_answers_to_other_tasks_are_suspicious():
+    """One may be right by chance, every fiftieth hardly, every tenth is a hole."""
+    for accepted, severity in ((1, Severity.NOTE), (2, Severity.WARNING), (10, Severity.HOLE)):
+        pairs = {(i, (i + 1) % 8) for i in range(accepted)} | {(i, (i + 2) % 8) for i in range(max(0, accepted - 8))}
+
+        def also(self: object, task: rlvr.Task, text: str, pairs: set = pairs) -> rlvr.Verdict:
+            said = text.strip()
+            known = said in self.words and (self.words.index(task.reference), self.words.index(said)) in pairs
+            return judged(said == task.reference or known)
+
+        words = ("tea", "milk", "rain", "bread", "stone", "cloud", "river", "house")
+        env = changed(Words, words=words, verify=also, __annotations__={"words": tuple[str, ...]})
+        [it] = [it for it in check(env, tasks=None, only=("exploits",)).findings if it.hole == "other-answer"]
+        assert it.severity is severity
+
+
+def test_what_cannot_be_tried_without_an_answer_is_said():
+    """An answer of several lines is no phrase to hedge with; a clean report must not look like more than it is."""
+    made = [rlvr.Task(f"t{i}", f"Draw {i}.", f"#{i}\n.{i}") for i in range(3)]
+    verify = {"verify": lambda self, task, text: judged(text == task.reference)}
+    env = changed(Words, tasks=lambda self: made, **verify)
+    notes = [it for it in check(env, only=("exploits",)).findings if it.hole == "not-checked"]
+    assert "hedge, several-boxes, candidates, substring, look-alike, near-miss were not tried" in notes[0].what

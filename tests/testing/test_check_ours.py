@@ -1,0 +1,73 @@
+"""The bundled environments pass their own check, hostile programs included."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import rlvr
+from rlvr.testing import check
+
+GSM8K = [
+    {"question": "Tom has 3 bags of 12 marbles. How many marbles?", "answer": "3 times 12.\n#### 36"},
+    {"question": "A book of 1,250 pages, 250 read. How many are left?", "answer": "#### 1,000"},
+    {"question": "Half of nothing is how much?", "answer": "#### 0"},
+    {"question": "It was 5 degrees and fell by 9. How cold is it?", "answer": "#### -4"},
+]
+MATH = [
+    {"problem": "Reduce 12/16.", "answer": "\\frac{3}{4}"},
+    {"problem": "Solve x^2 = 2.", "answer": "\\pm\\sqrt{2}"},
+    {"problem": "Where is 1/x defined?", "answer": "(-\\infty,0)\\cup(0,\\infty)"},
+    {"problem": "Which of A, B, C?", "answer": "\\text{(C)}"},
+    {"problem": "Name the tallest.", "answer": "\\text{Evelyn}"},
+]
+DOUBLE = {
+    "task_id": "Own/0",
+    "prompt": 'def double(n):\n    """Twice n."""\n',
+    "canonical_solution": "    return 2 * n\n",
+    "test": "def check(candidate):\n    assert candidate(2) == 4\n    assert candidate(-3) == -6\n",
+    "entry_point": "double",
+}
+ADD = {
+    "task_id": 1,
+    "text": "Write a function to add two numbers.",
+    "code": "def add(a, b):\n    return a + b",
+    "test_list": ["assert add(1, 2) == 3", "assert add(0, -5) == -5"],
+}
+NEXT = {
+    "question": "Read a number and print the next one.",
+    "input_output": json.dumps({"inputs": ["1\n", "41\n"], "outputs": ["2\n", "42\n"]}),
+    "solutions": json.dumps(["print(int(input()) + 1)"]),
+}
+
+OURS = {
+    "arithmetic-v1": (None, {"difficulty": 4}),
+    "gsm8k-v1": (GSM8K, {}),
+    "math-v1": (MATH, {}),
+    "humaneval-v1": ([DOUBLE], {"cpu_s": 1.0}),
+    "mbpp-v1": ([ADD], {"cpu_s": 1.0}),
+    "code-stdio-v1": ([NEXT], {"cpu_s": 1.0}),
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_bundled_environment_passes_its_check(name: str, tmp_path: Path):
+    """What authors are asked for holds for ours."""
+    rows, options = OURS[name]
+    if rows is not None:
+        path = tmp_path / "rows.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        options = options | {"data": str(path)}
+    report = check(rlvr.make(name, **options), tasks=5)
+    assert report.clean, "\n".join(map(str, report.findings))
+    left_out = [it.what for it in report.findings if it.hole in ("not-checked", "no-example")]
+    assert not [what for what in left_out if "took more than" not in what]  # a loaded machine is slow now and then
+    assert report.completions > 70
+
+
+def test_every_bundled_environment_is_checked():
+    """A new one has to be added here."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    elsewhere = {"reasoning-gym-v1"}  # tests/interop/test_reasoning_gym.py
+    assert set(OURS) | elsewhere == set(project["project"]["entry-points"]["rlvr.envs"])
