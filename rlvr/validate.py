@@ -1,23 +1,161 @@
-"""What a number given by the user has to be."""
+"""Checks of what a caller gives: one error that names the value, the rule and, where it is not obvious, the way out.
+
+A check returns the value as plain Python (numpy's 3 becomes 3), so that it can be recorded as JSON.  True and False are
+no numbers here, NaN and infinities neither.
+"""
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable
 from numbers import Integral, Real
+from typing import TypeGuard, TypeVar
 
-from rlvr.errors import UsageError
+from rlvr.errors import UsageError, brief
 
-__all__ = ["require_number", "require_whole"]
+__all__ = [
+    "is_number",
+    "is_whole",
+    "nearest",
+    "require_number",
+    "require_one_of",
+    "require_optional_whole",
+    "require_seconds",
+    "require_whole",
+]
+
+_T = TypeVar("_T")
 
 
-def require_whole(name: str, value: object, low: int) -> None:
-    """Raises a `UsageError` unless this is a whole number of at least `low`."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
-        raise UsageError(f"{name} is {value!r}; it must be a whole number of at least {low}")
+def is_whole(value: object) -> TypeGuard[int]:
+    """True for whole numbers of any make; False for True, False and 3.0."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def require_number(name: str, value: object, low: float, high: float = math.inf) -> None:
-    """Raises a `UsageError` unless this is a finite number in [low, high]."""
-    if not isinstance(value, Real) or isinstance(value, bool) or not low <= float(value) <= high or value == math.inf:
-        limits = f"of at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
-        raise UsageError(f"{name} is {value!r}; it must be a number {limits}")
+def is_number(value: object) -> TypeGuard[float]:
+    """True for finite numbers of any make; False for True and False."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def require_whole(name: str, value: object, least: int, most: int | None = None, *, hint: str = "") -> int:
+    """The value as an int.
+
+    Args:
+        name: what the caller knows it by.
+        value: what was given.
+        least, most: the smallest and the greatest that are allowed; None for no greatest.
+        hint: the way out, appended to the rule, such as "0 to score in this process".
+
+    Raises:
+        UsageError: it is no whole number, or out of these limits.
+    """
+    if not is_whole(value) or value < least or (most is not None and value > most):
+        limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise UsageError(f"{name} is {_given(value)}; it must be a whole number {limits}{_after(hint)}")
+    return int(value)
+
+
+def require_optional_whole(name: str, value: object, least: int, *, none: str = "") -> int | None:
+    """The value as an int, or None.
+
+    Args:
+        name, value, least: see `require_whole`.
+        none: what None stands for, such as "all"; it ends the rule: "…, or None for all".
+
+    Raises:
+        UsageError: it is neither None nor a whole number of at least `least`.
+    """
+    return None if value is None else require_whole(name, value, least, hint=f"or None{none and f' for {none}'}")
+
+
+def require_number(
+    name: str,
+    value: object,
+    least: float = -math.inf,
+    most: float = math.inf,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    hint: str = "",
+) -> float:
+    """The value as it is: a finite number in [least, most], above `above` and below `below`.
+
+    Args:
+        name: what the caller knows it by.
+        value: what was given.
+        least, most: limits that are themselves allowed.
+        above, below: limits that are not.
+        hint: the way out, appended to the rule.
+
+    Raises:
+        UsageError: it is no finite number, or out of these limits.
+    """
+    fits = is_number(value) and least <= value <= most
+    if fits and (above is None or value > above) and (below is None or value < below):  # type: ignore[operator]
+        return value  # type: ignore[return-value]
+    rules = [
+        f"above {above:g}" if above is not None else "",
+        f"of at least {least:g}" if least > -math.inf else "",
+        f"below {below:g}" if below is not None else "",
+        f"of at most {most:g}" if most < math.inf else "",
+    ]
+    rule = " and ".join(filter(None, rules))
+    raise UsageError(
+        f"{name} is {_given(value)}; it must be a {'' if rule else 'finite '}number{rule and ' '}{rule}{_after(hint)}"
+    )
+
+
+def require_seconds(name: str, value: object, *, or_none: bool = False) -> float | None:
+    """The value as it is: a number of seconds above 0, or None where that is allowed.  Infinity stands for no limit.
+
+    Args:
+        name: what the caller knows it by.
+        value: what was given.
+        or_none: None is allowed too.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if value is None and or_none:
+        return None
+    if not isinstance(value, Real) or isinstance(value, bool) or not value > 0:  # true for NaN, which no clock reaches
+        none = ", or None" if or_none else ""
+        raise UsageError(f"{name} is {_given(value)}; it must be a number of seconds above 0{none}")
+    return value  # type: ignore[return-value]
+
+
+def require_one_of(name: str, value: _T, allowed: Iterable[_T], *, or_none: bool = False) -> _T:
+    """The value, which has to be one of those that are allowed.
+
+    Args:
+        name: what the caller knows it by.
+        value: what was given.
+        allowed: the choices, in the order in which the error lists them.
+        or_none: None is allowed too.
+
+    Raises:
+        UsageError: it is none of them; names the nearest.
+    """
+    choices = tuple(allowed)
+    if (value is None and or_none) or value in choices:
+        return value
+    names = ", ".join(map(repr, choices))
+    none = ", or None" if or_none else ""
+    raise UsageError(f"{name} is {_given(value)}; it must be one of {names}{none}{nearest(value, choices)}")
+
+
+def nearest(value: object, choices: Iterable[object]) -> str:
+    """`; did you mean 'x'?` with the choice that looks most like the value; empty where none does."""
+    found = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def _after(hint: str) -> str:
+    return f", {hint}" if hint else ""
+
+
+def _given(value: object) -> str:
+    """As it would be typed; with its type where that is too long to be shown whole."""
+    text = brief(value)
+    return text if text.endswith(("…", "shown")) else text.partition(" ")[2]
