@@ -1,6 +1,7 @@
 """Fixtures that several test files share."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,14 @@ from rlvr.data.rows import read_rows
 from rlvr.workers import WorkerPool
 from tests.environments import PLACE, Trials, acting
 from tests.processes import Fifo
+
+
+@pytest.fixture
+def interruptible():
+    """SIGINT interrupts, here and in child processes, even if the tests were started with it ignored (`nohup`, `&`)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

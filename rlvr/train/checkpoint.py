@@ -116,17 +116,21 @@ def restore_rng(state: Mapping[str, Any], device: torch.device | None = None) ->
 
 @contextmanager
 def stop_requested(say: Callable[[str], None] = lambda line: None) -> Iterator[Callable[[], bool]]:
-    """Whether SIGTERM or SIGINT came since; the second one does what it would have done without us.
+    """Catch SIGTERM and SIGINT, and give a function that says whether one came; a second signal is not caught.
 
-    At the first one `say` is given a line for whoever waits.
+    A SIGINT that is ignored at the start stays ignored: `nohup` and a script's `&` ask for that.  SIGTERM is caught even
+    then.  In another thread than the main one, which alone may handle signals, nothing is caught.
 
-    In another thread than the main one, which alone may handle signals, nothing is caught.
+    Args:
+        say: called with a line for the user when the first signal comes.
     """
     came = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield came.is_set
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    if before[signal.SIGINT] is signal.SIG_IGN:
+        del before[signal.SIGINT]
 
     def restore() -> None:
         for number, handler in before.items():
