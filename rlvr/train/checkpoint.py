@@ -118,8 +118,8 @@ def restore_rng(state: Mapping[str, Any], device: torch.device | None = None) ->
 def stop_requested(say: Callable[[str], None] = lambda line: None) -> Iterator[Callable[[], bool]]:
     """Catch SIGTERM and SIGINT, and give a function that says whether one came; a second signal is not caught.
 
-    A SIGINT that is ignored at the start stays ignored: `nohup` and a script's `&` ask for that.  SIGTERM is caught even
-    then.  In another thread than the main one, which alone may handle signals, nothing is caught.
+    A SIGINT that is ignored at the start stays ignored, as `nohup` and a script's `&` ask for; SIGTERM is still caught.
+    In another thread than the main one, which alone may handle signals, nothing is caught.
 
     Args:
         say: called with a line for the user when the first signal comes.
