@@ -1,10 +1,13 @@
 """Every code block of the README and the docs runs, in order, as a reader would run it."""
 
+import atexit
 import contextlib
 import gzip
 import json
+import multiprocessing
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -13,6 +16,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import tyro
+
+from rlvr.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ["README.md", "docs/scoring.md", "docs/authors.md", "docs/math.md", "docs/code.md", "docs/sandbox.md",
@@ -26,6 +32,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 
 def run(language: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A block as a process of its own, started in this folder."""
     program = [sys.executable, "-c", code] if language == "python" else ["bash", "-c", code]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
@@ -33,6 +40,45 @@ def run(language: str, code: str, folder: Path) -> subprocess.CompletedProcess[s
     )
 
 
+TRAINING = ("docs/training.md", "docs/using/training.md")  # before and after pages moved into folders
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["rlvr.cli", "rlvr.train.loop", "rlvr.train.plot"])
+
+
+def run_forked(language: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The same as a fork of an interpreter that has imported torch, which takes longer than what these blocks do.
+
+    Of shell blocks it knows those that run `rlvr` and nothing else.
+    """
+    log = folder / "said.log"
+    process = PROCESSES.Process(target=_forked, args=(language, code, folder, log))
+    process.start()
+    process.join(120)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    return subprocess.CompletedProcess(code, process.exitcode, "", log.read_text())
+
+
+def _forked(language: str, code: str, folder: Path, log: Path) -> None:
+    os.chdir(folder)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    try:
+        if language == "python":
+            exec(compile(code, "block", "exec"), {"__name__": "__main__"})
+            return
+        for line in code.replace("\\\n", " ").splitlines():
+            command, *argv = shlex.split(line)
+            assert command == "rlvr", line
+            assert main(argv) == 0, line
+    finally:
+        atexit._run_exitfuncs()  # which a process of multiprocessing leaves out
+        sys.stdout.flush()
+
+
+@pytest.mark.docs
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_of_the_page_runs(page: str, tmp_path: Path):
     """A reader copies them; `rlvr score` ends with 1 where the page itself shows rows that need a look."""
@@ -51,7 +97,7 @@ def test_every_block_of_the_page_runs(page: str, tmp_path: Path):
         port = str(free.getsockname()[1])  # for docs/serve.md: its own may be taken here
     try:
         for language, code in found:
-            done = run(language, code.replace("8421", port), tmp_path)
+            done = (run_forked if page in TRAINING else run)(language, code.replace("8421", port), tmp_path)
             assert done.returncode == 0, f"{page}:\n{code}\n{done.stdout}\n{done.stderr}"
     finally:
         if (tmp_path / "serve.pid").exists():  # the page ends with stopping it, unless a block before fails
@@ -73,6 +119,7 @@ def test_each_use_fits_25_lines(code: str):
     assert len(code.strip().splitlines()) <= 25
 
 
+@pytest.mark.docs
 def test_the_demo_tells_scripted_kinds_apart(tmp_path: Path):
     """What was scripted right is correct, the rest is not, nothing is unscored."""
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
@@ -94,11 +141,17 @@ def test_the_demo_tells_scripted_kinds_apart(tmp_path: Path):
     assert sum(unscored.values()) == 0
 
 
-def test_the_training_demo_runs(tmp_path: Path):
-    """Its whole path, with too few steps to learn anything: what `make demo` does in two minutes."""
+@pytest.mark.docs
+def test_the_training_demo_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Its whole path, with too few steps, prompts and tasks to learn anything: what `make demo` does in two minutes."""
+    from rlvr.recipes.arithmetic_cpu import run as demo
+    from rlvr.train.config import Config
+
+    few = {"prompts": 2, "group_size": 4, "eval_tasks": 8, "max_rounds": 1}
+    monkeypatch.setattr(demo, "Config", lambda **settings: Config(**settings | few))
     run = tmp_path / "run"
-    command = [sys.executable, "-m", "recipes.arithmetic_cpu.run", "--steps", "2", "--warm-steps", "2"]
-    done = subprocess.run([*command, "--run", str(run)], cwd=ROOT, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "accuracy" in done.stdout
+    settings = tyro.cli(demo.Settings, args=["--steps", "2", "--warm-steps", "2", "--run", str(run)])
+    with pytest.warns(RuntimeWarning, match="of 2 groups after 1 rounds"):
+        assert demo.main(settings) == 0
+    assert "accuracy" in capsys.readouterr().out
     assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")
