@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import rlvr
-from rlvr.testing import check_environment
 
 
 def write(path: Path, rows: list[dict]) -> str:

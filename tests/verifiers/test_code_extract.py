@@ -181,8 +181,10 @@ def test_a_future_import_stays_first():
     assert "import math" not in program.partition("from __future__")[0]
 
 
-UNITS = ["```", "```\n", "```python\n", "`", "~", " ", "\n", "<answer>", "<think>", '"""', '"""\\', "'\\", "(", "a", "a,",
-         "a ", "    x\n#\n"]  # fmt: skip
+UNITS = [
+    "```", "```\n", "```python\n", "`", "~", " ", "\n", "<answer>", "<think>", '"""', '"""\\', "'\\", "(", "a", "a,",
+    "a ", "    x\n#\n",
+]  # fmt: skip
 ENDS = {" ": ("", "```"), '"""\\': ("    '", ""), "'\\": ("    ", ""), "(": ("    ", "")}
 
 
