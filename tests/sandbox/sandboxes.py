@@ -48,9 +48,10 @@ class Ordinary:
     """A `Sandbox` in a process of an ordinary user: `run` and the other methods go over a pipe."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self._cache = tempfile.mkdtemp(prefix="rlvr-ordinary-")
-        os.chown(self._cache, ORDINARY, ORDINARY)
-        env = {**os.environ, "XDG_CACHE_HOME": self._cache, "PYTHONPATH": str(_REPO)}
+        cache = _REPO / "build" / "ordinary"  # kept, as precompiling a header takes seconds
+        cache.mkdir(parents=True, exist_ok=True)
+        os.chown(cache, ORDINARY, ORDINARY)
+        env = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(_REPO)}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.sandbox.sandboxes", "enter"],
             stdin=subprocess.PIPE,
@@ -74,7 +75,6 @@ class Ordinary:
         self._process.wait(30)
         self._reader.join()
         self._process.stdout.close()
-        shutil.rmtree(self._cache, ignore_errors=True)
 
     def run(self, program: Program, stdin: bytes | str = b"", **options: Any) -> Run:
         """As `Sandbox.run`."""
