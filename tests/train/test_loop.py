@@ -433,6 +433,7 @@ for name, leaked in (("sound", 0), ("leaking", 2**14)):
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow(tmp_path):
     """What is resident after 100 and after 200 steps; 64 KiB kept per step, 6.25 MiB in all, would be seen.
 
