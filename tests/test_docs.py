@@ -26,6 +26,9 @@ PAGES = ["README.md", "docs/scoring.md", "docs/authors.md", "docs/math.md", "doc
 PAGES += [f"docs/{name}.md" for name in ("trl", "verl", "openrlhf", "gymnasium", "reasoning_gym", "serve")]
 
 
+PATIENCE_S = 600  # for a busy machine; a block takes seconds
+
+
 def blocks(page: str) -> list[tuple[str, str]]:
     """(language, code) of each fenced block of a page."""
     return re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
@@ -36,7 +39,7 @@ def run(language: str, code: str, folder: Path) -> subprocess.CompletedProcess[s
     program = [sys.executable, "-c", code] if language == "python" else ["bash", "-c", code]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
-        program, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=120
+        program, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=PATIENCE_S
     )
 
 
@@ -53,7 +56,7 @@ def run_forked(language: str, code: str, folder: Path) -> subprocess.CompletedPr
     log = folder / "said.log"
     process = PROCESSES.Process(target=_forked, args=(language, code, folder, log))
     process.start()
-    process.join(120)
+    process.join(PATIENCE_S)
     if process.exitcode is None:
         process.kill()
         process.join()
@@ -125,7 +128,7 @@ def test_the_demo_tells_scripted_kinds_apart(tmp_path: Path):
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
     done = subprocess.run(
         [sys.executable, "-m", "recipes.score_arithmetic.run", "--completions", "120"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in done.stdout.splitlines() if "│" in line]

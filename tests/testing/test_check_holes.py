@@ -22,7 +22,9 @@ def test_a_planted_hole_is_found_by_its_name(name: str):
     """With the completion that went through it, what that earned and what it should have."""
     hole, env = BROKEN[name]
     wall_s = 1.0 if hole == "hang" else 20.0
-    skip = ("repeats", "episodes") if hole not in ("nondeterministic", "out-of-bounds") else ("episodes",)
+    skip = ["episodes"]  # and what finds nothing of this kind: each check starts workers of its own
+    skip += ["repeats"] if hole not in ("nondeterministic", "out-of-bounds") else []
+    skip += ["tasks"] if hole in _EXPLOITS else []
     found = {it.hole: it for it in check(env, tasks=3, wall_s=wall_s, skip=skip).findings}
     assert hole in found, list(map(str, found.values()))
     assert found[hole].severity is not Severity.NOTE
