@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE_S = 30.0  # only a failing test waits so long
+PATIENCE_S = 120.0  # only a failing test waits so long
 
 
 def ended(pid: int) -> bool:
