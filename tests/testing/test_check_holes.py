@@ -17,7 +17,14 @@ for module in (broken, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(module)  # else a worker imports it by a name it lacks
 
 
-@pytest.mark.parametrize("name", BROKEN)
+FIRST = {hole: name for name, (hole, _) in reversed(BROKEN.items())}
+"""Of several environments with the same hole, the others are slow."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name != FIRST[hole])) for name, (hole, _) in BROKEN.items()],
+)
 def test_a_planted_hole_is_found_by_its_name(name: str):
     """With the completion that went through it, what that earned and what it should have."""
     hole, env = BROKEN[name]
@@ -31,7 +38,9 @@ def test_a_planted_hole_is_found_by_its_name(name: str):
     assert found[hole].what
 
 
-@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (i % 3 > 0)) for i, name in enumerate(HONEST)]
+)
 def test_an_honest_environment_has_no_hole(name: str):
     """Whatever its kind, its reward and its answers: a false alarm costs an author's trust."""
     report = check(HONEST[name], tasks=4)

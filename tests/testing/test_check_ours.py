@@ -52,7 +52,7 @@ OURS = {
 
 
 WHOLE = ("arithmetic-v1", "mbpp-v1")
-"""Checked in other processes and as episodes too; for the others that is slow."""
+"""Checked in other processes and as episodes too; for the others that part is slow."""
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,7 @@ def test_hostile_answers_in_a_row_wait_for_no_new_worker():
     """What is killed is a fork of the worker, so the next one is there at once, with everything loaded."""
     hard = r"\int_0^{\infty}\frac{\sin(x^x)}{\ln(x+e^{x})}dx"
     symbolic.check_reference(r"\sqrt{x}")
+    symbolic.warm()
     workers = {worker._process.pid for worker in symbolic._workers()._all}
     for n in range(3):
         assert symbolic.decide(f"{hard}+{n}", r"\sqrt{x}", COMPETITION) == symbolic.Decision(False, "too-hard: time")
