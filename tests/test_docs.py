@@ -1,13 +1,10 @@
 """Every code block of the README and the docs runs, in order, as a reader would run it."""
 
-import atexit
 import contextlib
 import gzip
 import json
-import multiprocessing
 import os
 import re
-import shlex
 import shutil
 import signal
 import socket
@@ -18,7 +15,8 @@ from pathlib import Path
 import pytest
 import tyro
 
-from rlvr.cli import main
+from tests.forked import run_forked
+from tests.processes import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ["README.md", "docs/scoring.md", "docs/authors.md", "docs/math.md", "docs/code.md", "docs/sandbox.md",
@@ -26,7 +24,8 @@ PAGES = ["README.md", "docs/scoring.md", "docs/authors.md", "docs/math.md", "doc
 PAGES += [f"docs/{name}.md" for name in ("trl", "verl", "openrlhf", "gymnasium", "reasoning_gym", "serve")]
 
 
-PATIENCE_S = 600  # for a busy machine; a block takes seconds
+HEAVY = ("authors.md", "trl.md", "checking.md", "environments.md")
+"""Pages that check environments or import TRL: 10 CPU seconds and more each."""
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -43,46 +42,10 @@ def run(language: str, code: str, folder: Path) -> subprocess.CompletedProcess[s
     )
 
 
-TRAINING = ("docs/training.md", "docs/using/training.md")  # before and after pages moved into folders
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["rlvr.cli", "rlvr.train.loop", "rlvr.train.plot"])
-
-
-def run_forked(language: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """The same as a fork of an interpreter that has imported torch, which takes longer than what these blocks do.
-
-    Of shell blocks it knows those that run `rlvr` and nothing else.
-    """
-    log = folder / "said.log"
-    process = PROCESSES.Process(target=_forked, args=(language, code, folder, log))
-    process.start()
-    process.join(PATIENCE_S)
-    if process.exitcode is None:
-        process.kill()
-        process.join()
-    return subprocess.CompletedProcess(code, process.exitcode, "", log.read_text())
-
-
-def _forked(language: str, code: str, folder: Path, log: Path) -> None:
-    os.chdir(folder)
-    with log.open("wb") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    try:
-        if language == "python":
-            exec(compile(code, "block", "exec"), {"__name__": "__main__"})
-            return
-        for line in code.replace("\\\n", " ").splitlines():
-            command, *argv = shlex.split(line)
-            assert command == "rlvr", line
-            assert main(argv) == 0, line
-    finally:
-        atexit._run_exitfuncs()  # which a process of multiprocessing leaves out
-        sys.stdout.flush()
-
-
 @pytest.mark.docs
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * page.endswith(HEAVY)) for page in PAGES]
+)
 def test_every_block_of_the_page_runs(page: str, tmp_path: Path):
     """A reader copies them; `rlvr score` ends with 1 where the page itself shows rows that need a look."""
     solution = {"is_correct": True, "solution": "It is 2.\nA: 2"}
@@ -100,7 +63,7 @@ def test_every_block_of_the_page_runs(page: str, tmp_path: Path):
         port = str(free.getsockname()[1])  # for docs/serve.md: its own may be taken here
     try:
         for language, code in found:
-            done = (run_forked if page in TRAINING else run)(language, code.replace("8421", port), tmp_path)
+            done = (run_forked if page.endswith("training.md") else run)(language, code.replace("8421", port), tmp_path)
             assert done.returncode == 0, f"{page}:\n{code}\n{done.stdout}\n{done.stderr}"
     finally:
         if (tmp_path / "serve.pid").exists():  # the page ends with stopping it, unless a block before fails
