@@ -1,4 +1,4 @@
-r"""Scoring many real completions of HumanEval, beside one bare subprocess for each, as a table of docs/benchmarks.md.
+r"""Scoring many real completions of HumanEval, beside one bare subprocess for each: a table of docs/benchmarks/code.md.
 
     python -m benchmarks.code_scoring DATA_DIR --samples 20 --workers 2
 

@@ -1,4 +1,4 @@
-r"""What each part of DAPO does on a small task, as the Markdown table of docs/benchmarks.md.
+r"""What each part of DAPO does on a small task, as the Markdown table of docs/benchmarks/trainer.md.
 
     OMP_NUM_THREADS=1 python -m benchmarks.dapo_ladder --seeds 5 --steps 40
 

@@ -1,4 +1,4 @@
-r"""What running a program costs, beside a bare interpreter and other sandboxes, as the tables of docs/benchmarks.md.
+r"""What running a program costs, beside a bare interpreter and other sandboxes: tables of docs/benchmarks/sandbox.md.
 
     python benchmarks/sandbox.py --sandlock peers/bin/python
 

@@ -59,7 +59,7 @@ class DataError(UsageError):
 
 
 class NonConforming(UsageError):
-    """An environment breaks the contract (docs/authors.md); the message lists every breach found."""
+    """An environment breaks the contract (docs/writing/environments.md); the message lists every breach found."""
 
 
 class RewardError(RlvrError):

@@ -231,7 +231,7 @@ class Call:
 
     Attributes:
         name: a global of the program, else a method of its class `Solution`; or "Class.method".
-        args, kwargs: plain values (docs/code.md lists the types that travel).
+        args, kwargs: plain values (docs/reference/code.md lists the types that travel).
     """
 
     name: str

@@ -57,7 +57,7 @@ class Sandbox:
             run.ending, run.text                     # Ending.OK, "42\\n"
 
     Args:
-        level: "strict" is the only one: every guarantee of docs/sandbox.md, or an exception.
+        level: "strict" is the only one: every guarantee of docs/reference/sandbox.md, or an exception.
         limits: of a run that does not bring its own.
         workers: how many runs at once; "auto" is one more than there are usable cores, so that none waits for us.
         python: an interpreter for Python programs; None is the one that runs us.

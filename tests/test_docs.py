@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "docs/scoring.md", "docs/authors.md", "docs/math.md", "docs/code.md", "docs/sandbox.md",
-         "docs/training.md", "recipes/math_grpo/README.md"]  # fmt: skip
-PAGES += [f"docs/{name}.md" for name in ("trl", "verl", "openrlhf", "gymnasium", "reasoning_gym", "serve")]
+PAGES = ["README.md", "docs/writing/environments.md", "recipes/math_grpo/README.md"]
+PAGES += [f"docs/reference/{name}.md" for name in ("math", "code", "sandbox")]
+PAGES += [f"docs/using/{name}.md" for name in ("scoring", "serving", "training")]
+PAGES += [f"docs/using/{name}.md" for name in ("trl", "verl", "openrlhf", "gymnasium", "reasoning_gym")]
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -39,16 +40,16 @@ def test_every_block_of_the_page_runs(page: str, tmp_path: Path):
     solution = {"is_correct": True, "solution": "It is 2.\nA: 2"}
     models = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
     row = {"question": "1 + 1?", "ground_truth": "Two.\nA: 2"} | dict.fromkeys(models, solution)
-    (tmp_path / "example_model_solutions.jsonl").write_text(json.dumps(row) + "\n")  # what docs/scoring.md starts from
+    (tmp_path / "example_model_solutions.jsonl").write_text(json.dumps(row) + "\n")  # for docs/using/scoring.md
     function = {"task_id": "A/0", "prompt": "def one():\n", "entry_point": "one"}
     function["test"] = "def check(candidate):\n    assert candidate() == 1\n"
-    with gzip.open(tmp_path / "HumanEval.jsonl.gz", "wt") as file:  # and docs/code.md
+    with gzip.open(tmp_path / "HumanEval.jsonl.gz", "wt") as file:  # and docs/reference/code.md
         file.write(json.dumps(function) + "\n")
     (tmp_path / "samples.jsonl").write_text(json.dumps({"task_id": "A/0", "completion": "    return 1"}) + "\n")
     found = blocks(page)
     assert found
     with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])  # for docs/serve.md: its own may be taken here
+        port = str(free.getsockname()[1])  # for docs/using/serving.md: its own may be taken here
     try:
         for language, code in found:
             done = run(language, code.replace("8421", port), tmp_path)

@@ -33,7 +33,7 @@ class Check:
     Example: rlvr check gsm8k-v1 --tasks 50 --option split=test
 
     Scores what has to be right and a catalogue of what has not, here and in other processes and threads, and compares
-    tasks and splits.  Exit code 1 if there are holes or warnings.  docs/authors.md says what each name means.
+    tasks and splits.  Exit code 1 if there are holes or warnings.  docs/writing/checking.md says what each name means.
     """
 
     env: Annotated[Positional[str], arg(metavar="ENV")]

@@ -109,7 +109,7 @@ def _sandbox() -> Iterator[Finding]:
                 f"sandbox runs {language}",
                 ok,
                 run.text.strip() if ok else f"{run.ending} {run.why} {run.stderr[-200:].decode(errors='replace')}",
-                "" if ok else "see docs/sandbox.md, 'What the host needs'",
+                "" if ok else "see docs/reference/sandbox.md, 'What the host needs'",
             )
 
 

@@ -55,7 +55,7 @@ class Score:
     Example: rlvr score gsm8k-v1 completions.jsonl -o scored.jsonl --workers 2
 
     A row has "completion" and says which task it answers: "task" (an index or an id), or "reference", or the columns
-    of the environment's own data set.  All other columns are passed through.  docs/scoring.md has the details.
+    of the environment's own data set.  All other columns are passed through.  docs/using/scoring.md has the details.
     """
 
     env: Annotated[Positional[str], arg(metavar="ENV")]

@@ -31,7 +31,7 @@ class Serve:
 
     Example: rlvr serve gsm8k-v1 math-v1 --port 8000
 
-    With RLVR_API_KEY in its environment it asks every caller for that key.  docs/serve.md has the details.
+    With RLVR_API_KEY in its environment it asks every caller for that key.  docs/using/serving.md has the details.
     """
 
     env: Annotated[Positional[tuple[str, ...]], arg(metavar="ENV")]

@@ -6,7 +6,7 @@
     reward_func = to_openrlhf(rlvr.make("gsm8k-v1"))
 
 The convention of OpenRLHF 0.9.3 and later: `f(queries, prompts, labels) -> {"rewards", "scores", "extra_logs"}`,
-tensors of one value per query.  Before, it took plain functions alone (docs/openrlhf.md).  A
+tensors of one value per query.  Before, it took plain functions alone (docs/using/openrlhf.md).  A
 query is the prompt and the completion, decoded with special tokens, so both are cut off here.
 """
 

@@ -1,4 +1,4 @@
-"""The HTTP service: environments whose scores are asked for over HTTP (docs/serve.md).
+"""The HTTP service: environments whose scores are asked for over HTTP (docs/using/serving.md).
 
     request ──▶ app: key, size, shape ──▶ Desk: bounded queue ──▶ lane ──▶ Scorer.stream ──▶ Job: lines, in order
                                                                                               │ read by

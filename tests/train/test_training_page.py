@@ -1,4 +1,4 @@
-"""docs/training.md names what there is: every setting, every preset with its numbers, every metric of a run."""
+"""docs/using/training.md names what there is: every setting, every preset with its numbers, every metric of a run."""
 
 import dataclasses
 import re
@@ -12,7 +12,7 @@ from rlvr.train.config import Config
 from rlvr.train.metrics import read_metrics
 from tests.train.bandit import Bandit, trainer
 
-PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "training.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "using" / "training.md").read_text(encoding="utf-8")
 NAMED = set(re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)))
 
 
