@@ -2,7 +2,7 @@
 
     python benchmarks/reasoning_gym_families.py [--tasks 8] [--only gcd lcm | --write]
 
-Prints a table of the families with holes.  `--write` writes it into docs/using/reasoning_gym.md, and
+Prints a table of the families with holes.  `--write` writes it into docs/reference/reasoning_gym_families.md, and
 rlvr/interop/reasoning_gym_holes.py, which `from_reasoning_gym` reads.  Bounded: each family has a process of its own
 and a minute.  It runs scorers that evaluate what they are given; what is given here is harmless.
 """
@@ -32,7 +32,7 @@ from reasoning_gym.factory import DATASETS
 from rlvr.interop.reasoning_gym import ReasoningGym, _made
 
 ROOT = Path(__file__).resolve().parent.parent
-HOLES_FILE, PAGE = ROOT / "rlvr/interop/reasoning_gym_holes.py", ROOT / "docs/using/reasoning_gym.md"
+HOLES_FILE, PAGE = ROOT / "rlvr/interop/reasoning_gym_holes.py", ROOT / "docs/reference/reasoning_gym_families.md"
 HEAD = "| family | with full marks needed | with partial credit, of full marks |\n|---|---|---|"
 FORCED = "run-model-code"
 RUNS_ANSWERS = "its scorer runs the answer as Python, on this machine, outside any sandbox"
