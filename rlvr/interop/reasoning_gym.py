@@ -25,8 +25,8 @@ from rlvr.environment import SingleTurnEnv, seeded
 from rlvr.environment.registry import register
 from rlvr.errors import DataError, MissingDependency, UsageError, WorkerDied, WorkerError, WorkerTimeout, brief
 from rlvr.interop.reasoning_gym_holes import HOLES, MEASURED, MEASURED_VERSION, PARTIAL_HOLES, RUNS_ANSWERS
+from rlvr.text import after_thinking, same_statement
 from rlvr.types import Outcome, Task, Verdict, plain
-from rlvr.verifiers.math.extract import _one_statement, after_thinking
 from rlvr.workers import WorkerPool
 
 __all__ = ["Force", "ReasoningGym", "from_reasoning_gym"]
@@ -158,7 +158,7 @@ def _answers(completion: str) -> list[str]:
     answers: list[str] = []
     following = None
     for start, stop, said in reversed(pairs):
-        if following is not None and not _one_statement(completion[stop:following]):
+        if following is not None and not same_statement(completion[stop:following]):
             break
         answers.append(said)
         following = start

@@ -15,12 +15,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal
 
-__all__ = ["BOXED", "DEFAULT_MARKERS", "Extraction", "Flaw", "Method", "after_thinking", "bare", "boxed", "extract"]
+from rlvr.text import after_thinking, same_statement
+
+__all__ = ["BOXED", "DEFAULT_MARKERS", "Extraction", "ExtractionMethod", "Flaw", "bare", "boxed", "extract"]
 
 DEFAULT_MARKERS: Final[tuple[str, ...]] = ()
 """None: an environment declares what its prompt asks for, such as `("####",)`."""
 
-Method = Literal["box", "open-box", "bare-box", "tag", "marker", "phrase"]
+ExtractionMethod = Literal["box", "open-box", "bare-box", "tag", "marker", "phrase"]
 Flaw = Literal["", "empty-box", "unclosed-box", "hedged"]
 
 
@@ -41,13 +43,12 @@ class Extraction:
     answer: str
     start: int
     stop: int
-    method: Method
+    method: ExtractionMethod
     flaw: Flaw = ""
     others: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
 
 
-_THOUGHTS = (("<think>", "</think>"), ("<thinking>", "</thinking>"))
 _BOXES = ("\\boxed", "\\fbox", "\\framebox")
 _TAG, _TAG_END = "<answer>", "</answer>"
 _WINDOW = 20_000  # characters within which a box must close; no answer within the limits is that long
@@ -57,8 +58,6 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BOX_START = re.compile(r"[ \t]{0,8}(?:\[[^\[\]{}]{0,40}\])?[ \t\n]{0,8}\{")
 _BARE = re.compile(r"[ \t]{0,8}([^\s${}]{1,200})")
 _SENTENCE_END = re.compile(r"[.!?][$)*\]]{0,4}(?:\s|$)")
-_LINK_WORDS = re.compile(r"\\[A-Za-z]+|\b(?:and|or|also|either|text)\b")
-_HAS_WORD = re.compile(r"[A-Za-z]{2}")
 _PHRASE = re.compile(  # a heading of its own, or "the answer is …"
     r"^[#*_ \t]{0,12}(?:the )?(?:final )?answer[*_ \t]{0,8}$|\banswer\b[*_ ]{0,4}(?:is\b|are\b|=|:)[*_ \t:}]{0,6}",
     re.IGNORECASE | re.MULTILINE,
@@ -95,12 +94,6 @@ def boxed(text: str) -> bool:
 BOXED = boxed
 
 
-def after_thinking(text: str) -> int | None:
-    """Where the answer part begins; None while the model is still thinking."""
-    begin = max((at + len(end) for _, end in _THOUGHTS if (at := text.rfind(end)) >= 0), default=0)
-    return None if any(text.find(start, begin) >= 0 for start, _ in _THOUGHTS) else begin
-
-
 def bare(answer: str) -> str:
     """An answer that was not searched for, without what a completion's markup would have put around it."""
     return _trimmed(answer, 0, len(answer), "box").answer
@@ -126,7 +119,7 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
             final = found
         elif found.stop >= final.stop:  # it encloses what came after: an outer box says more, a tag does not
             final, parts = (found, []) if found.method == "box" else (final, parts)
-        elif not _one_statement(text[found.stop : earliest]):
+        elif not same_statement(text[found.stop : earliest]):
             break
         elif not found.flaw and _letters(found) != _letters(final):  # "put it in \\boxed{}" is no second answer
             others.append(found.answer)
@@ -185,7 +178,7 @@ def _innermost(text: str, found: Extraction) -> Extraction:
     return found
 
 
-def _trimmed(text: str, start: int, stop: int, method: Method) -> Extraction:
+def _trimmed(text: str, start: int, stop: int, method: ExtractionMethod) -> Extraction:
     """Move both ends inwards over space, bold marks and a final full stop."""
     inner = text[start:stop]
     edges = _EDGES if method in ("marker", "phrase") or _is_bold(inner) else _EDGES.replace("*", "")
@@ -203,15 +196,6 @@ def _is_bold(text: str) -> bool:
     return inner[:1] == "*" == inner[-1:]
 
 
-def _one_statement(gap: str) -> bool:
-    """True if what stands between two boxes neither ends a line or sentence nor says anything."""
-    if len(gap) > _WINDOW:
-        return False
-    if not _HAS_WORD.search(_LINK_WORDS.sub("", gap)):
-        return True
-    return "\n" not in gap and not _SENTENCE_END.search(gap)
-
-
 def _letters(found: Extraction) -> str:
     return "".join(found.answer[:_WINDOW].split())
 
@@ -227,7 +211,7 @@ def _marker_pattern(markers: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join([line_start + word for word in words] + signs), re.MULTILINE)
 
 
-def _last_line(text: str, begin: int, pattern: re.Pattern[str], method: Method) -> Extraction | None:
+def _last_line(text: str, begin: int, pattern: re.Pattern[str], method: ExtractionMethod) -> Extraction | None:
     """The rest of the line after the last match; after a phrase, only the rest of the sentence."""
     starts = deque((match.end() for match in pattern.finditer(text, begin)), maxlen=_MOST)
     for start in reversed(starts):
@@ -236,7 +220,7 @@ def _last_line(text: str, begin: int, pattern: re.Pattern[str], method: Method) 
     return None
 
 
-def _line(text: str, start: int, method: Method) -> Extraction | None:
+def _line(text: str, start: int, method: ExtractionMethod) -> Extraction | None:
     """None for a question: "is the answer 5?" states nothing."""
     if method == "phrase" and (blank := _BLANK.match(text, start)):
         start = blank.end()  # "Final answer:" may be a heading
