@@ -28,18 +28,18 @@ from rlvr.errors import DataError, RewardError, Unscored, UsageError, brief
 from rlvr.interop.adapter import (
     TASK,
     Adapter,
-    chat,
-    checked_group_size,
-    checked_unscored,
+    chat_messages,
     finite_tasks,
-    packed,
-    scored,
-    settled,
+    require_unscored,
+    reward_value,
+    score_batch,
+    task_as_json,
     task_of,
 )
 from rlvr.rewards import Bounds, Part
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.types import Completion, Outcome, Score, Task, Verdict, plain
+from rlvr.validate import require_optional_whole
 from rlvr.workers import usable_cores
 
 __all__ = ["Failure", "TRLPart", "TRLReward", "from_trl", "to_trl"]
@@ -107,7 +107,10 @@ class TRLReward(Adapter):
         super().__init__(env, **settings)
         self.__name__ = env.id  # TRL's name for the metrics
         self._tasks, self._conversational = tasks, conversational
-        self._group_size, self._unscored = checked_group_size(group_size), checked_unscored(unscored)
+        self._group_size, self._unscored = (
+            require_optional_whole("group_size", group_size, 1),
+            require_unscored(unscored),
+        )
 
     @property
     def reward_funcs(self) -> list[TRLReward]:
@@ -122,7 +125,7 @@ class TRLReward(Adapter):
         `gsm8k-v1`), or if it has a column `reference`.
         """
         return as_dataset(
-            {"prompt": chat(task.prompt) if self._conversational else task.prompt, TASK: packed(task)}
+            {"prompt": chat_messages(task.prompt) if self._conversational else task.prompt, TASK: task_as_json(task)}
             for task in finite_tasks(self.env, self._tasks)
         )
 
@@ -165,7 +168,7 @@ class TRLReward(Adapter):
                     tasks[key] = task
             length = None if completion_ids is None else len(completion_ids[i])
             work.append((task, Completion(_text(completion), length_tokens=length)))
-        scores = scored(self.scorer, work, group_size=self._group_size)
+        scores = score_batch(self.scorer, work, group_size=self._group_size)
         if log_metric is not None and scores:
             for name, value in _metrics(scores).items():
                 log_metric(f"{self.__name__}/{name}", value)
@@ -179,7 +182,7 @@ class TRLReward(Adapter):
         if score.total is None and self._unscored is None:
             _require_mask(task, score)
             return None
-        return settled(task, score, self._unscored)
+        return reward_value(task, score, self._unscored)
 
 
 def _require_mask(task: Task, score: Score) -> None:
@@ -330,7 +333,7 @@ class TRLPart(Part):
     def _called(self, prompt: Any, text: str, columns: Mapping[str, Any]) -> tuple[float | None, str]:
         """Its value for one completion, None where it has none, and why."""
         said = [{"role": "assistant", "content": text}] if self.conversational else text
-        asked = chat(prompt) if self.conversational else prompt
+        asked = chat_messages(prompt) if self.conversational else prompt
         arguments = self._arguments([asked], [said], columns)
         try:
             given = self.function(**arguments)

@@ -23,18 +23,18 @@ from rlvr.interop.adapter import (
     TASK,
     Adapter,
     CountTokens,
-    chat,
-    checked_group_size,
-    checked_unscored,
+    chat_messages,
+    completion_with_length,
     finite_tasks,
-    measured,
-    packed,
-    scored,
-    settled,
+    require_unscored,
+    reward_value,
+    score_batch,
+    task_as_json,
     task_of,
 )
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.types import Completion, Outcome, Score, Task
+from rlvr.validate import require_optional_whole
 from rlvr.workers import shipped
 
 __all__ = ["VerlReward", "to_verl"]
@@ -64,9 +64,9 @@ def to_verl(
     """
     return VerlReward(
         (env, *more),
-        unscored=checked_unscored(unscored),
+        unscored=require_unscored(unscored),
         count_tokens=count_tokens,
-        group_size=checked_group_size(group_size),
+        group_size=require_optional_whole("group_size", group_size, 1),
         settings={"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib},
     )
 
@@ -130,7 +130,7 @@ class VerlReward:
         replies: dict[int, dict[str, Any]] = {}
         for adapter, members in self._by_environment(data_sources):
             work = [self._work(adapter.env, solution_strs[i], ground_truths[i], extra_infos[i]) for i in members]
-            scores = scored(adapter.scorer, work, group_size=self._group_size)
+            scores = score_batch(adapter.scorer, work, group_size=self._group_size)
             for i, (task, _completion), score in zip(members, work, scores, strict=True):
                 replies[i] = self._reply(task, score)
         return [replies[i] for i in range(len(solution_strs))]
@@ -153,12 +153,12 @@ class VerlReward:
     def _work(self, env: Environment, text: str, reference: Any, extra: Row | None) -> tuple[Task, Completion]:
         packed_task = (extra or {}).get(TASK)
         row = {"reference": reference} if packed_task is None else {TASK: packed_task}
-        return task_of(env, row), measured(env, text, self._count_tokens)
+        return task_of(env, row), completion_with_length(env, text, self._count_tokens)
 
     def _reply(self, task: Task, score: Score) -> dict[str, Any]:
         outcome = score.verdict.outcome
         return {
-            "score": settled(task, score, self._unscored),
+            "score": reward_value(task, score, self._unscored),
             "acc": float(outcome is Outcome.CORRECT),
             "unparsed": float(outcome is Outcome.UNPARSED),
             "unscored": float(outcome is Outcome.UNSCORED),
@@ -176,11 +176,11 @@ class VerlReward:
         for adapter in self._adapters.values():
             env = adapter.env
             for index, task in enumerate(finite_tasks(env, tasks)):
-                reference, text = task.reference, packed(task)
+                reference, text = task.reference, task_as_json(task)
                 plain = reference if isinstance(reference, str) else json.dumps(reference, ensure_ascii=False)
                 yield {
                     "data_source": env.id,
-                    "prompt": chat(task.prompt),
+                    "prompt": chat_messages(task.prompt),
                     "ability": env.id.partition("-v")[0],
                     "reward_model": {"style": "rule", "ground_truth": plain},
                     "extra_info": {"index": index, "split": env.split, TASK: text},
