@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, NamedTuple, TypeAlias
 
 import rlvr
+from rlvr.validate import require_one_of, require_whole
 from rlvr.verifiers.math import MathVerifier
 
 __all__ = ["Arithmetic"]
@@ -45,12 +46,10 @@ class Arithmetic(rlvr.SingleTurnEnv):
     reward = rlvr.Correct(MathVerifier())
 
     def __post_init__(self) -> None:
-        if self.difficulty not in range(1, 11):
-            raise rlvr.UsageError(f"difficulty is {self.difficulty!r}; it must be a whole number from 1 to 10")
+        require_whole("difficulty", self.difficulty, 1, 10)
         if not self.operations or set(self.operations) - set(_BINDS):
             raise rlvr.UsageError(f"operations is {self.operations!r}; name some of {' '.join(_BINDS)}")
-        if self.split not in _SPLITS:
-            raise rlvr.UsageError(f"split is {self.split!r}; it must be one of {', '.join(_SPLITS)}")
+        require_one_of("split", self.split, _SPLITS)
 
     def task(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)

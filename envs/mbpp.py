@@ -11,6 +11,7 @@ from typing import Any
 import rlvr
 from rlvr.data.rows import load_dataset
 from rlvr.envs.code import CodeEnv
+from rlvr.validate import require_whole
 
 __all__ = ["MBPP"]
 
@@ -41,8 +42,7 @@ class MBPP(CodeEnv):
     challenge: bool = False
 
     def __post_init__(self) -> None:
-        if self.shown < 0:
-            raise rlvr.UsageError(f"shown is {self.shown}; it must be a whole number, at least 0")
+        require_whole("shown", self.shown, 0)
         super().__post_init__()
 
     def tasks(self) -> Iterator[rlvr.Task]:

@@ -39,14 +39,14 @@ from rlvr.interop.adapter import (
 from rlvr.rewards import Bounds, Part
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.types import Completion, Outcome, Score, Task, Verdict, plain
-from rlvr.validate import require_optional_whole
+from rlvr.validate import require_one_of, require_optional_whole
 from rlvr.workers import usable_cores
 
-__all__ = ["Failure", "TRLPart", "TRLReward", "from_trl", "to_trl"]
+__all__ = ["FailureOutcome", "TRLPart", "TRLReward", "from_trl", "to_trl"]
 
 _MASKS_NONE: Final = (1, 6)  # before this version TRL summed None as 0
 
-Failure: TypeAlias = Literal["wrong", "unscored"]
+FailureOutcome: TypeAlias = Literal["wrong", "unscored"]
 """Whose fault it is when a function of somebody's raises at a completion."""
 
 _GIVEN: Final = ("prompts", "completions", "trainer_state", "log_extra", "log_metric")  # beside the columns
@@ -235,7 +235,7 @@ def from_trl(
     reference: str = "solution",
     conversational: bool = True,
     name: str | None = None,
-    failure: Failure = "wrong",
+    failure: FailureOutcome = "wrong",
 ) -> TRLPart:
     """A TRL reward function as a part of a reward, or as the verifier of a `Correct`.
 
@@ -274,8 +274,7 @@ def from_trl(
         )
     if reference in (*_GIVEN, "completion_ids"):
         raise UsageError(f"reference is {reference!r}, which is an argument of its own; name a column")
-    if failure not in ("wrong", "unscored"):
-        raise UsageError(f"failure is {failure!r}; it must be 'wrong' or 'unscored'")
+    require_one_of("failure", failure, ("wrong", "unscored"))
     named = name or _name(reward_func)
     return TRLPart(reward_func, _bounds(bounds), reference, conversational, named, failure)
 
@@ -308,7 +307,7 @@ class TRLPart(Part):
     reference: str = "solution"
     conversational: bool = True
     name: str = "trl"
-    failure: Failure = "wrong"
+    failure: FailureOutcome = "wrong"
 
     @property
     def id(self) -> str:

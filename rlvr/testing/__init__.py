@@ -7,6 +7,6 @@
 """
 
 from rlvr.testing.checks import check, check_environment
-from rlvr.testing.findings import CHECKS, HOLES, Finding, Report, Severity
+from rlvr.testing.findings import CHECKS, HOLES, CheckReport, Finding, Severity
 
-__all__ = ["CHECKS", "Finding", "HOLES", "Report", "Severity", "check", "check_environment"]
+__all__ = ["CHECKS", "Finding", "HOLES", "CheckReport", "Severity", "check", "check_environment"]

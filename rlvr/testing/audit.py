@@ -19,11 +19,12 @@ from rlvr.errors import DataError, UsageError, brief
 from rlvr.scoring import Scored, score
 from rlvr.scoring.items import Item, Rows
 from rlvr.statistics import wilson
+from rlvr.validate import require_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Audit", "Case", "Confusion", "Disagreement", "Rate", "audit", "inert", "label_of"]
+__all__ = ["Audit", "AuditCase", "Confusion", "Disagreement", "Rate", "audit", "inert", "label_of"]
 
 _VALUES = 50  # of a column; what has more is no slice
 _HEAD = 100  # rows in which a column must show up
@@ -102,7 +103,7 @@ class Confusion:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class AuditCase:
     """One completion that is worth a look.
 
     Attributes:
@@ -136,7 +137,7 @@ class Disagreement:
     neither: int = 0
     unscored: int = 0
     left_out: list[str] = field(default_factory=list)
-    cases: list[Case] = field(default_factory=list)
+    cases: list[AuditCase] = field(default_factory=list)
 
     @property
     def rate(self) -> Rate:
@@ -166,7 +167,7 @@ class Audit:
     total: Confusion = field(default_factory=Confusion)
     slices: dict[str, dict[str, Confusion]] = field(default_factory=dict)
     reasons: dict[str, dict[str, int]] = field(default_factory=dict)
-    cases: list[Case] = field(default_factory=list)
+    cases: list[AuditCase] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     disagreement: Disagreement | None = None
 
@@ -270,8 +271,7 @@ def audit(
         UsageError: the label or a column to slice by stands in none of the first 100 rows, or has too many values.
         DataError: no row could be used.
     """
-    if worst < 0:
-        raise UsageError(f"worst is {worst!r}; it must be a whole number of at least 0")
+    require_whole("worst", worst, 0)
     if against is not None and isinstance(rows, Iterator):
         rows = list(rows)
     found, kept = Audit(env.id, label), _Kept(worst)
@@ -360,18 +360,18 @@ class _Kept:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._cases: dict[tuple[str, str], list[Case]] = defaultdict(list)
+        self._cases: dict[tuple[str, str], list[AuditCase]] = defaultdict(list)
 
-    def add(self, case: Case) -> None:
+    def add(self, case: AuditCase) -> None:
         key = case.kind, case.why.partition(":")[0][:_LONGEST]
         if key not in self._cases and sum(kind == case.kind for kind, _ in self._cases) >= self._most:
             return  # the first of each reason that is known fill the list
         if len(self._cases[key]) < self._most:
             self._cases[key].append(case)
 
-    def listed(self) -> list[Case]:
+    def listed(self) -> list[AuditCase]:
         """By kind; the first of each reason, then the second of each."""
-        found: list[Case] = []
+        found: list[AuditCase] = []
         for kind in sorted({kind for kind, _ in self._cases}):
             of_each_reason = [cases for (its_kind, _), cases in self._cases.items() if its_kind == kind]
             mixed = [case for cases in zip_longest(*of_each_reason) for case in cases if case is not None]
@@ -395,16 +395,16 @@ def _value(item: Item, column: str) -> str:
     return item.task.id if column == "task" else str(item.row.get(column))
 
 
-def _case(kind: str, scored: Scored, label: bool | None, why: str | None = None) -> Case:
+def _case(kind: str, scored: Scored, label: bool | None, why: str | None = None) -> AuditCase:
     item, verdict = scored.item, scored.score.verdict
     why = verdict.why if why is None else why
-    return Case(kind, item.id, item.task.id, item.completion.text, item.task.reference, verdict.answer, why, label)
+    return AuditCase(kind, item.id, item.task.id, item.completion.text, item.task.reference, verdict.answer, why, label)
 
 
 def _compare(
     found: Disagreement, first: Mapping[str, tuple[bool | None, bool, str]], second: Iterator[Scored], worst: int
 ) -> None:
-    kept: dict[str, list[Case]] = {"only the first": [], "only the second": []}
+    kept: dict[str, list[AuditCase]] = {"only the first": [], "only the second": []}
     for other in second:
         if other.item.id not in first:
             continue

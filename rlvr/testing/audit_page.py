@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from rlvr.testing.audit import Audit, Case, Confusion, Disagreement, inert
+from rlvr.testing.audit import Audit, AuditCase, Confusion, Disagreement, inert
 
 __all__ = ["page"]
 
@@ -99,7 +99,7 @@ def _slices(column: str, values: dict[str, Confusion]) -> str:
     return f"<h2>By {_text(column)}</h2>" + _table(head, rows)
 
 
-def _cases(cases: Sequence[Case]) -> list[str]:
+def _cases(cases: Sequence[AuditCase]) -> list[str]:
     parts = []
     for kind in dict.fromkeys(case.kind for case in cases):
         parts.append(f"<h2>{_text(kind)}: cases</h2>")
@@ -107,7 +107,7 @@ def _cases(cases: Sequence[Case]) -> list[str]:
     return parts
 
 
-def _case(case: Case) -> str:
+def _case(case: AuditCase) -> str:
     cut = case.completion[:_SHOWN]
     more = f"\n… {len(case.completion):,} characters" if len(case.completion) > _SHOWN else ""
     facts = _table(

@@ -7,16 +7,16 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
 from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv
 from rlvr.errors import NonConforming, UsageError
 from rlvr.scoring import WALL_S
-from rlvr.testing.findings import Findings, Report, Severity
+from rlvr.testing.findings import CheckReport, Findings, Severity
 from rlvr.testing.repeats import check_episodes, check_gym, check_repeats, check_task_repeats
-from rlvr.testing.scores import Budget, Tries, score_tasks
+from rlvr.testing.scores import TimeBudget, Tries, score_tasks
 from rlvr.testing.tasks import check_tasks, sample
+from rlvr.validate import require_optional_whole, require_seconds
 
 __all__ = ["check", "check_environment"]
 
@@ -32,7 +32,7 @@ def check(
     wall_s: float = WALL_S,
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
-) -> Report:
+) -> CheckReport:
     """Look for holes in an environment: everything in `HOLES`, by name.
 
     Completions are scored in worker processes, so that one that hangs or ends its process is a finding and harms
@@ -51,20 +51,18 @@ def check(
     """
     if not isinstance(env, (SingleTurnEnv, MultiTurnEnv)):
         raise UsageError(f"{env!r} is neither a SingleTurnEnv nor a MultiTurnEnv; rlvr.make('gsm8k-v1') gives one")
-    if tasks is not None and not (isinstance(tasks, Integral) and not isinstance(tasks, bool) and tasks >= 1):
-        raise UsageError(f"tasks is {tasks!r}; it must be a whole number of at least 1, or None for all")
-    for name, limit in (("budget_s", budget_s), ("wall_s", wall_s)):
-        if not limit > 0:  # true for NaN
-            raise UsageError(f"{name} is {limit!r}; it must be a number of seconds above 0")
+    tasks = require_optional_whole("tasks", tasks, 1, none="all")
+    require_seconds("budget_s", budget_s)
+    require_seconds("wall_s", wall_s)
     started, found, done, count = time.monotonic(), Findings(only, skip), Tries(), 0
     if isinstance(env, MultiTurnEnv):
         if found.wants("episodes"):
             check_episodes(env, found, seed, wall_s)
     else:
-        count = _check_single(env, tasks, seed, Budget(budget_s), wall_s, found, done)
+        count = _check_single(env, tasks, seed, TimeBudget(budget_s), wall_s, found, done)
         _say_what_is_missing(found, done)
     took_ms = sorted(1000 * took_s for *_, took_s in done.tries) or [0.0]
-    return Report(
+    return CheckReport(
         env=env.id,
         findings=found.listed(),
         tasks=count,
@@ -100,7 +98,7 @@ def check_environment(
 
 
 def _check_single(
-    env: SingleTurnEnv, tasks: int | None, seed: int, budget: Budget, wall_s: float, found: Findings, done: Tries
+    env: SingleTurnEnv, tasks: int | None, seed: int, budget: TimeBudget, wall_s: float, found: Findings, done: Tries
 ) -> int:
     """Cheap checks first: what fails there makes the rest meaningless."""
     drawn = sample(env, found, tasks, random.Random(seed))

@@ -9,11 +9,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from rlvr.errors import UsageError
+from rlvr.validate import nearest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["CHECKS", "Finding", "Findings", "HOLES", "Report", "Severity"]
+__all__ = ["CHECKS", "Finding", "Findings", "HOLES", "CheckReport", "Severity"]
 
 CHECKS: Final = ("tasks", "references", "exploits", "repeats", "episodes")
 """The groups of checks, in the order in which they run."""
@@ -147,11 +148,14 @@ class Findings:
     def __init__(self, only: Sequence[str] = (), skip: Sequence[str] = ()) -> None:
         for name in only:
             if name not in CHECKS:
-                raise UsageError(f"there is no check {name!r}; the checks are {', '.join(CHECKS)}")
+                raise UsageError(
+                    f"there is no check {name!r}; the checks are {', '.join(CHECKS)}{nearest(name, CHECKS)}"
+                )
         for name in skip:
             if name not in CHECKS and name not in HOLES:
                 raise UsageError(
-                    f"{name!r} cannot be skipped: it is none of the checks {', '.join(CHECKS)}, nor a hole"
+                    f"{name!r} cannot be skipped: it is neither a hole nor one of the checks {', '.join(CHECKS)}"
+                    f"{nearest(name, (*CHECKS, *HOLES))}"
                 )
         self._only, self._skip = tuple(only) or CHECKS, frozenset(skip)
         self._first: dict[tuple[str, Severity, str], Finding] = {}
@@ -202,7 +206,7 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CheckReport:
     """What became of checking one environment.
 
     Attributes:

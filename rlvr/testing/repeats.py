@@ -17,7 +17,7 @@ from rlvr.scoring import MEMORY_MIB
 from rlvr.testing.episodes import JUNK, episode_breaches, gym_breaches, junk_breaches, trace
 from rlvr.testing.exploits import harmless
 from rlvr.testing.findings import HOLES, Findings, Severity
-from rlvr.testing.scores import Budget, Tries
+from rlvr.testing.scores import TimeBudget, Tries
 from rlvr.types import Completion, Score, Task
 from rlvr.workers import Handler, WorkerPool
 
@@ -69,7 +69,9 @@ def check_task_repeats(env: SingleTurnEnv, drawn: Sequence[Task], found: Finding
                 found.add("tasks-differ", Severity.HOLE, task=task.id, got=f"{made[:200]} in another process")
 
 
-def check_repeats(env: SingleTurnEnv, done: Tries, found: Findings, budget: Budget, seed: int, wall_s: float) -> None:
+def check_repeats(
+    env: SingleTurnEnv, done: Tries, found: Findings, budget: TimeBudget, seed: int, wall_s: float
+) -> None:
     """Does a completion come to the same one by one and in threads?"""
     quick = [one for one in done.tries if one[2].total is not None and one[3] < _QUICK_S]
     drawn = random.Random(seed).sample(quick, min(len(quick), _MOST))

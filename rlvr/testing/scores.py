@@ -18,7 +18,7 @@ from rlvr.testing.findings import Findings, Severity
 from rlvr.types import Completion, Score, Task
 from rlvr.verifiers.math import MathVerifier
 
-__all__ = ["Budget", "Tries", "as_completion", "score_tasks"]
+__all__ = ["TimeBudget", "Tries", "as_completion", "score_tasks"]
 
 _SLOW_S = 5.0  # a shared machine may make one second out of a tenth
 _LONG_S = 2.0  # what took so long at one task is not tried at the next
@@ -33,7 +33,7 @@ _MIN_TOKENS = 16  # so that a part that reads the length sees no difference betw
 _MAY_EARN: Final = frozenset({"other-answer", "prompt-echo", "look-alike", "hostile-code", "near-miss"})
 
 
-class Budget:
+class TimeBudget:
     """Wall seconds that a check may take."""
 
     def __init__(self, budget_s: float) -> None:
@@ -69,7 +69,7 @@ def as_completion(text: str) -> Completion:
 
 
 def score_tasks(
-    env: SingleTurnEnv, tasks: Sequence[Task], found: Findings, budget: Budget, rng: random.Random, wall_s: float
+    env: SingleTurnEnv, tasks: Sequence[Task], found: Findings, budget: TimeBudget, rng: random.Random, wall_s: float
 ) -> Tries:
     """Score each task's example and everything that deserves nothing.
 
@@ -164,7 +164,7 @@ class _Run:
         self.found.add(hole, Severity.HOLE, **case, got=why, wanted=wanted)
 
 
-def _examples(run: _Run, tasks: Sequence[Task], budget: Budget) -> list[tuple[Known, Score | None]]:
+def _examples(run: _Run, tasks: Sequence[Task], budget: TimeBudget) -> list[tuple[Known, Score | None]]:
     """Each task with a completion that is right, where there is one, and what that earned."""
     known: list[tuple[Known, Score | None]] = []
     for number, task in enumerate(tasks):
@@ -241,7 +241,7 @@ def _judge_example(run: _Run, task: Task, example: str, score: Score) -> None:
 
 
 def _try_all(
-    run: _Run, known: Known, reference: Score | None, others: Sequence[Known], budget: Budget, rng: random.Random
+    run: _Run, known: Known, reference: Score | None, others: Sequence[Known], budget: TimeBudget, rng: random.Random
 ) -> float:
     """Everything in the catalogue, and how much of it there was time for."""
     floor: float | None = None

@@ -21,7 +21,7 @@ from rlvr.errors import DataError, brief
 from rlvr.sandbox import TestSuite
 from rlvr.verifiers.code.equality import JSON, STRICT, Equality
 
-__all__ = ["CallCase", "Cases", "Reference", "StdioCase", "checked", "read"]
+__all__ = ["CallCase", "Cases", "CodeReference", "StdioCase", "checked_cases", "read"]
 
 _STYLES: Final = ("check", "asserts", "unittest", "pytest")
 _TYPING: Final = "from typing import *"  # starter code says `List[int]`, and its judges import that
@@ -78,7 +78,7 @@ Cases: TypeAlias = Sequence[StdioCase] | Sequence[CallCase] | TestSuite
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class CodeReference:
     """What a reference in its JSON form says.
 
     Attributes:
@@ -94,7 +94,7 @@ class Reference:
     imports: str = ""
 
 
-def checked(cases: Any) -> Cases:
+def checked_cases(cases: Any) -> Cases:
     """The cases, if they are some: no cases would be passed by any program.
 
     Raises:
@@ -113,7 +113,7 @@ def checked(cases: Any) -> Cases:
     return cases
 
 
-def read(reference: Any) -> Reference:
+def read(reference: Any) -> CodeReference:
     """A reference from its JSON form.
 
     Raises:
@@ -123,7 +123,7 @@ def read(reference: Any) -> Reference:
         raise DataError(f"the reference is {brief(reference)}; it must be {_FORMS}")
     prompt, entry_point = _text(reference, "prompt"), _text(reference, "entry_point")
     if "test" in reference:
-        return Reference(_suite(reference, entry_point), entry_point, prompt)
+        return CodeReference(_suite(reference, entry_point), entry_point, prompt)
     if "inputs" not in reference or "outputs" not in reference:
         raise DataError(f"the reference has {', '.join(map(repr, reference)) or 'nothing'}; it must be {_FORMS}")
     inputs, outputs = _list(reference, "inputs"), _list(reference, "outputs")
@@ -132,7 +132,7 @@ def read(reference: Any) -> Reference:
     name = _text(reference, "fn_name")
     pairs = zip(inputs, outputs, strict=True)
     cases: Cases = _calls(name, inputs, outputs) if name else [_stdio(*pair) for pair in pairs]
-    return Reference(checked(cases), name or entry_point, prompt, _TYPING if name else "")
+    return CodeReference(checked_cases(cases), name or entry_point, prompt, _TYPING if name else "")
 
 
 def _suite(reference: Mapping[str, Any], entry_point: str | None) -> TestSuite:

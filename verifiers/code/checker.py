@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeAlias
 
 from rlvr.errors import DataError, RlvrError, UsageError, brief
 from rlvr.sandbox import Ending, Limits, Program, Run
-from rlvr.verifiers.code.case_runner import Bench
+from rlvr.verifiers.code.case_runner import CaseRunner
 from rlvr.verifiers.code.cases import StdioCase
 from rlvr.verifiers.code.compare import COMPARATORS, Comparator, comparator
 from rlvr.verifiers.code.verdicts import CaseVerdict
@@ -37,9 +37,9 @@ class Checker(Protocol):
         """AC or WA, and why; TLE if no time is left for it; IE if we failed."""
 
 
-def as_checker(compare: Compare, bench: Bench, limits: Limits) -> Checker:
-    """The checker for what the caller gave; a program runs on the bench, within the limits."""
-    return _Boxed(compare, bench, limits) if isinstance(compare, Program) else _Here(comparator(compare))
+def as_checker(compare: Compare, runner: CaseRunner, limits: Limits) -> Checker:
+    """The checker for what the caller gave; a program runs on the runner, within the limits."""
+    return _Boxed(compare, runner, limits) if isinstance(compare, Program) else _Here(comparator(compare))
 
 
 def refuse_empty(compare: Compare, cases: Sequence[StdioCase]) -> None:
@@ -89,7 +89,7 @@ class _Boxed:
     """A checker after testlib's manner: `checker input.txt output.txt answer.txt`, 0 for right, 1 or 2 for wrong."""
 
     program: Program
-    bench: Bench
+    runner: CaseRunner
     limits: Limits
 
     def check(self, case: StdioCase, run: Run) -> _Finding:
@@ -114,7 +114,7 @@ class _Boxed:
     def _run(self, case: StdioCase, output: str | bytes) -> Run | None:
         files = dict(zip(_FILES, (case.stdin, output, case.stdout or ""), strict=True))
         program = Program(self.program.language, files={**self.program.files, **files}, args=_FILES)
-        return self.bench.aside(program, _room(self.limits, files))
+        return self.runner.aside(program, _room(self.limits, files))
 
 
 def _room(limits: Limits, files: dict[str, str | bytes]) -> Limits:

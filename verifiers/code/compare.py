@@ -15,6 +15,7 @@ from itertools import zip_longest
 from typing import ClassVar, Final, TypeAlias
 
 from rlvr.errors import UsageError, brief
+from rlvr.validate import require_number
 
 __all__ = ["COMPARATORS", "Comparator", "Floats", "comparator", "exact", "lines", "tokens", "unordered"]
 
@@ -77,9 +78,7 @@ class Floats:
 
     def __post_init__(self) -> None:
         for name in ("abs_tol", "rel_tol"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-                raise UsageError(f"Floats: {name} is {brief(value)}; it must be a number, at least 0")
+            require_number(f"Floats: {name}", getattr(self, name), 0)
 
     def __call__(self, input: str, output: str, expected: str) -> bool | str:
         if output == expected:

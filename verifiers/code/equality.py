@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rlvr.errors import UsageError, brief
+from rlvr.validate import require_number
 
 __all__ = ["Equality", "JSON", "STRICT", "shown"]
 
@@ -40,9 +40,7 @@ class Equality:
 
     def __post_init__(self) -> None:
         for name in ("abs_tol", "rel_tol"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-                raise UsageError(f"Equality: {name} is {brief(value)}; it must be a number, at least 0")
+            require_number(f"Equality: {name}", getattr(self, name), 0)
 
     def holds(self, got: Any, expected: Any) -> bool:
         """`got` comes from the program, `expected` from us."""

@@ -16,8 +16,8 @@ from typing import Final, TypeAlias
 
 from rlvr.sandbox import Call, CallRun, Ending, Limits, Program, Reply, Run, Sandbox, TestRun, TestSuite
 from rlvr.verifiers.code.asserts import named, split
-from rlvr.verifiers.code.case_runner import Bench
-from rlvr.verifiers.code.cases import CallCase, Cases, StdioCase, checked
+from rlvr.verifiers.code.case_runner import CaseRunner
+from rlvr.verifiers.code.cases import CallCase, Cases, StdioCase, checked_cases
 from rlvr.verifiers.code.checker import Checker, Compare, as_checker, refuse_empty
 from rlvr.verifiers.code.equality import shown
 from rlvr.verifiers.code.shared import shared_sandbox
@@ -63,25 +63,25 @@ def judge(
         DataError: there are no cases, or none that a program which does nothing would fail.
         IsolationUnavailable: the sandbox cannot keep a promise here.  Whatever else is our failure is IE.
     """
-    checked(cases)
+    checked_cases(cases)
     sandbox = sandbox or shared_sandbox()
-    bench = Bench(program, sandbox, limits or sandbox.limits, total_cpu_s, total_wall_s)
+    runner = CaseRunner(program, sandbox, limits or sandbox.limits, total_cpu_s, total_wall_s)
     if isinstance(cases, TestSuite):
         suite = named(cases)
         calls = split(suite)
         if calls is None:
-            return _suite(bench, dataclasses.replace(suite, stop=stop))
-        bench.together = True
-        return _concluded(bench, _called(bench, calls, stop), len(calls), stop)
+            return _suite(runner, dataclasses.replace(suite, stop=stop))
+        runner.together = True
+        return _concluded(runner, _called(runner, calls, stop), len(calls), stop)
     called = [case for case in cases if isinstance(case, CallCase)]
     if called:
-        return _concluded(bench, _called(bench, called, stop), len(called), stop)
+        return _concluded(runner, _called(runner, called, stop), len(called), stop)
     fed = [case for case in cases if isinstance(case, StdioCase)]
     refuse_empty(compare, fed)
-    return _concluded(bench, _fed(bench, fed, as_checker(compare, bench, sandbox.limits)), len(fed), stop)
+    return _concluded(runner, _fed(runner, fed, as_checker(compare, runner, sandbox.limits)), len(fed), stop)
 
 
-def _concluded(bench: Bench, judged: Iterable[_Judged], total: int, stop: bool) -> Judgement:
+def _concluded(runner: CaseRunner, judged: Iterable[_Judged], total: int, stop: bool) -> Judgement:
     """The verdict of the first that failed; the rest is judged only if it counts."""
     results: list[CaseResult] = []
     first: _Judged | None = None
@@ -92,11 +92,11 @@ def _concluded(bench: Bench, judged: Iterable[_Judged], total: int, stop: bool) 
         if first is not None and (stop or result.verdict in _FINAL):
             break
     if first is None:
-        return Judgement(_AC, "", tuple(results), total, cpu_s=bench.cpu_s, wall_s=bench.wall_s)
+        return Judgement(_AC, "", tuple(results), total, cpu_s=runner.cpu_s, wall_s=runner.wall_s)
     result, failure = first
     why = f"{result.name}: {result.why}" if result.why else result.name
     return Judgement(
-        result.verdict, why, tuple(results), total, first_failure=failure, cpu_s=bench.cpu_s, wall_s=bench.wall_s
+        result.verdict, why, tuple(results), total, first_failure=failure, cpu_s=runner.cpu_s, wall_s=runner.wall_s
     )
 
 
@@ -127,15 +127,15 @@ def _tail(run: Run) -> str:
 # ------------------------------------------------------------------------------------------------ standard output
 
 
-def _fed(bench: Bench, cases: Sequence[StdioCase], checker: Checker) -> Iterator[_Judged]:
+def _fed(runner: CaseRunner, cases: Sequence[StdioCase], checker: Checker) -> Iterator[_Judged]:
     for number, case in enumerate(cases, 1):
         name, expected = f"case {number}", cut(case.stdout or "")
-        run = bench.run(case.stdin)
+        run = runner.run(case.stdin)
         if run is None:
             yield CaseResult(name, _TLE, _LATE), Failure(name, cut(case.stdin), expected, "")
             continue
         verdict, why = (
-            checker.check(case, run) if run.ending is Ending.OK else (_verdict_on(run), _reason(run, bench.limits))
+            checker.check(case, run) if run.ending is Ending.OK else (_verdict_on(run), _reason(run, runner.limits))
         )
         result = CaseResult(name, verdict, one_line(why), run.cpu_s, run.memory_mib)
         yield result, Failure(name, cut(case.stdin), expected, cut(run.stdout), _tail(run))
@@ -144,11 +144,11 @@ def _fed(bench: Bench, cases: Sequence[StdioCase], checker: Checker) -> Iterator
 # ------------------------------------------------------------------------------------------------ calls
 
 
-def _called(bench: Bench, cases: Sequence[CallCase], stop: bool) -> Iterator[_Judged]:
+def _called(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> Iterator[_Judged]:
     """In one process; where the program dies, a new one goes on with the case after it."""
     at = deaths = 0
     while at < len(cases):
-        done = _call_run(bench, cases[at:], stop)
+        done = _call_run(runner, cases[at:], stop)
         if done is None:
             for number, case in enumerate(cases[at:], at + 1):
                 yield _failed(number, case, _TLE, _LATE)
@@ -161,23 +161,23 @@ def _called(bench: Bench, cases: Sequence[CallCase], stop: bool) -> Iterator[_Ju
         else:
             return  # what it does after its last answer is nobody's concern
         deaths += 1
-        why = "it ended before it answered" if done.run.ending is Ending.OK else _reason(done.run, bench.limits)
+        why = "it ended before it answered" if done.run.ending is Ending.OK else _reason(done.run, runner.limits)
         for _ in range(len(cases) - at if deaths > _RESTARTS else 1):
             at += 1
             yield _failed(at, cases[at - 1], _verdict_on(done.run), why, stderr=_tail(done.run))
 
 
-def _call_run(bench: Bench, cases: Sequence[CallCase], stop: bool) -> CallRun | None:
+def _call_run(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> CallRun | None:
     """Every call; unless one that failed early on makes it needless to wait for one that takes long."""
     calls = [Call(case.name, case.args, case.kwargs) for case in cases]
     if stop and len(calls) > 1:
-        done = bench.glance(calls)
+        done = runner.glance(calls)
         if done is None or done.run.ending is not Ending.TLE:
             return done
         answered = [(case, reply) for case, reply in zip(cases, done.replies, strict=True) if reply is not None]
         if any(_answered(0, case, reply)[0].verdict is not _AC for case, reply in answered):
             return done
-    return bench.call(calls)
+    return runner.call(calls)
 
 
 def _answered(number: int, case: CallCase, reply: Reply) -> _Judged:
@@ -209,11 +209,11 @@ def _call_shown(case: CallCase) -> str:
 # ------------------------------------------------------------------------------------------------ suites
 
 
-def _suite(bench: Bench, suite: TestSuite) -> Judgement:
-    done = bench.test(suite)
+def _suite(runner: CaseRunner, suite: TestSuite) -> Judgement:
+    done = runner.test(suite)
     assert done is not None  # a budget lasts for the first run
-    judged = list(_tested(done, bench.limits))
-    judgement = _concluded(bench, judged, len(judged), stop=False)
+    judged = list(_tested(done, runner.limits))
+    judgement = _concluded(runner, judged, len(judged), stop=False)
     return dataclasses.replace(judgement, complete=done.done and not done.died)
 
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from rlvr.errors import DataError, SandboxFailed, UsageError, brief
+from rlvr.errors import DataError, SandboxFailed, UsageError
 from rlvr.sandbox import Limits, Program, TestSuite
 from rlvr.sandbox.records import LANGUAGES
 from rlvr.types import Outcome, Verdict
-from rlvr.verifiers.code.cases import Reference, StdioCase, read
+from rlvr.validate import require_one_of
+from rlvr.verifiers.code.cases import CodeReference, StdioCase, read
 from rlvr.verifiers.code.checker import Compare, refuse_empty
 from rlvr.verifiers.code.compare import comparator
 from rlvr.verifiers.code.continuation import preceded
@@ -58,8 +59,7 @@ class CodeVerifier:
     id: ClassVar[str] = "code-verifier-v1"
 
     def __post_init__(self) -> None:
-        if self.language not in LANGUAGES:
-            raise UsageError(f"language is {brief(self.language)}; it must be one of {', '.join(LANGUAGES)}")
+        require_one_of("language", self.language, LANGUAGES)
         if not isinstance(self.compare, Program):
             comparator(self.compare)
         for name in ("packages", "allow_missing"):
@@ -86,7 +86,7 @@ class CodeVerifier:
             raise SandboxFailed(judgement.why)
         return self._verdict(judgement, found.code)
 
-    def read(self, reference: Any) -> Reference:
+    def read(self, reference: Any) -> CodeReference:
         """What the reference says.
 
         Raises:
@@ -106,7 +106,7 @@ class CodeVerifier:
         Raises:
             DataError, IsolationUnavailable: see `verify`.
         """
-        asked = reference if isinstance(reference, Reference) else self.read(reference)
+        asked = reference if isinstance(reference, CodeReference) else self.read(reference)
         return judge(
             Program(self.language, preceded(asked.imports, source) if asked.imports else source),
             asked.cases,
