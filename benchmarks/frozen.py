@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import gzip
 import hashlib
 import json
 import shutil
@@ -22,22 +21,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import rlvr
+from benchmarks.common import gsm8k_solutions, rows
 
 COMMANDS = ("score", "envs", "replay", "check", "audit", "filter", "train", "eval", "plot", "serve", "doctor")
 STEPS = 20
 SAMPLES = 8  # completions of each HumanEval problem, of a hundred
 PARTS = ("verdicts", "help", "weights", "resume")
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 def math_rows(data: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -50,11 +45,9 @@ def math_rows(data: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def gsm8k_rows(data: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for i, row in enumerate(rows(data / "gsm8k/example_model_solutions.jsonl")):
-        reference = row["ground_truth"].rpartition("A:")[2].strip()
-        for name, value in row.items():
-            if isinstance(value, Mapping) and "solution" in value:
-                yield f"gsm8k/{i}/{name}", {"reference": reference, "completion": value["solution"]}
+    for name, problem, said in gsm8k_solutions(data / "gsm8k/example_model_solutions.jsonl"):
+        reference = problem["ground_truth"].rpartition("A:")[2].strip()
+        yield f"gsm8k/{name}", {"reference": reference, "completion": said["solution"]}
 
 
 def code_rows(data: Path, env: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
-from math_cases import Row, boxed, row
+from benchmarks.math_cases import Row, boxed, row
 
 __all__ = ["FAMILIES", "generated"]
 
