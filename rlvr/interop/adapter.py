@@ -275,7 +275,7 @@ def reward_value(task: Task, score: Score, unscored: float | None) -> float:
     if unscored is None:
         raise Unscored(
             f"task {task.id!r} could not be scored ({score.verdict.why}), and this trainer cannot mask a completion; "
-            "mend the cause, or choose what it is told: unscored=0.0"
+            "mend the cause, or choose a reward for it: unscored=0.0"
         )
     return unscored
 

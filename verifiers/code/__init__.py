@@ -1,4 +1,4 @@
-"""Does a program do what it was asked to?
+"""Verification of programs: does the program in a completion do what its reference asks?
 
 completion ─ extract ─▶ program ┐
 reference ─ cases.read ─▶ cases ┴ judge ═══▶ sandbox: runs, calls, tests ═══▶ values and outputs ─ compare ─▶ verdict

@@ -1,9 +1,9 @@
-"""Finding the program in a completion, in one linear pass and without running or parsing any of it.
+"""Finds the program in a completion, in linear time and without running or parsing it.
 
     thinking part away → continuation of the prompt → <answer> → last fenced block → bare code
 
-Of several blocks the last one of the right language counts; where a name is asked for, the last one that defines it,
-for models like to show how to call it.
+Of several blocks the last one of the right language counts; if the task asks for a name, the last one that defines it,
+since models often add a block with an example call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAMES: Final = {
     "javascript": frozenset(("javascript", "js", "node", "mjs")),
     "bash": frozenset(("bash", "sh", "shell")),
 }
-# The first line of a text without any mark: is it code?  Prose begins with two words in a row.
+# Is the first line of a text without any mark code?  Prose begins with two words in a row.
 _OPENS: Final = {
     "python": re.compile(
         r"""\s*(?: (?:assert|async|class|def|del|for|from|global|if|import|nonlocal|pass|raise|return|try|while|with
@@ -51,7 +51,12 @@ _OPENS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CodeExtraction:
-    """The program, and how it was marked; `open-fence` was never closed, as where a completion was cut off."""
+    """A program found in a completion.
+
+    Attributes:
+        code: the program.
+        method: how it was marked; "open-fence" has no closing fence, as where a completion was cut off.
+    """
 
     code: str
     method: CodeExtractionMethod
@@ -60,13 +65,13 @@ class CodeExtraction:
 def extract(
     text: str, language: str = "python", *, prompt: str | None = None, entry_point: str | None = None
 ) -> CodeExtraction | None:
-    """The program in a completion, or None if there is none.
+    """The program in a completion; None if there is none.
 
     Args:
         text: a completion.
         language: "python", "cpp", "javascript" or "bash".
-        prompt: the Python code that the completion may continue, as in HumanEval.
-        entry_point: the name that the program is asked to define.
+        prompt: Python code that the completion may continue, as in HumanEval; None if there is none.
+        entry_point: name that the program has to define; None if there is none.
     """
     begin = after_thinking(text)
     if begin is None:
@@ -75,7 +80,7 @@ def extract(
     if prompt is not None:
         prompt = prompt.replace("\r\n", "\n")
         head, both = prompt.strip(), text.lstrip()
-        if head and both.startswith(head):  # some samplers give both, and strip what they give
+        if head and both.startswith(head):  # some samplers return prompt and completion, stripped
             return CodeExtraction(head + cut_at_top_level(both[len(head) :]), "continuation")
         if _starts_indented(text) and _OPENS["python"].match(text):
             return CodeExtraction(continued(prompt, cut_at_top_level(text)), "continuation")
@@ -90,11 +95,11 @@ def extract(
 
 
 def _marked(text: str, language: str, entry_point: str | None) -> CodeExtraction | None:
-    """What stands in the last tag, or in the block that counts."""
+    """The program in the last <answer>, or else in the block that counts."""
     blocks = list(fenced_blocks(text))
     tag = text.rfind(_TAG)
     inside = [block for block in blocks if block.start < tag < block.end]
-    if tag >= 0 and not inside:  # what a program itself says in a text is no tag
+    if tag >= 0 and not inside:  # inside of a block it is part of the program
         end = text.find(_TAG_END, tag)
         answer = text[tag + len(_TAG) : end if end >= 0 else len(text)]
         return _chosen(list(fenced_blocks(answer)), language, entry_point) or CodeExtraction(answer.strip("\n"), "tag")
@@ -114,7 +119,7 @@ def _chosen(blocks: list[FencedBlock], language: str, entry_point: str | None) -
 
 
 def _completed(found: CodeExtraction, prompt: str, entry_point: str | None) -> CodeExtraction:
-    """A whole function gets the imports and helpers of the prompt; a body gets its head."""
+    """With what it needs of the prompt: a whole function its imports and helpers, a body the function's head too."""
     code = found.code
     if entry_point and _defines(code, entry_point):
         head = _definition(entry_point).search(prompt)
@@ -124,7 +129,7 @@ def _completed(found: CodeExtraction, prompt: str, entry_point: str | None) -> C
 
 
 def _starts_indented(text: str) -> bool:
-    """By two or more: one space is how some models begin their prose."""
+    """True if the first line is indented by two spaces or more: some models begin their prose with one."""
     blank = text[: len(text) - len(text.lstrip())].rpartition("\n")[2]
     return len(blank) >= 2 or "\t" in blank
 
