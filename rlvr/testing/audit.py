@@ -408,7 +408,7 @@ class _Kept:
     def add(self, case: AuditCase) -> None:
         key = case.kind, case.why.partition(":")[0][:_LONGEST]
         if key not in self._cases and sum(kind == case.kind for kind, _ in self._cases) >= self._most:
-            return  # the first of each reason that is known fill the list
+            return  # one case of each known reason already fills the list
         if len(self._cases[key]) < self._most:
             self._cases[key].append(case)
 

@@ -1,9 +1,9 @@
-r"""Finding the final answer in a completion, in one linear pass and without judging it.
+r"""Finds the final answer in a completion, in linear time and without judging it.
 
     thinking part away → last \boxed, \fbox, \framebox or <answer> → declared marker → "the answer is …"
 
-Where a box exists nothing falls through to loose text.  The last statement counts, so a model may correct itself;
-two different boxes in one statement are a hedge.
+If there is a box, markers and phrases are not searched for.  The last statement counts, so that a model may correct
+itself; two different boxes in one statement are a hedge.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlvr.text import after_thinking, same_statement
 __all__ = ["BOXED", "DEFAULT_MARKERS", "Extraction", "ExtractionMethod", "Flaw", "bare", "boxed", "extract"]
 
 DEFAULT_MARKERS: Final[tuple[str, ...]] = ()
-"""None: an environment declares what its prompt asks for, such as `("####",)`."""
+"""No markers; an environment names those that its prompt asks for, such as `("####",)`."""
 
 ExtractionMethod = Literal["box", "open-box", "bare-box", "tag", "marker", "phrase"]
 Flaw = Literal["", "empty-box", "unclosed-box", "hedged"]
@@ -28,16 +28,16 @@ Flaw = Literal["", "empty-box", "unclosed-box", "hedged"]
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """Where the answer stands: `answer == text[start:stop]`.
+    """The answer found in a text, with `answer == text[start:stop]`.
 
     Attributes:
         answer: without surrounding space, bold marks and full stop.
         start, stop: its span in the completion, in characters.
-        method: how it was marked; `open-box` has no closing brace, `bare-box` no braces at all.
-        flaw: why it is no answer after all, "" if it is one.
-        others: what other boxes in the same statement say, if they say something else.
-        parts: what all boxes of such a statement say, in their order and with the name before each, as in
-            `x=\boxed{3}, y=\boxed{4}`: where the reference has several parts, these may be them.
+        method: how it was marked; "open-box" has no closing brace, "bare-box" no braces at all.
+        flaw: why it does not count as an answer; "" if it does.
+        others: contents of other boxes in the same statement that differ from it.
+        parts: contents of all boxes in the statement, in order, each with the name before it, as in
+            `x=\boxed{3}, y=\boxed{4}`; a reference with several parts is compared with these.
     """
 
     answer: str
@@ -68,12 +68,12 @@ _EDGES = " \t\r\n*`"
 
 
 def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extraction | None:
-    """The final answer, or None if the text states none.
+    """The final answer; None if the text states none.
 
     Args:
         text: a completion.
-        markers: what the environment's prompt asks for; the answer is the rest of the line after the last one.
-            A marker that begins with a letter, such as `A:`, must open its line.
+        markers: texts that the environment's prompt asks for before the answer, which is the rest of the line after the
+            last one.  A marker that begins with a letter, such as `A:`, counts only at the beginning of a line.
     """
     begin = after_thinking(text)
     if begin is None:
@@ -85,7 +85,11 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
 
 
 def boxed(text: str) -> bool:
-    """True if the last box outside the thinking part is closed and not empty; use it as `rlvr.Format(BOXED)`."""
+    """True if the last box after the thinking part is closed and not empty; for `rlvr.Format(BOXED)`.
+
+    Args:
+        text: a completion.
+    """
     begin = after_thinking(text)
     found = None if begin is None else _last_explicit(text, begin, _BOXES)
     return found is not None and found.method == "box" and found.flaw in ("", "hedged")
@@ -95,7 +99,11 @@ BOXED = boxed
 
 
 def bare(answer: str) -> str:
-    """An answer that was not searched for, without what a completion's markup would have put around it."""
+    """A given answer without surrounding space, bold marks and the like, as `extract` would return it.
+
+    Args:
+        answer: the answer alone.
+    """
     return _trimmed(answer, 0, len(answer), "box").answer
 
 
