@@ -4,7 +4,7 @@
 
 It needs reasoning-gym (extra `puzzles`).  Each family is asked for its answer in <answer> tags, as its own
 `extract_answer` reads it, and scored by its own `score_answer`: 1.0 is CORRECT, less is WRONG with that credit.  Tasks
-are seeded by a hash, so that overlapping splits are not held against a family.
+are seeded by a hash, so that a family is not blamed for splits that overlap.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Does the code judge say what the labels say?  Real solutions with labels, and the data sets' own solutions.
+"""Does the code judge agree with labels?  On real solutions with labels, and on the data sets' own solutions.
 
     python -m benchmarks.code_labels DATA_DIR
 

@@ -1,9 +1,9 @@
-r"""Scoring many real completions of HumanEval, beside one bare subprocess for each, as a table of docs/benchmarks.md.
+r"""Time to score real completions of HumanEval, beside a bare subprocess for each, as a table of docs/benchmarks.md.
 
     python -m benchmarks.code_scoring DATA_DIR --samples 20 --workers 2
 
 DATA_DIR/humaneval holds HumanEval.jsonl.gz and codegen16B_100samples.jsonl.  A bare subprocess runs prompt, completion
-and tests in one file, believes its exit code, and is killed after 3 wall seconds: no isolation at all.  Ours has a
+and tests in one file without any isolation, is judged by its exit code, and is killed after 3 wall seconds.  Ours has a
 limit of 3 CPU seconds.  The two take turns in one process, each with the same number of workers.
 """
 

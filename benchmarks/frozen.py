@@ -4,9 +4,10 @@
     python -m benchmarks.frozen compare FOLDER --data DATA_DIR   with the code as it is
 
 `write` records, one JSON line each: verdict, why and detail of every row of DATA_DIR (math_pairs/, real_math/, gsm8k/,
-humaneval/, mbpp/; what is missing is left out and said), the help of each command, the weights after 20 seeded steps
-of each preset, and a run of 12 steps with the checkpoint that it left at step 6.  `compare` does the same again, goes
-on from that old checkpoint, and prints each difference; it exits with 1 if there is one.  Import time is printed only.
+humaneval/, mbpp/; a line says what is missing and left out), the help of each command, the weights after 20 seeded
+steps of each preset, and a run of 12 steps with the checkpoint that it left at step 6.  `compare` does the same again,
+goes on from that old checkpoint, and prints each difference; it exits with 1 if there is one.  Import time is printed
+only.
 `--only verdicts help weights resume` picks parts.
 """
 

@@ -1,4 +1,4 @@
-r"""The sets that `math_verify.py` measures on: public files and their rewritings.
+r"""The sets that `math_verify.py` measures on: public files, and rewritten answers of them.
 
 A row is `id`, `kind`, `reference`, `completion`, `right` (what it should be), and maybe `marker`.  Nothing of a public
 file is kept here; `math_generated.py` and `math_hostile.py` have the sets that need no file.

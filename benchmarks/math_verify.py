@@ -4,8 +4,8 @@ r"""How often and how fast graders of mathematics are right, as the Markdown tab
 
 `--data` is a folder with gsm8k/, math500/ and math_pairs/ (docs/benchmarks.md says where the files come from); more
 labelled pairs may be added with `--pairs FILE`.  `--peers` is the interpreter of another virtual environment, with
-math-verify, trl or inspect_ai in it: none of them is needed to use rlvr.  What is not there is left out, and a line
-says so.
+math-verify, trl or inspect_ai in it: none of them is needed to use rlvr.  A package that is missing is left out, and a
+line says so.
 
 One process against one process (rlvr's symbolic engine has a second one, and only one of the two works at a time).
 Each repeat starts a new one for each side, so nothing is remembered from the last; what is timed comes after a few

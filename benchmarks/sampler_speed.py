@@ -1,10 +1,10 @@
-r"""What drawing rollouts costs, beside `generate` of transformers, as the Markdown table of docs/benchmarks.md.
+r"""Time to sample rollouts, beside `generate` of transformers, as the Markdown table of docs/benchmarks.md.
 
     OMP_NUM_THREADS=1 python benchmarks/sampler_speed.py
 
 Both draw 64 rollouts, 8 of each of 8 prompts, from one Qwen2 of a million random weights in float32, and each rollout
 ends after as many tokens as the table of lengths says: ours by its limit, theirs by a stopping criterion, so that the
-model's taste plays no part.  `generate` is given every prompt 8 times, as TRL gives it, and both give logprobs.
+model itself ends none.  `generate` is given every prompt 8 times, as TRL gives it, and both give logprobs.
 
 Sides take turns, so that a slow minute of the machine falls on both; a ratio is of one round, its median of all.
 """

@@ -1,4 +1,4 @@
-"""What the sandbox leaves behind after thousands of runs, and whether load makes it say TLE, as Markdown tables.
+"""What the sandbox leaves behind after thousands of runs, and whether load causes TLE, as Markdown tables.
 
     python benchmarks/sandbox_soak.py --runs 20000 --loaded 1000
 

@@ -1,10 +1,9 @@
-"""What scoring over HTTP costs, and that no request is lost: the Markdown of docs/benchmarks.md.
+"""Time to score over HTTP, and a check that no request is lost, as the Markdown of docs/benchmarks.md.
 
     python -m benchmarks.serve_load --data example_model_solutions.jsonl
 
 Starts `rlvr serve` on a free port of this machine, with two workers, and asks it with `rlvr.client` from this process,
-so that caller, service and workers share the machine.  Each line is one bounded run; GSM8K needs
-`--data`.
+so that caller, service and workers share the machine.  Each line is one bounded run; GSM8K needs `--data`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the trainer's benchmarks train on: two tasks, and the model that each begins with.
+"""The tasks of the trainer's benchmarks, and the models that they begin with.
 
-`Sums` ends its completions by itself, all after about as many tokens: the model was taught so.  `Noise` ends by chance:
-its model has random weights, so that each of 44 tokens, the end token among them, is about as likely as any other, and
-lengths are geometric.  No length is forced on either side: both sides run the same model.
+In `Sums` all completions have about the same length, as the model was taught.  In `Noise` they end by chance: the model
+has random weights, so that each of 44 tokens, the end token among them, is about equally likely, and lengths are
+geometric.  No length is forced on either side: both sides run the same model.
 """
 
 from __future__ import annotations
