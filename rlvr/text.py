@@ -10,10 +10,21 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-__all__ = ["FencedBlock", "THINKING_TAGS", "after_thinking", "fenced_blocks", "same_statement", "squeezed"]
+__all__ = [
+    "ANSWER_TAGS",
+    "FencedBlock",
+    "THINKING_TAGS",
+    "after_thinking",
+    "fenced_blocks",
+    "same_statement",
+    "squeezed",
+]
 
 THINKING_TAGS: Final = (("<think>", "</think>"), ("<thinking>", "</thinking>"))
 """The tags between which models think, as (opening, closing)."""
+
+ANSWER_TAGS: Final = ("<answer>", "</answer>")
+"""The tags between which prompts often ask for the answer, as (opening, closing)."""
 
 _LONGEST_GAP = 20_000  # characters; two answers that are further apart are not in one statement
 _SENTENCE_END = re.compile(r"[.!?][$)*\]]{0,4}(?:\s|$)")

@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, TypeAlias
 from rlvr.environment import SingleTurnEnv, seeded
 from rlvr.environment.registry import register
 from rlvr.errors import DataError, MissingDependency, UsageError, WorkerDied, WorkerError, WorkerTimeout, brief
-from rlvr.text import after_thinking, same_statement
+from rlvr.text import ANSWER_TAGS, after_thinking, same_statement
 from rlvr.types import Outcome, Task, Verdict, plain
 from rlvr.validate import require_seconds
 from rlvr.workers import WorkerPool
@@ -40,7 +40,7 @@ RUNS_ANSWERS: Final = "its scorer runs the answer as Python, on this machine, ou
 
 _INSTRUCTION: Final = "Reason step by step, then put the answer, and nothing else, between <answer> and </answer>."
 _LONGEST: Final = 100_000  # characters of an answer; the longest references have a few thousand
-_OPEN, _CLOSE = "<answer>", "</answer>"
+_OPEN, _CLOSE = ANSWER_TAGS
 _CPU_S, _WALL_S, _MEMORY_MIB = 5.0, 8.0, 2048  # well inside the Scorer's 30 s, whose kill is UNSCORED
 _ANSWERS_SHARE = 5 / 8  # of the wall seconds; the rest is for the reference, if the answer was lost
 _KEPT = 256  # tasks; a group's completions are scored one after another

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
-from rlvr.text import FencedBlock, after_thinking, fenced_blocks
+from rlvr.text import ANSWER_TAGS, FencedBlock, after_thinking, fenced_blocks
 from rlvr.verifiers.code.continuation import continued, cut_at_top_level, preceded
 
 __all__ = ["CodeExtraction", "CodeExtractionMethod", "extract"]
 
 CodeExtractionMethod = Literal["fence", "open-fence", "tag", "continuation", "bare"]
 
-_TAG, _TAG_END = "<answer>", "</answer>"
+_TAG, _TAG_END = ANSWER_TAGS
 _NAMES: Final = {
     "python": frozenset(("python", "python3", "py", "py3")),
     "cpp": frozenset(("cpp", "c++", "cc", "cxx")),

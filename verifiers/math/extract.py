@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal
 
-from rlvr.text import after_thinking, same_statement
+from rlvr.text import ANSWER_TAGS, after_thinking, same_statement
 
 __all__ = ["BOXED", "DEFAULT_MARKERS", "Extraction", "ExtractionMethod", "Flaw", "bare", "boxed", "extract"]
 
@@ -50,7 +50,7 @@ class Extraction:
 
 
 _BOXES = ("\\boxed", "\\fbox", "\\framebox")
-_TAG, _TAG_END = "<answer>", "</answer>"
+_TAG, _TAG_END = ANSWER_TAGS
 _WINDOW = 20_000  # characters within which a box must close; no answer within the limits is that long
 _MOST = 32  # how many boxes of one statement are looked at
 
