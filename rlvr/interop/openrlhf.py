@@ -164,7 +164,7 @@ def remote_reply(
         unscored, count_tokens, ends: see `to_openrlhf`.
 
     Raises:
-        DataError: the request has not this shape, a query does not hold its prompt, or a label is no reference.
+        DataError: the request does not have this shape, a query does not hold its prompt, or a label is no reference.
         UsageError: the reward compares the completions of a group, or `unscored` is no finite number.
         Unscored: a completion is UNSCORED and `unscored` is None.
     """
