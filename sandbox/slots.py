@@ -24,20 +24,22 @@ from typing import Any, Final
 from rlvr.errors import SandboxFailed
 from rlvr.sandbox.cgroups import Cgroup
 from rlvr.sandbox.toolchains import Python, environment
+from rlvr.workers import framing
+from rlvr.workers.framing import framed, write_all
 
 __all__ = ["Keeper", "NoNamespaces", "Request", "Slot", "memfd", "packed"]
 
 _START_S: Final = 60.0
 _GRACE_S: Final = 15.0  # beyond a run's wall limit, until its box is taken for dead
 _REPLY_BYTES: Final = 1 << 16
-_SANDBOX: Final = Path(__file__).parent
+_FOLDERS: Final = [str(Path(module).parent) for module in (__file__, framing.__file__)]
 
+# The packages are faked: a guest has a few modules of theirs, and their __init__.py is never run there.
 _BOOT: Final = """
 import sys, types
-for name, path in (("rlvr", sys.argv[1]), ("rlvr.sandbox", sys.argv[2])):
-    module = types.ModuleType(name)
-    module.__path__ = [path]
-    sys.modules[name] = module
+for name, *folder in (("rlvr",), ("rlvr.sandbox", sys.argv[1]), ("rlvr.workers", sys.argv[2])):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = folder
 from rlvr.sandbox.guest.keeper import main
 main(*map(int, sys.argv[3:]))
 """
@@ -64,7 +66,7 @@ class Keeper:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._errors = memfd(b"", name="keeper")
         settings = memfd(json.dumps(config).encode())
-        command = [python.executable, "-S", "-s", "-X", "utf8", "-c", _BOOT, str(_SANDBOX.parent), str(_SANDBOX)]
+        command = [python.executable, "-S", "-s", "-X", "utf8", "-c", _BOOT, *_FOLDERS]
         command += [str(theirs.fileno()), str(settings), str(os.getpid())]
         try:
             self._process = subprocess.Popen(
@@ -225,9 +227,7 @@ class Slot:
 def memfd(content: bytes, *, name: str = "rlvr") -> int:
     """A file in memory, positioned at its start."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
-    left = memoryview(content)
-    while left:
-        left = left[os.write(fd, left) :]
+    write_all(fd, content)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
 
@@ -236,4 +236,4 @@ def packed(header: Mapping[str, Any], files: Mapping[str, tuple[bytes, int]]) ->
     """Header and files (content, mode) in one memfd, as a box unpacks them."""
     sizes = [[name, len(content), mode] for name, (content, mode) in files.items()]
     head = json.dumps({**header, "files": sizes}).encode()
-    return memfd(b"".join([len(head).to_bytes(4, "little"), head, *(content for content, _ in files.values())]))
+    return memfd(b"".join([framed(head), *(content for content, _ in files.values())]))

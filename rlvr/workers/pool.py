@@ -28,7 +28,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from rlvr.errors import Unscored, UsageError, WorkerDied, WorkerError, WorkerTimeout
-from rlvr.workers.process import HEADER, framed
+from rlvr.workers import clock
+from rlvr.workers.framing import FrameTooLong, framed, take_frame
 
 __all__ = ["Handler", "WorkerPool", "shipped", "usable_cores"]
 
@@ -390,7 +391,7 @@ class _Worker:
                     raise WorkerDied(f"a worker's reply cannot be read: {error}") from None
                 return kind, wall, cpu, value
             left = wall_until - time.monotonic()
-            cpu_left = left if cpu_until is None else cpu_until - self._cpu_s()
+            cpu_left = left if cpu_until is None else cpu_until - clock.cpu_s(self._process.pid)
             # A reply that is already in the pipe counts, however late we come to look.
             if not self._poll.poll(max(0.0, min(left, cpu_left, _LONG_S)) * 1000):
                 if left <= 0:
@@ -407,26 +408,10 @@ class _Worker:
             self._buffer += chunk
 
     def _frame(self) -> bytes | None:
-        if len(self._buffer) < HEADER.size:
-            return None
-        (size,) = HEADER.unpack_from(self._buffer)
-        if size > _REPLY_MIB << 20:
-            raise WorkerDied(f"a worker's reply has {size} bytes; the limit is {_REPLY_MIB} MiB")
-        end = HEADER.size + size
-        if len(self._buffer) < end:
-            return None
-        frame = bytes(self._buffer[HEADER.size : end])
-        del self._buffer[:end]
-        return frame
-
-    def _cpu_s(self) -> float:
-        """CPU seconds of the whole process; -inf where the platform cannot tell, so that only wall time counts."""
         try:
-            # The kernel's clock id of another process: its inverted pid above three bits, the lowest two of which
-            # ask for scheduled time (clock_getcpuclockid(3); Python wraps it for threads only).
-            return time.clock_gettime((~self._process.pid << 3) | 2)
-        except OSError:
-            return float("-inf")
+            return take_frame(self._buffer, _REPLY_MIB << 20)
+        except FrameTooLong as error:
+            raise WorkerDied(f"a worker's reply has {error.length} bytes; the limit is {_REPLY_MIB} MiB") from None
 
     def _died(self) -> WorkerDied:
         """Its end of a pipe is closed: it is on its way out with a status of its own, or gets SIGKILL here."""

@@ -15,7 +15,6 @@ import os
 import pickle
 import select
 import signal
-import struct
 import sys
 import threading
 import time
@@ -23,16 +22,11 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-__all__ = ["HEADER", "framed", "serve"]
+from rlvr.workers.framing import framed, read_frame, write_all
 
-HEADER = struct.Struct("<I")  # a frame is its length in bytes, then the bytes
+__all__ = ["serve"]
 
 _ROOM_MIB = 8
-
-
-def framed(payload: bytes) -> memoryview:
-    """The bytes of a frame."""
-    return memoryview(HEADER.pack(len(payload)) + payload)
 
 
 def serve(request: int, reply: int, lifeline: int, memory_mib: int | None) -> NoReturn:
@@ -41,7 +35,7 @@ def serve(request: int, reply: int, lifeline: int, memory_mib: int | None) -> No
         os.set_inheritable(fd, False)  # not for programs that a verifier may start
     _die_with(lifeline)
     handler: Callable[[Any], Any] | None = None
-    while (frame := _read_frame(request)) is not None:
+    while (frame := read_frame(request)) is not None:
         if handler is None:
             try:
                 if memory_mib is not None:
@@ -100,25 +94,7 @@ def _reply(fd: int, kind: str, value: Any) -> None:
 
 def _send_text(fd: int, kind: str, text: str) -> None:
     payload = f'["{kind}",{time.monotonic()},{time.process_time()},{text}]'.encode("ascii")
-    data = framed(payload)
-    while data:
-        data = data[os.write(fd, data) :]
-
-
-def _read_frame(fd: int) -> bytes | None:
-    header = _read_exactly(fd, HEADER.size)
-    return None if header is None else _read_exactly(fd, HEADER.unpack(header)[0])
-
-
-def _read_exactly(fd: int, size: int) -> bytes | None:
-    parts, left = [], size
-    while left:
-        part = os.read(fd, min(left, 1 << 20))
-        if not part:
-            return None
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
+    write_all(fd, framed(payload))
 
 
 def _limit_memory(memory_mib: int) -> None:

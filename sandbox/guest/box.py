@@ -37,6 +37,7 @@ from rlvr.sandbox.guest.linux import (
     shared_memory,
 )
 from rlvr.sandbox.guest.root import BOX, WORK, fresh_scratch, limit_scratch, mount_proc
+from rlvr.workers import clock
 
 __all__ = ["HUNG_UP", "NAMESPACES", "TAKEN", "main", "prepare"]
 
@@ -262,7 +263,7 @@ class _Run:
                 if pid != self.pid:
                     total += _cpu_by_ticks(pid)
                     continue
-                total += time.clock_gettime((~pid << 3) | 2)  # exact, unlike the ticks
+                total += clock.cpu_s(pid)  # exact, unlike the ticks
                 total += _cpu_by_ticks(pid, own=False)
         evaded: float = self._usage() - self.usage_before - _EVADED_S - self.request.get("partner_cpu_s", 0.0)
         return max(total, evaded / 2)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import builtins
 import itertools
 import json
-import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 from rlvr.sandbox.guest.encoding import encode, mro, name_of
 from rlvr.sandbox.guest.trees import BYTES, BadValue, NotAValue, dumps, loads
 from rlvr.sandbox.guest.values import decode
+from rlvr.workers.framing import write_all
 
 __all__ = ["Reply", "main", "read_replies", "requests", "resolve"]
 
@@ -31,7 +31,6 @@ _TEXT = 500  # characters of an error's message
 
 _DICTS: tuple[Any, ...] = ({}, OrderedDict())
 _VIEWS = tuple(type(view) for made in _DICTS for view in (made.keys(), made.values(), made.items()))
-_write = os.write
 
 
 class Reply(NamedTuple):
@@ -71,9 +70,7 @@ def _send(fd: int, reply: dict[str, Any]) -> None:
     line = dumps(reply)
     if len(line) >= BYTES:
         line = dumps({"i": reply["i"], "error": {"type": "NotAValue", "message": "not a value: too large"}})
-    rest = memoryview(line + b"\n")
-    while rest:
-        rest = rest[_write(fd, rest) :]
+    write_all(fd, line + b"\n")
 
 
 def resolve(namespace: dict[str, Any], name: str) -> Any:

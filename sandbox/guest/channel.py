@@ -11,21 +11,19 @@ import contextlib
 import itertools
 import os
 import socket
-import struct
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from rlvr.sandbox.guest.trees import BYTES, BadValue, NotAValue, dumps, loads
+from rlvr.workers.framing import FrameTooLong, framed, read_frame, write_all
 
 __all__ = ["Channel", "Closed"]
 
 globals().update(__builtins__=dict(vars(builtins)))  # our own: the program may do to `builtins` what it likes
 
-_HEADER = struct.Struct("<I")
 _NESTED = 100  # questions within questions
 _HEARD = 256 << 20  # bytes that one side may send in all: the other may be keeping what they say
-_read, _write = os.read, os.write
 
 
 class Closed(Exception):
@@ -135,38 +133,29 @@ class Channel:
             self._nested.depth = depth
 
     def _receive(self) -> dict[str, Any]:
-        (length,) = _HEADER.unpack(self._exactly(_HEADER.size))
-        self._heard += length
-        if length > BYTES or self._heard > _HEARD:
-            raise BadValue("too much said")
-        message = loads(self._exactly(length))
+        try:
+            data = read_frame(self._fd, min(BYTES, _HEARD - self._heard))
+        except FrameTooLong:
+            raise BadValue("too much said") from None
+        if data is None:
+            raise OSError("end of file")
+        self._heard += len(data)
+        message = loads(data)
         if type(message) is not dict or len({"ask", "to"} & message.keys()) != 1:
             raise BadValue("malformed: no message")
         if type(message.get("ask", message.get("to"))) is not int:
             raise BadValue("malformed: a message without a number")
         return message
 
-    def _exactly(self, n: int) -> bytes:
-        parts = []
-        while n:
-            part = _read(self._fd, min(n, 1 << 20))
-            if not part:
-                raise OSError("end of file")
-            parts.append(part)
-            n -= len(part)
-        return b"".join(parts)
-
     def _send(self, message: dict[str, Any]) -> None:
         data = dumps(message)
         if len(data) > BYTES:
             raise NotAValue("not a value: too large")
-        rest = memoryview(_HEADER.pack(len(data)) + data)
         with self._writing:
+            if self.closed is not None:
+                raise Closed(self.closed)
             try:
-                while rest:
-                    if self.closed is not None:
-                        raise Closed(self.closed)
-                    rest = rest[_write(self._fd, rest) :]
+                write_all(self._fd, framed(data))
             except OSError:
                 self.close("it ended")
                 raise Closed(self.closed) from None

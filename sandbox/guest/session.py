@@ -6,7 +6,6 @@ import ast
 import builtins
 import importlib
 import json
-import os
 import re
 import sys
 import types
@@ -14,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 from rlvr.sandbox.guest.remote import STANDARD, ProgramDied, Remote
 from rlvr.sandbox.guest.texts import described, shown_asserts
+from rlvr.workers.framing import write_all
 
 __all__ = ["CASES", "MESSAGE", "NAME", "Session", "Stop", "TESTS", "TEST_FILE"]
 
@@ -142,9 +142,7 @@ class Session:
         raise Stop
 
     def _write(self, line: dict[str, Any]) -> None:
-        rest = memoryview(json.dumps(line).encode("ascii") + b"\n")
-        while rest:
-            rest = rest[os.write(self._fd, rest) :]
+        write_all(self._fd, json.dumps(line).encode("ascii") + b"\n")
 
 
 class _Fallback(dict):  # type: ignore[type-arg]

@@ -18,11 +18,11 @@ from rlvr.errors import Unscored, WorkerDied, WorkerTimeout
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.workers import WorkerPool
-from rlvr.workers.fork import OWN_FAULT
+from rlvr.workers.fork_server import OWN_FAULT
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.engine import Request
-    from rlvr.verifiers.math.worker import Outcome
+    from rlvr.verifiers.math.worker import PairReply
 
 __all__ = ["CPU_S", "MEMORY_MIB", "NOTATION", "WALL_S", "check_reference", "decide", "decide_many", "warm"]
 
@@ -65,7 +65,7 @@ def decide_many(pairs: Sequence[tuple[str, str, MathPolicy]]) -> list[Decision]:
     ]
 
 
-def _decision(outcome: Outcome, reference: str) -> Decision:
+def _decision(outcome: PairReply, reference: str) -> Decision:
     kind, equal, reason = outcome
     if kind == "lost" and check_reference(reference) is None:
         return Decision(False, f"too-hard: {reason}")
@@ -95,7 +95,7 @@ def warm() -> None:
     _workers().warm()
 
 
-def _call(request: Request, cpu_s: float, wall_s: float) -> Outcome:
+def _call(request: Request, cpu_s: float, wall_s: float) -> PairReply:
     """What became of the request; `lost` to CPU time, memory or a crash, which are its own fault.
 
     Raises:
