@@ -13,6 +13,7 @@ from __future__ import annotations
 import builtins
 import itertools
 import json
+import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
