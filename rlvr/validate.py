@@ -79,7 +79,7 @@ def require_number(
     below: float | None = None,
     hint: str = "",
 ) -> float:
-    """The value as it is: a finite number in [least, most], above `above` and below `below`.
+    """The value as an int or a float: a finite number in [least, most], above `above` and below `below`.
 
     Args:
         name: what the caller knows it by.
@@ -93,7 +93,7 @@ def require_number(
     """
     fits = is_number(value) and least <= value <= most
     if fits and (above is None or value > above) and (below is None or value < below):  # type: ignore[operator]
-        return value  # type: ignore[return-value]
+        return int(value) if is_whole(value) else float(value)  # type: ignore[arg-type]
     rules = [
         f"above {above:g}" if above is not None else "",
         f"of at least {least:g}" if least > -math.inf else "",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -10,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from rlvr.errors import UsageError, brief
+from rlvr.validate import require_number, require_one_of, require_whole
 
 __all__ = [
     "Call",
@@ -73,15 +73,11 @@ class Limits:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            value = getattr(self, f.name)
-            whole = f.type in ("int", int)
+            name, value = f"Limits: {f.name}", getattr(self, f.name)
             if f.name == "wall_s" and value is None:
                 value = 3 * self.cpu_s + 2
-                object.__setattr__(self, "wall_s", value)
-            good = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-            if not good or not 0 < value < math.inf:  # false for NaN
-                what = "a whole number" if whole else "a number"
-                raise UsageError(f"Limits: {f.name} is {brief(value)}; it must be {what} above 0")
+            value = require_whole(name, value, 1) if f.type == "int" else require_number(name, value, above=0)
+            object.__setattr__(self, f.name, value)
 
     @property
     def wall(self) -> float:
@@ -110,8 +106,7 @@ class Program:
     args: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.language not in MAIN:
-            raise UsageError(f"the language is {brief(self.language)}; it must be one of {', '.join(LANGUAGES)}")
+        require_one_of("the language", self.language, LANGUAGES)
         files = dict(self.files)
         main = MAIN[self.language]
         if self.source is not None:
@@ -181,12 +176,10 @@ class Isolation:
     """What every run of a sandbox was isolated by.
 
     Attributes:
-        level: as asked for.
         mechanisms: guarantee → mechanism.
         waived: guarantees that are missing and were waived by name.
     """
 
-    level: str
     mechanisms: Mapping[str, str]
     waived: frozenset[str] = frozenset()
 

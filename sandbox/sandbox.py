@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from rlvr.errors import IsolationUnavailable, SandboxFailed, UsageError, brief
+from rlvr.errors import IsolationUnavailable, SandboxFailed, UsageError
 from rlvr.sandbox import probe
 from rlvr.sandbox.compiling import Compiler, Files, files_of
 from rlvr.sandbox.guest import calls as guest_calls
@@ -38,13 +38,13 @@ from rlvr.sandbox.records import (
 )
 from rlvr.sandbox.slots import Request, memfd, packed
 from rlvr.sandbox.toolchains import find_packages, find_python
+from rlvr.validate import require_one_of, require_whole
 from rlvr.workers import usable_cores
 
 __all__ = ["Sandbox"]
 
 _T = TypeVar("_T")
 
-_LEVELS: Final = ("strict",)
 _ANSWERS_MIB: Final = 64
 _SOLUTION: Final = "solution.py"  # a program whose functions are called is a module; its __main__ part does not run
 
@@ -57,7 +57,6 @@ class Sandbox:
             run.ending, run.text                     # Ending.OK, "42\\n"
 
     Args:
-        level: "strict" is the only one: every guarantee of docs/sandbox.md, or an exception.
         limits: of a run that does not bring its own.
         workers: how many runs at once; "auto" is one more than there are usable cores, so that none waits for us.
         python: an interpreter for Python programs; None is the one that runs us.
@@ -70,7 +69,6 @@ class Sandbox:
 
     def __init__(
         self,
-        level: str = "strict",
         limits: Limits | None = None,
         workers: int | str = "auto",
         *,
@@ -78,19 +76,16 @@ class Sandbox:
         packages: Sequence[str] = (),
         allow_missing: Iterable[str] = (),
     ) -> None:
-        if level not in _LEVELS:
-            raise UsageError(f"level is {brief(level)}; it must be 'strict': to do without a guarantee, name it")
-        if workers != "auto" and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-            raise UsageError(f"workers is {brief(workers)}; it must be 'auto' or a whole number above 0")
         if isinstance(packages, str) or isinstance(allow_missing, str):
             raise UsageError("packages and allow_missing take several names: ('numpy',), not 'numpy'")
-        self.level, self.limits = level, limits or Limits()
-        self.workers = usable_cores() + 1 if workers == "auto" else int(workers)
+        self.limits = limits or Limits()
+        self.workers = (
+            usable_cores() + 1 if workers == "auto" else require_whole("workers", workers, 1, hint="or 'auto'")
+        )
         self.python, self.packages = python, tuple(packages)
         self.allow_missing = frozenset(allow_missing)
-        unknown = self.allow_missing - set(probe.PROMISES)
-        if unknown:
-            raise UsageError(f"allow_missing={sorted(unknown)}: the guarantees are {', '.join(probe.PROMISES)}")
+        for name in self.allow_missing:
+            require_one_of("a name in allow_missing", name, probe.PROMISES)
         self._compiler = Compiler(self._execute)
         self._pool = SlotPool(
             find_python(python),
@@ -107,7 +102,7 @@ class Sandbox:
 
     def __reduce__(self) -> Any:
         settings = {"python": self.python, "packages": self.packages, "allow_missing": self.allow_missing}
-        return _again, (self.level, self.limits, self.workers, settings)
+        return _again, (self.limits, self.workers, settings)
 
     def __enter__(self) -> Sandbox:
         return self.warm()
@@ -154,7 +149,7 @@ class Sandbox:
                             raise IsolationUnavailable(guarantee.name, guarantee.found, guarantee.remedy, waivable=some)
                         waived.add(guarantee.name)
                 kept = {g.name: g.mechanism for g in found if g.mechanism is not None}
-                self._isolation = Isolation(self.level, kept, frozenset(waived))
+                self._isolation = Isolation(kept, frozenset(waived))
             return self._isolation
 
     def run(
@@ -375,8 +370,8 @@ class Sandbox:
             return self._threads
 
 
-def _again(level: str, limits: Limits, workers: int, settings: Mapping[str, Any]) -> Sandbox:
-    return Sandbox(level, limits, workers, **settings)
+def _again(limits: Limits, workers: int, settings: Mapping[str, Any]) -> Sandbox:
+    return Sandbox(limits, workers, **settings)
 
 
 class _Streams:
@@ -406,7 +401,7 @@ class _Streams:
             os.close(fd)
 
 
-def _reply_of(reply: guest_calls.Reply) -> Reply:
+def _reply_of(reply: guest_calls.CallReply) -> Reply:
     error = None if reply.error is None else ": ".join(filter(None, reply.error))
     return Reply(reply.value, error, reply.listed)
 

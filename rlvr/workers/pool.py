@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from rlvr.errors import Unscored, UsageError, WorkerDied, WorkerError, WorkerTimeout
+from rlvr.validate import require_optional_whole, require_seconds, require_whole
 from rlvr.workers import clock
 from rlvr.workers.framing import FrameTooLong, framed, take_frame
 
@@ -75,13 +76,10 @@ class WorkerPool:
         quiet: bool = False,
         hash_seed: int = 0,
     ) -> None:
-        _whole("workers", workers, 1)
-        _whole("spares", spares, 0)
-        if memory_mib is not None:
-            _whole("memory_mib", memory_mib, 1)
-        self.workers, self.spares = workers, spares
+        self.workers, self.spares = require_whole("workers", workers, 1), require_whole("spares", spares, 0)
+        self._memory_mib = require_optional_whole("memory_mib", memory_mib, 1, none="no limit")
         self._boot = shipped(setup)
-        self._memory_mib, self._recycle_after, self._start_s = memory_mib, recycle_after, start_s
+        self._recycle_after, self._start_s = recycle_after, start_s
         self._quiet, self._hash_seed, self._closed = quiet, hash_seed, False
         self.started = self.lost = 0  # processes so far; how many of them died or were killed before their time
         self._all: set[_Worker] = set()
@@ -133,9 +131,8 @@ class WorkerPool:
         Returns:
             One entry per item: the handler's value, or the `Unscored` error that ended it.
         """
-        for name, limit in (("wall_s", wall_s), ("cpu_s", cpu_s)):
-            if limit is not None and not limit > 0:  # true for NaN, under which no clock would ever run out
-                raise UsageError(f"{name} is {limit!r}; it must be a number of seconds above 0")
+        require_seconds("wall_s", wall_s)
+        require_seconds("cpu_s", cpu_s, or_none=True)
         results: list[Any] = []
         unbegun = 0
         while len(results) < len(items):
@@ -424,11 +421,6 @@ class _Worker:
 
 class _Late(Exception):
     """A deadline passed."""
-
-
-def _whole(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or value < least:
-        raise UsageError(f"{name} is {value!r}; it must be a whole number of at least {least}")
 
 
 def _pool_closed() -> UsageError:

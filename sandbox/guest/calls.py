@@ -23,7 +23,7 @@ from rlvr.sandbox.guest.trees import BYTES, BadValue, NotAValue, dumps, loads
 from rlvr.sandbox.guest.values import decode
 from rlvr.workers.framing import write_all
 
-__all__ = ["Reply", "main", "read_replies", "requests", "resolve"]
+__all__ = ["CallReply", "main", "read_replies", "requests", "resolve"]
 
 globals().update(__builtins__=dict(vars(builtins)))  # our own: the program may do to `builtins` what it likes
 
@@ -34,7 +34,7 @@ _DICTS: tuple[Any, ...] = ({}, OrderedDict())
 _VIEWS = tuple(type(view) for made in _DICTS for view in (made.keys(), made.values(), made.items()))
 
 
-class Reply(NamedTuple):
+class CallReply(NamedTuple):
     """What one call came to: a value (of an iterator, the list of what it gave), or an error's type and message."""
 
     value: Any = None
@@ -137,13 +137,13 @@ def _refuse(value: Any, plain: Any) -> None:
         raise NotAValue(f"not a value: a {name_of(type(value))}")
 
 
-def read_replies(data: bytes, n: int) -> list[Reply | None]:
+def read_replies(data: bytes, n: int) -> list[CallReply | None]:
     """The replies to `n` calls, None for those without.
 
     Line k must answer call k and be well-formed.  The first that is not, or a partial one, ends the reading: what a
     program writes here can cost it cases, and nothing else.
     """
-    replies: list[Reply | None] = []
+    replies: list[CallReply | None] = []
     for line in data.split(b"\n", n)[:n]:
         try:
             replies.append(_read(line, len(replies)))
@@ -154,18 +154,18 @@ def read_replies(data: bytes, n: int) -> list[Reply | None]:
     return replies + [None] * (n - len(replies))
 
 
-def _read(line: bytes, i: int) -> Reply:
+def _read(line: bytes, i: int) -> CallReply:
     tree = loads(line)
     if type(tree) is not dict or len(tree) != 2 or type(tree.get("i")) is not int or tree["i"] != i:
         raise BadValue("malformed: no reply")
     if "value" in tree:
-        return Reply(decode(tree["value"], arrays=False))
+        return CallReply(decode(tree["value"], arrays=False))
     if type(tree.get("items")) is list:
-        return Reply(decode(tree["items"], arrays=False), listed=True)
+        return CallReply(decode(tree["items"], arrays=False), listed=True)
     error = tree.get("error")
     if type(error) is not dict or error.keys() != {"type", "message"}:
         raise BadValue("malformed: no error")
     kind, message = error["type"], error["message"]
     if type(kind) is not str or type(message) is not str:
         raise BadValue("malformed: no error")
-    return Reply(error=(kind[:100], message[:_TEXT]))
+    return CallReply(error=(kind[:100], message[:_TEXT]))
