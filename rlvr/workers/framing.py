@@ -21,7 +21,11 @@ _read, _write = os.read, os.write
 
 
 class FrameTooLong(ValueError):
-    """The other side announced a payload longer than it may be; `length` is what it announced, in bytes."""
+    """The other side announced a payload that is longer than allowed.
+
+    Args:
+        length: bytes that it announced; kept as an attribute.
+    """
 
     def __init__(self, length: int) -> None:
         super().__init__(f"a frame of {length} bytes")
@@ -29,7 +33,11 @@ class FrameTooLong(ValueError):
 
 
 def framed(payload: bytes) -> memoryview:
-    """The frame of a payload."""
+    """The frame of a payload.
+
+    Args:
+        payload: less than 4 GiB.
+    """
     return memoryview(_LENGTH.pack(len(payload)) + payload)
 
 
