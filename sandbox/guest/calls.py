@@ -1,11 +1,11 @@
-"""Function-call mode: the program's functions are called with the cases' arguments, and what they return is stated.
+"""Function-call mode: the program's functions are called with the cases' arguments, and their return values are sent.
 
-Requests and replies are on descriptors of their own.  The program shares this process and may write replies itself:
-that only lets it state values, as any program may.  What was expected never comes here.
+Requests and replies are on descriptors of their own.  The program shares this process and may write replies itself,
+but only values, which its functions may return anyway.  Expected values are never in this process.
 
     calls:    [{"name": "f" | "Class.method" | "method", "args": [tree], "kwargs": {"k": tree}}]
     replies:  {"i": 0, "value": tree} or {"i": 0, "error": {"type": "ValueError", "message": "…"}}, a line each;
-              {"i": 0, "items": tree} for an iterator, which no list equals and whose items may be asked for
+              {"i": 0, "items": tree} for an iterator, which equals no list; a test may still ask for its items
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rlvr.workers.framing import write_all
 
 __all__ = ["CallReply", "main", "read_replies", "requests", "resolve"]
 
-globals().update(__builtins__=dict(vars(builtins)))  # our own: the program may do to `builtins` what it likes
+globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the program may change `builtins`
 
 _ITEMS = 1_000_000  # of an iterator that is returned
 _TEXT = 500  # characters of an error's message
@@ -35,7 +35,7 @@ _VIEWS = tuple(type(view) for made in _DICTS for view in (made.keys(), made.valu
 
 
 class CallReply(NamedTuple):
-    """What one call came to: a value (of an iterator, the list of what it gave), or an error's type and message."""
+    """The result of one call: a value (of an iterator, the list of its items), or an error's type and message."""
 
     value: Any = None
     error: tuple[str, str] | None = None
@@ -46,7 +46,13 @@ class CallReply(NamedTuple):
 
 
 def main(namespace: dict[str, Any], calls_fd: int, results_fd: int) -> None:
-    """Answer every call, each as soon as it has returned."""
+    """Make the calls in order, and send each reply as soon as the call has returned.
+
+    Args:
+        namespace: the program's globals, after it ran.
+        calls_fd: where the calls are read, as `requests` wrote them.
+        results_fd: where the replies are written.
+    """
     with os.fdopen(calls_fd, "rb") as file:
         calls = json.loads(file.read())  # from the host
     for i, call in enumerate(calls):
@@ -75,13 +81,15 @@ def _send(fd: int, reply: dict[str, Any]) -> None:
 
 
 def resolve(namespace: dict[str, Any], name: str) -> Any:
-    """What the program calls `name`.
+    """The function that a test means by `name`.
 
-    That is a global; or a method of a fresh `Solution`, as on LeetCode; or for "Class.method" and "Class().method" one
-    of a fresh `Class`.
+    Args:
+        namespace: the program's globals, after it ran.
+        name: of a global; or of a method of a new `Solution`, as on LeetCode; or "Class.method" or "Class().method",
+            for a method of a new `Class`.
 
     Raises:
-        NameError: there is none.
+        NameError: the program defines no such function.
     """
     owner, _, method = name.replace("()", "").rpartition(".")
     if not owner and method in namespace:
@@ -93,7 +101,7 @@ def resolve(namespace: dict[str, Any], name: str) -> Any:
 
 
 def _listed(value: Any) -> Any:
-    """Iterators of the language itself, and dict views, as the list of what they give."""
+    """Python's own iterators and dict views as the list of their items; any other value as it is."""
     kind = type(value)
     own = kind.__module__ in ("builtins", "itertools") and any("__next__" in vars(base) for base in mro(kind))
     if not own and kind not in _VIEWS:
@@ -115,10 +123,13 @@ def _message(error: BaseException) -> str:
 
 
 def requests(calls: Sequence[tuple[str, Sequence[Any], dict[str, Any]]]) -> bytes:
-    """What `main` reads: a (name, args, kwargs) for each call.
+    """The text that `main` reads.
+
+    Args:
+        calls: (name, args, kwargs) of each.
 
     Raises:
-        NotAValue: an argument is no value.
+        NotAValue: an argument is no plain value.
     """
     return json.dumps(
         [
@@ -140,8 +151,12 @@ def _refuse(value: Any, plain: Any) -> None:
 def read_replies(data: bytes, n: int) -> list[CallReply | None]:
     """The replies to `n` calls, None for those without.
 
-    Line k must answer call k and be well-formed.  The first that is not, or a partial one, ends the reading: what a
-    program writes here can cost it cases, and nothing else.
+    Line k must answer call k and be well-formed.  Reading ends at the first line that is not, or that is incomplete.
+    So the only effect of a program that writes here is that it loses cases.
+
+    Args:
+        data: what was written.
+        n: how many calls there were.
     """
     replies: list[CallReply | None] = []
     for line in data.split(b"\n", n)[:n]:

@@ -89,7 +89,14 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def mount(source: str, target: str, kind: str | None = None, flags: int = 0, data: str | None = None) -> None:
-    """mount(2)."""
+    """mount(2).
+
+    Args:
+        source, target: what is mounted where.
+        kind: the file system; None for a bind or a remount.
+        flags: MS_ flags.
+        data: options of the file system.
+    """
     result = _libc.mount(_bytes(source), _bytes(target), _bytes(kind), ctypes.c_ulong(flags), _bytes(data))
     _checked(result, f"mount {kind or source} on {target}")
 
