@@ -102,7 +102,7 @@ class Scorer:
         if self.workers:
             setup = partial(_handler, env.without_tasks())
             self._pool = WorkerPool(setup, workers=self.workers, memory_mib=memory_mib)
-        self._threads = Threads(max(1, self.workers))
+        self._threads = Threads(max(1, self.workers), "scorer")
 
     def warm(self) -> Scorer:
         """Start the workers now and wait for the first.
