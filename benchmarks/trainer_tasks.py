@@ -67,7 +67,7 @@ def warm_started(folder: Path, *, seed: int, steps: int, noise: float = 0.08) ->
         prompts = [str(env.task(rng.randrange(10**6)).prompt) for _ in range(64)]
         answers = [policy.tokenizer(worked(p, rng, noise), add_special_tokens=False)["input_ids"] for p in prompts]
         rows = [
-            TokenRow(policy.codec.encode(prompt), [*answer, policy.tokenizer.eos_token_id])
+            TokenRow(policy.tokenization.encode(prompt), [*answer, policy.tokenizer.eos_token_id])
             for prompt, answer in zip(prompts, answers, strict=True)
         ]
         loss = -policy.logprobs(rows).sum() / sum(len(row.completion_ids) for row in rows)

@@ -20,7 +20,7 @@ from rlvr.train.loop import Trainer
 from rlvr.train.metrics import read_metrics
 from rlvr.train.plot import plot
 
-__all__ = ["Flags", "compared", "concluded", "trained"]
+__all__ = ["Flags", "comparison_table", "show_results", "train"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,15 +54,15 @@ class Flags:
         )
 
 
-def trained(flags: Flags) -> int:
+def train(flags: Flags) -> int:
     """Train, and say what came of it."""
     env, eval_env = flags.environments()
     with Trainer(flags.config, env=env, eval_env=eval_env) as trainer:
         trainer.run()
-    return concluded(trainer)
+    return show_results(trainer)
 
 
-def concluded(trainer: Trainer, before: str = "before") -> int:
+def show_results(trainer: Trainer, before: str = "before") -> int:
     """Print the evaluations and draw the curves of a run; its exit code, 130 for one that was stopped.
 
     Args:
@@ -71,7 +71,7 @@ def concluded(trainer: Trainer, before: str = "before") -> int:
     console, run = Console(), trainer.config.run
     rows = [row for row in read_metrics(run / "metrics.jsonl") if any(name.startswith("eval/") for name in row)]
     if rows:
-        console.print(compared(rows, before))
+        console.print(comparison_table(rows, before))
     try:
         console.print(f"curves: {plot(run)}", soft_wrap=True, highlight=False)
     except (MissingDependency, rlvr.DataError) as error:  # no matplotlib, or stopped before the first step
@@ -79,7 +79,7 @@ def concluded(trainer: Trainer, before: str = "before") -> int:
     return 0 if trainer.step == trainer.config.steps else 130
 
 
-def compared(rows: Sequence[Mapping[str, Any]], before: str) -> Table:
+def comparison_table(rows: Sequence[Mapping[str, Any]], before: str) -> Table:
     """The first and the last evaluation side by side."""
     first, last = rows[0], rows[-1]
     table = Table("held out", before, f"after {last['step']} steps")

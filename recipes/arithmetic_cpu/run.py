@@ -15,7 +15,7 @@ import tyro
 from rich.console import Console
 
 from rlvr.recipes.arithmetic_cpu.sums import Sums
-from rlvr.recipes.common import concluded
+from rlvr.recipes.common import show_results
 from rlvr.samplers.protocol import TokenRow
 from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
@@ -73,7 +73,7 @@ def main(settings: Settings = DEFAULTS) -> int:
     )
     with Trainer(config, policy=policy, env=Sums(), eval_env=Sums(split="test"), console=console) as trainer:
         trainer.run()
-    code = concluded(trainer, before="after the warm start")
+    code = show_results(trainer, before="after the warm start")
     console.print(f"{warm_s:.0f} s of warm start, {time.perf_counter() - started:.0f} s in all", highlight=False)
     return code
 
@@ -102,7 +102,7 @@ def warm_start(policy: Policy, settings: Settings, console: Console) -> None:
             policy.tokenizer(worked(prompt, rng, settings.noise), add_special_tokens=False) for prompt in prompts
         ]
         rows = [
-            TokenRow(policy.codec.encode(prompt), [*answer["input_ids"], policy.tokenizer.eos_token_id])
+            TokenRow(policy.tokenization.encode(prompt), [*answer["input_ids"], policy.tokenizer.eos_token_id])
             for prompt, answer in zip(prompts, answers, strict=True)
         ]
         loss = -policy.logprobs(rows).sum() / sum(len(row.completion_ids) for row in rows)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rlvr.algo.masks import counted, require_finite, standardised
+from rlvr.algo.masks import require_finite, standardised, zero_masked
 
 __all__ = [
     "batch_mean",
@@ -69,7 +69,7 @@ def reinforce_advantages(
         ValueError: a scored rollout's score is not finite.
     """
     _weights(scores, scored)
-    return counted(scores.detach() - baseline, scored)
+    return zero_masked(scores.detach() - baseline, scored)
 
 
 def batch_mean(scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"] | None = None) -> float:
@@ -79,7 +79,7 @@ def batch_mean(scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"] | None 
         ValueError: a scored rollout's score is not finite.
     """
     weights = _weights(scores, scored)
-    return float(counted(scores.detach(), scored).sum() / weights.sum().clamp(min=1))
+    return float(zero_masked(scores.detach(), scored).sum() / weights.sum().clamp(min=1))
 
 
 def moving_average(

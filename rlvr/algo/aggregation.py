@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlvr.algo.masks import counted
+from rlvr.algo.masks import zero_masked
 
 __all__ = ["Denominators", "constant", "denominators", "sequence_mean", "token_mean"]
 
@@ -50,7 +50,7 @@ def sequence_mean(
         ValueError: sequences < 1.
     """
     _require_some("sequences", sequences)
-    per_row = counted(losses, completion_mask).sum(dim=1) / completion_mask.sum(dim=1).clamp(min=1)
+    per_row = zero_masked(losses, completion_mask).sum(dim=1) / completion_mask.sum(dim=1).clamp(min=1)
     return per_row.sum() / sequences
 
 
@@ -64,7 +64,7 @@ def token_mean(losses: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"
         ValueError: tokens < 1.
     """
     _require_some("tokens", tokens)
-    return counted(losses, completion_mask).sum() / tokens
+    return zero_masked(losses, completion_mask).sum() / tokens
 
 
 def constant(
@@ -80,7 +80,7 @@ def constant(
     """
     _require_some("sequences", sequences)
     _require_some("length_tokens", length_tokens)
-    return counted(losses, completion_mask).sum() / (sequences * length_tokens)
+    return zero_masked(losses, completion_mask).sum() / (sequences * length_tokens)
 
 
 def _require_some(name: str, value: int) -> None:

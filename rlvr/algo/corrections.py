@@ -13,17 +13,17 @@ from typing import Literal, NamedTuple
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlvr.algo.masks import counted
+from rlvr.algo.masks import zero_masked
 from rlvr.algo.ratios import LOG_RATIO, RatioStats, log_ratio, ratio_stats, sequence_mean_log_ratio
 
-__all__ = ["Correction", "Level", "masked", "truncated"]
+__all__ = ["CorrectionWeights", "Level", "masked", "truncated"]
 
 Level = Literal["token", "sequence", "geometric"]
 """One weight per token; per row, the product over its trained tokens (unbiased, of high variance); or their geometric
 mean, which does not grow with the length."""
 
 
-class Correction(NamedTuple):
+class CorrectionWeights(NamedTuple):
     """Weights for the per-token losses, and how far apart the two engines were."""
 
     weights: Float[Tensor, "B T"]
@@ -37,7 +37,7 @@ def truncated(
     *,
     cap: float = 2.0,
     level: Level = "token",
-) -> Correction:
+) -> CorrectionWeights:
     """min(w, cap): truncated importance sampling (Ionides 2008; TIS of Yao et al. 2025, "Your Efficient RL Framework
     Secretly Brings You Off-Policy RL Training", cap 2).  `stats.high` counts tokens at the cap.
 
@@ -48,7 +48,7 @@ def truncated(
         raise ValueError(f"cap is {cap}; it must be at least 1, or equal engines would be corrected")
     log_r, w = _weights(logprobs, behaviour_logprobs, completion_mask, level)
     stats = ratio_stats(log_r, completion_mask, used=w, high=w > cap)
-    return Correction(counted(w.clamp(max=cap), completion_mask), stats)
+    return CorrectionWeights(zero_masked(w.clamp(max=cap), completion_mask), stats)
 
 
 def masked(
@@ -59,7 +59,7 @@ def masked(
     low: float,
     high: float,
     level: Level = "token",
-) -> Correction:
+) -> CorrectionWeights:
     """w inside [low, high], 0 outside: the tokens (or rows) on which the engines disagree teach nothing.
 
     IcePop (arXiv:2510.18855, 2.3.2) per token, with 0.5 and 5; masked importance sampling per sequence.  The
@@ -75,7 +75,7 @@ def masked(
     log_r, w = _weights(logprobs, behaviour_logprobs, completion_mask, level)
     below, above = w < low, w > high
     stats = ratio_stats(log_r, completion_mask, used=w, low=below, high=above)
-    return Correction(counted(w, completion_mask & ~below & ~above), stats)
+    return CorrectionWeights(zero_masked(w, completion_mask & ~below & ~above), stats)
 
 
 def _weights(logprobs: Tensor, behaviour_logprobs: Tensor, mask: Tensor, level: Level) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlvr.algo.masks import counted
+from rlvr.algo.masks import zero_masked
 from rlvr.algo.ratios import log_ratio
 
 __all__ = ["Estimator", "kl_loss", "penalised"]
@@ -75,4 +75,4 @@ def penalised(
         ValueError: no such estimator.
     """
     estimate = kl_loss(logprobs, ref_logprobs, completion_mask, estimator=estimator)
-    return (counted(rewards, completion_mask) - coefficient * estimate).detach()
+    return (zero_masked(rewards, completion_mask) - coefficient * estimate).detach()

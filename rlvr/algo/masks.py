@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-__all__ = ["counted", "masked_mean", "require_finite", "standardised"]
+__all__ = ["zero_masked", "masked_mean", "require_finite", "standardised"]
 
 
-def counted(x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"] | None) -> Float[Tensor, "*shape"]:
+def zero_masked(x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"] | None) -> Float[Tensor, "*shape"]:
     """`x`, exactly 0 where the mask is False.  A product would not do: 0 · inf is NaN, and so is its gradient."""
     return x if mask is None else torch.where(mask, x, 0.0)
 
@@ -31,7 +31,7 @@ def standardised(
     here = weights > 0
     anchor = torch.where(here, x, -torch.inf).amax(dim=1, keepdim=True)
     x = torch.where(here, x - anchor, 0.0)
-    centred = counted(x - masked_mean(x, weights, dim=1), here)
+    centred = zero_masked(x - masked_mean(x, weights, dim=1), here)
     if not scale:
         return centred
     std = masked_mean(centred.square(), weights, dim=1).sqrt()
@@ -48,7 +48,7 @@ def require_finite(x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"] | No
     Raises:
         ValueError: with the place and the value of the first one.
     """
-    bad = ~counted(x, mask).isfinite()
+    bad = ~zero_masked(x, mask).isfinite()
     if bad.any():
         where = bad.nonzero()[0].tolist()
         place = ", ".join(f"{axis} {i}" for axis, i in zip(axes, where, strict=True))

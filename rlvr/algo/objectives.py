@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlvr.algo.masks import counted
+from rlvr.algo.masks import zero_masked
 from rlvr.algo.ratios import RatioStats, log_ratio, ratio_stats, sequence_mean_log_ratio
 
 __all__ = ["Losses", "a2c", "cispo", "clipped", "gspo", "next_beta", "ppo_kl", "reinforce"]
@@ -38,7 +38,7 @@ def reinforce(
     Right only for the weights that sampled: a second step on the same rollouts needs a ratio.
     """
     A = _advantages(advantages, completion_mask)
-    losses = -A * counted(logprobs, completion_mask)
+    losses = -A * zero_masked(logprobs, completion_mask)
     return Losses(losses, ratio_stats(log_ratio(logprobs, behaviour_logprobs, completion_mask), completion_mask))
 
 
@@ -88,7 +88,7 @@ def clipped(
         losses = torch.where(over, -dual * A, losses)
     # The bound takes hold only on the side to which the advantage pulls.
     stats = ratio_stats(log_r, completion_mask, low=(A < 0) & (r < 1 - low), high=(A > 0) & (r > 1 + high), dual=over)
-    return Losses(counted(losses, completion_mask), stats)
+    return Losses(zero_masked(losses, completion_mask), stats)
 
 
 def gspo(
@@ -115,13 +115,13 @@ def gspo(
     log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
     s = sequence_mean_log_ratio(log_r, completion_mask).exp()
     if per_token:
-        own = counted(logprobs, completion_mask)
+        own = zero_masked(logprobs, completion_mask)
         s = s.detach() * (own - own.detach()).exp()
     else:
         s = s.expand_as(log_r)
     losses = torch.maximum(-s * A, -s.clamp(1 - low, 1 + high) * A)
     stats = ratio_stats(log_r, completion_mask, used=s, low=(A < 0) & (s < 1 - low), high=(A > 0) & (s > 1 + high))
-    return Losses(counted(losses, completion_mask), stats)
+    return Losses(zero_masked(losses, completion_mask), stats)
 
 
 def cispo(
@@ -145,7 +145,7 @@ def cispo(
     A = _advantages(advantages, completion_mask)
     log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
     r = log_r.detach().exp()
-    losses = -r.clamp(1 - low, 1 + high) * A * counted(logprobs, completion_mask)
+    losses = -r.clamp(1 - low, 1 + high) * A * zero_masked(logprobs, completion_mask)
     return Losses(losses, ratio_stats(log_r, completion_mask, low=r < 1 - low, high=r > 1 + high))
 
 
@@ -171,7 +171,7 @@ def ppo_kl(
     log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
     r = log_r.exp()
     losses = -r * A + beta * (r - 1 - log_r)
-    return Losses(counted(losses, completion_mask), ratio_stats(log_r, completion_mask))
+    return Losses(zero_masked(losses, completion_mask), ratio_stats(log_r, completion_mask))
 
 
 def next_beta(beta: float, kl: float, *, target: float) -> float:

@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rlvr.algo.masks import counted, require_finite, standardised
+from rlvr.algo.masks import require_finite, standardised, zero_masked
 
 __all__ = [
-    "Estimate",
+    "AdvantageEstimate",
     "discounted_returns",
     "gae",
     "monte_carlo_advantages",
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-class Estimate(NamedTuple):
+class AdvantageEstimate(NamedTuple):
     """What a critic learns from and what the policy learns from."""
 
     advantages: Float[Tensor, "B T"]
@@ -41,7 +41,7 @@ def gae(
     gamma: float = 1.0,
     lam: float = 0.95,
     bootstrap: Float[Tensor, " B"] | None = None,
-) -> Estimate:
+) -> AdvantageEstimate:
     """Generalised advantage estimation: A_t = δ_t + γλ A_{t+1}, δ_t = r_t + γ V_{t+1} - V_t; returns are A + V.
 
     arXiv:1506.02438, eq. 16, as PPO writes it (arXiv:1707.06347, eq. 11-12).  `values[t]` is V of the state in which
@@ -61,7 +61,7 @@ def gae(
         trained = completion_mask[:, t]
         last, value = torch.where(trained, here, last), torch.where(trained, values[:, t], value)
         advantages[:, t] = torch.where(trained, here, 0.0)
-    return Estimate(advantages, advantages + values)
+    return AdvantageEstimate(advantages, advantages + values)
 
 
 def discounted_returns(
@@ -108,7 +108,7 @@ def n_step_returns(
     for _ in range(min(n, values.shape[1])):
         ahead = torch.cat([target[:, 1:], end], dim=1)
         target = torch.where(trained, rewards + gamma * ahead, end)
-    return counted(target.gather(1, back), completion_mask)
+    return zero_masked(target.gather(1, back), completion_mask)
 
 
 def process_advantages(
@@ -171,9 +171,9 @@ def monte_carlo_advantages(
         )
     used = torch.cat([torch.ones_like(boundaries[:, :1], dtype=torch.bool), boundaries.diff(dim=1) > 0], dim=1)
     require_finite(values, used, "the value", "row", "boundary")
-    values = counted(values.detach(), used)
+    values = zero_masked(values.detach(), used)
     after = after.clamp(1, boundaries.shape[1] - 1)
-    return counted(values.gather(1, after) - values.gather(1, after - 1), completion_mask)
+    return zero_masked(values.gather(1, after) - values.gather(1, after - 1), completion_mask)
 
 
 def whiten(
@@ -197,7 +197,7 @@ def _checked(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float) -> tup
     _require_share("gamma", gamma)
     require_finite(rewards, mask, "the reward", "row", "token")
     require_finite(values, mask, "the value", "row", "token")
-    return counted(rewards.detach(), mask), counted(values.detach(), mask)
+    return zero_masked(rewards.detach(), mask), zero_masked(values.detach(), mask)
 
 
 def _end_value(bootstrap: Tensor | None, values: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlvr.algo.masks import counted
+from rlvr.algo.masks import zero_masked
 
 __all__ = ["ValueLosses", "entropy_bonus", "value_loss"]
 
@@ -39,8 +39,8 @@ def value_loss(
     if clip is not None and not clip > 0:
         raise ValueError(f"clip is {clip}; it must be above 0, or None for the plain squared error")
     # Cleaned before the square: its gradient is 2 (V - R), and 0 · inf would be NaN.
-    values = counted(values, completion_mask)
-    old, target = counted(old_values.detach(), completion_mask), counted(returns.detach(), completion_mask)
+    values = zero_masked(values, completion_mask)
+    old, target = zero_masked(old_values.detach(), completion_mask), zero_masked(returns.detach(), completion_mask)
     plain = (values - target).square()
     if clip is None:
         return ValueLosses(plain / 2, plain.new_zeros(()))
@@ -55,4 +55,4 @@ def entropy_bonus(
 
     `entropies` are in nats and carry the gradient.
     """
-    return -coefficient * counted(entropies, completion_mask)
+    return -coefficient * zero_masked(entropies, completion_mask)

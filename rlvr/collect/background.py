@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from rlvr.workers.threads import Threads
 
-__all__ = ["Background", "Timings"]
+__all__ = ["BackgroundCalls", "Timings"]
 
 _T = TypeVar("_T")
 
@@ -32,7 +32,7 @@ class Timings:
     scoring_wait_s: float = 0.0
 
 
-class Background:
+class BackgroundCalls:
     """Runs calls in `count` threads and takes the time; results may be read in any order."""
 
     def __init__(self, count: int) -> None:
@@ -58,7 +58,7 @@ class Background:
         yield
         self._timings.scoring_wait_s += time.monotonic() - start
 
-    def taken(self) -> Timings:
+    def take_timings(self) -> Timings:
         """Where time went since this was asked last."""
         with self._lock:
             spent, self._timings = self._timings, Timings()

@@ -17,8 +17,8 @@ from typing import Any, Literal
 from rlvr.collect.cursor import Cursor
 from rlvr.collect.groups import Groups
 from rlvr.collect.prefixes import PrefixValues, prefix_values
-from rlvr.collect.saved import group_from, saved
-from rlvr.collect.stats import Dropped, dropped_group, failures, stats
+from rlvr.collect.serialization import group_as_dict, group_from_dict
+from rlvr.collect.stats import Dropped, collection_stats, dropped_group, unscored_reasons
 from rlvr.environment import Environment
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Sampler, Sampling
@@ -171,7 +171,7 @@ class Collector:
         kept, dropped = self._still_fresh()
         sampled: list[Group] = []
         rounds = 0
-        self.groups.background.taken()  # whatever went by before is nobody's
+        self.groups.background.take_timings()  # whatever went by before is nobody's
         while len(kept) < prompts and rounds < (self.max_rounds if self.dynamic else 1):
             if sampled and not any(map(_is_scored, _rollouts(sampled))):
                 break
@@ -190,7 +190,7 @@ class Collector:
         if missing and not self._has_warned:
             _warn_of_fewer(len(groups), prompts, rounds, dropped)
             self._has_warned = True
-        numbers = stats(sampled, groups, dropped, self.groups.background.taken())
+        numbers = collection_stats(sampled, groups, dropped, self.groups.background.take_timings())
         numbers |= {"rounds": float(rounds), "left": float(len(self._left)), "missing": float(missing)}
         return Collected(groups, dropped, numbers)
 
@@ -252,7 +252,7 @@ class Collector:
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next `collect` depends on but the sampler's weights; plain JSON."""
-        left = [{"index": index, "group": saved(group)} for index, group in self._left]
+        left = [{"index": index, "group": group_as_dict(group)} for index, group in self._left]
         return {**self._identity(), "position": self._cursor.position, "epoch": self._cursor.epoch, "left": left}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -268,7 +268,8 @@ class Collector:
                     "with the settings the run began with"
                 )
         left = [
-            (entry["index"], group_from(entry["group"], self.groups.task(entry["index"]))) for entry in state["left"]
+            (entry["index"], group_from_dict(entry["group"], self.groups.task(entry["index"])))
+            for entry in state["left"]
         ]
         self._cursor.position, self._left = int(state["position"]), left
 
@@ -299,7 +300,7 @@ def _warn_of_fewer(groups: int, prompts: int, rounds: int, dropped: Sequence[Dro
     if reasons["all-correct"] or reasons["all-wrong"]:
         advice.append("choose tasks nearer to what the policy can do, or raise max_rounds")
     if reasons["few-scored"]:
-        why, count = failures(dropped).most_common(1)[0]
+        why, count = unscored_reasons(dropped).most_common(1)[0]
         advice.append(
             f"{count} rollouts were not scored because of {why[:200]!r}: that is the scorer's failure, not the "
             "policy's, and `rlvr doctor` looks for it"

@@ -18,10 +18,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from numbers import Real
 
-from rlvr.collect.background import Background
+from rlvr.collect.background import BackgroundCalls
 from rlvr.environment import MultiTurnEnv, seeded
 from rlvr.errors import UsageError, brief
-from rlvr.samplers.protocol import Sample, Sampler, Sampling, drawn, rollout_seed
+from rlvr.samplers.protocol import Sample, Sampler, Sampling, generate_checked, rollout_seed
 from rlvr.types import Group, Outcome, Prompt, Rollout, Score, Task, Turn, Verdict
 
 __all__ = ["Episodes"]
@@ -79,7 +79,7 @@ class Episodes:
         self,
         env: MultiTurnEnv,
         sampler: Sampler,
-        background: Background,
+        background: BackgroundCalls,
         sampling: Sampling,
         max_turns: int,
         key: tuple[str | int, ...],
@@ -135,7 +135,7 @@ class Episodes:
             if turn == 0:
                 prompts = [group[0].task.prompt for group in groups]
                 seeds = [[rollout_seed(*episode.seed, turn) for episode in group] for group in groups]
-                for p, g, sample in drawn(self.sampler, prompts, len(groups[0]), self.sampling, seeds):
+                for p, g, sample in generate_checked(self.sampler, prompts, len(groups[0]), self.sampling, seeds):
                     self._take(stepped, groups[p][g], sample)
             else:
                 contexts = [(*episode.prompt_ids, *episode.ids) for episode in going]
@@ -144,7 +144,7 @@ class Episodes:
                     min(self.sampling.max_tokens - episode.own_tokens(), self._positions - len(context))
                     for episode, context in zip(going, contexts, strict=True)
                 ]
-                for i, _, sample in drawn(self.sampler, contexts, 1, self.sampling, seeds, limits):
+                for i, _, sample in generate_checked(self.sampler, contexts, 1, self.sampling, seeds, limits):
                     self._take(stepped, going[i], sample)
         with self.background.waiting():
             steps = [stepped[episode.number].result() for episode in going]

@@ -19,7 +19,7 @@ from rlvr.statistics import Estimate, estimate, majority_at_k, pass_at_k
 from rlvr.types import Group
 from rlvr.validate import require_whole
 
-__all__ = ["Report", "TaskResult", "evaluate"]
+__all__ = ["EvaluationReport", "TaskResult", "evaluate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class TaskResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class EvaluationReport:
     """An evaluation.
 
     Attributes:
@@ -106,7 +106,7 @@ def evaluate(
     prompts_at_once: int = 64,
     on_group: Callable[[Group], None] | None = None,
     progress: bool = False,
-) -> Report:
+) -> EvaluationReport:
     """Draw n completions of each task and say how good they are.
 
         report = evaluate(env, sampler, n=8, k=(1, 8), limit=500, sampling=Sampling(max_tokens=1024))
@@ -157,7 +157,7 @@ def evaluate(
                 if progress:
                     tick()
     metrics = _metrics(results, n, sorted(set(ks)), level)
-    return Report(env.id, env.config, n, sampling, seed, sampler.version, level, metrics, tuple(results))
+    return EvaluationReport(env.id, env.config, n, sampling, seed, sampler.version, level, metrics, tuple(results))
 
 
 def _indices(env: Environment, limit: int | None) -> range:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from rlvr.collect.background import Background
+from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.episodes import Episodes
 from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv
 from rlvr.errors import UsageError
-from rlvr.samplers.protocol import Sample, Sampler, Sampling, drawn, rollout_seed
+from rlvr.samplers.protocol import Sample, Sampler, Sampling, generate_checked, rollout_seed
 from rlvr.scoring import Scorer
 from rlvr.types import Completion, Group, Rollout, Score, Task
 from rlvr.validate import require_whole
@@ -62,7 +62,7 @@ class Groups:
         self._own = Scorer(env) if scorer is None and isinstance(env, SingleTurnEnv) else None
         self.scorer = scorer or self._own
         threads = max(1, self.scorer.workers) if self.scorer else _STEPPING
-        self.background = Background(threads)
+        self.background = BackgroundCalls(threads)
         self._episodes = None
         if isinstance(env, MultiTurnEnv):
             self._episodes = Episodes(env, sampler, self.background, sampling, int(max_turns), self.key)
@@ -105,7 +105,7 @@ class Groups:
         try:
             with self.background.generating():
                 prompts = [task.prompt for task in tasks]
-                for p, g, sample in drawn(self.sampler, prompts, self.group_size, self.sampling, seeds):
+                for p, g, sample in generate_checked(self.sampler, prompts, self.group_size, self.sampling, seeds):
                     samples[p][g] = sample
                     self._begin_scoring(futures, tasks[p], p, g, samples[p])
             with self.background.waiting():

@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass
 from rlvr.collect.groups import Groups
 from rlvr.environment import MultiTurnEnv
 from rlvr.errors import UsageError, brief
-from rlvr.samplers.protocol import Sample, Sampler, TokenIds, cut, drawn, rollout_seed
+from rlvr.samplers.protocol import Sample, Sampler, TokenIds, cut_at_stop, generate_checked, rollout_seed
 from rlvr.types import Completion, Rollout, Score
 from rlvr.validate import require_whole
 
-__all__ = ["PrefixValues", "forked", "prefix_values", "step_boundaries"]
+__all__ = ["PrefixValues", "prefix_values_and_costs", "prefix_values", "step_boundaries"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,10 @@ def prefix_values(
         UsageError: several turns; a reward that compares completions, for a fork has no siblings; boundaries that are
             not increasing from 0 to T; k below 1.
     """
-    return forked(groups, rollouts, k=k, steps=steps)[0]
+    return prefix_values_and_costs(groups, rollouts, k=k, steps=steps)[0]
 
 
-def forked(
+def prefix_values_and_costs(
     groups: Groups, rollouts: Sequence[Rollout], *, k: int, steps: str | Sequence[Sequence[int]] = "\n"
 ) -> tuple[list[PrefixValues], dict[str, float]]:
     """What `prefix_values` gives, and what it took, for the log.
@@ -113,12 +113,12 @@ def forked(
     for rollout, bounds in zip(rollouts, boundaries, strict=True):
         for b in bounds[:-1]:
             forks.setdefault(_state(rollout, b), (rollout, b))
-    groups.background.taken()  # whatever went by before is nobody's
+    groups.background.take_timings()  # whatever went by before is nobody's
     each, tokens = _scored(groups, list(forks.values()), k)
     scores = dict(zip(forks, each, strict=True))
     unscored = sum(score.total is None for some in each for score in some)
     costs = {"forks": k * len(forks), "forks_unscored": unscored, "fork_tokens": tokens}
-    numbers = {name: float(value) for name, value in (costs | asdict(groups.background.taken())).items()}
+    numbers = {name: float(value) for name, value in (costs | asdict(groups.background.take_timings())).items()}
     return [_values(rollout, bounds, scores) for rollout, bounds in zip(rollouts, boundaries, strict=True)], numbers
 
 
@@ -146,7 +146,7 @@ def _scored(groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int) -> tup
     tokens = 0
     try:
         with groups.background.generating():
-            for p, j, sample in drawn(groups.sampler, contexts, k, groups.sampling, seeds, limits):
+            for p, j, sample in generate_checked(groups.sampler, contexts, k, groups.sampling, seeds, limits):
                 futures[p][j] = _begin(groups, *forks[p], sample)
                 tokens += len(sample.completion_ids)
         with groups.background.waiting():
@@ -159,7 +159,7 @@ def _scored(groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int) -> tup
 
 def _begin(groups: Groups, rollout: Rollout, boundary: int, sample: Sample) -> Future[list[Score]]:
     ids = [*rollout.completion_ids[:boundary], *sample.completion_ids]  # in one go: two texts may lose a space between
-    text = cut(groups.sampler.decode(ids), groups.sampling.stop)
+    text = cut_at_stop(groups.sampler.decode(ids), groups.sampling.stop)
     return groups.score(rollout.task, [Completion(text, len(ids), sample.truncated)])
 
 

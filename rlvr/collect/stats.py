@@ -10,7 +10,7 @@ from statistics import fmean
 from rlvr.collect.background import Timings
 from rlvr.types import Group, Rollout, Score
 
-__all__ = ["Dropped", "dropped_group", "failures", "own_tokens", "stats"]
+__all__ = ["Dropped", "dropped_group", "unscored_reasons", "own_tokens", "collection_stats"]
 
 _REASONS = ("all-correct", "all-wrong", "few-scored", "stale", "too-long")
 
@@ -46,14 +46,14 @@ def own_tokens(rollout: Rollout) -> int:
     return len(rollout.completion_ids)
 
 
-def failures(dropped: Sequence[Dropped]) -> Counter[str]:
+def unscored_reasons(dropped: Sequence[Dropped]) -> Counter[str]:
     """Why rollouts of dropped groups could not be scored, and how many of them."""
     groups = [one.group for one in dropped if one.group is not None]
     verdicts = [r.score.verdict for group in groups for r in group.rollouts if r.score and r.score.total is None]
     return Counter(verdict.why for verdict in verdicts)
 
 
-def stats(
+def collection_stats(
     sampled: Sequence[Group], groups: Sequence[Group], dropped: Sequence[Dropped], timings: Timings
 ) -> dict[str, float]:
     """Numbers about one `collect`, for the log.  A mean over nothing is left out.

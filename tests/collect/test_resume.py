@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from rlvr.collect import Sampling, ScriptedSampler
-from rlvr.collect.saved import group_from, saved
+from rlvr.collect.serialization import group_as_dict, group_from_dict
 from tests.collect.collecting import by_fours, collector, guesses, untimed
 from tests.environments import Siblings, Trials, Words
 from tests.rewards.parts import refusal
@@ -109,5 +109,5 @@ def test_a_verdict_may_hold_anything():
         [group] = one.collect(1).groups
     verdict = replace(group.rollouts[0].score.verdict, detail={"distance": Fraction(1, 3)})
     rollout = replace(group.rollouts[0], score=replace(group.rollouts[0].score, verdict=verdict))
-    again = group_from(carried(saved(replace(group, rollouts=[rollout]))), group.task)
+    again = group_from_dict(carried(group_as_dict(replace(group, rollouts=[rollout]))), group.task)
     assert again.rollouts[0].score.verdict.detail == {"distance": "1/3"}

@@ -180,8 +180,8 @@ class Careless(ScriptedSampler):
     ("way", "said"),
     [
         (0, "Careless left out 1 rollouts, the first 1 of prompt 2"),
-        (1, "Careless gave rollout 0 of prompt 0 twice, or nobody asked for it"),
-        (2, "Careless gave rollout 9 of prompt 9 twice, or nobody asked for it"),
+        (1, "Careless gave rollout 0 of prompt 0 twice, or it was not requested"),
+        (2, "Careless gave rollout 9 of prompt 9 twice, or it was not requested"),
     ],
 )
 def test_a_sampler_that_breaks_its_promise_is_named(way, said):

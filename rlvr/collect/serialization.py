@@ -10,15 +10,15 @@ from typing import Any
 from rlvr.errors import UsageError
 from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
 
-__all__ = ["group_from", "saved"]
+__all__ = ["group_from_dict", "group_as_dict"]
 
 
-def saved(group: Group) -> dict[str, Any]:
+def group_as_dict(group: Group) -> dict[str, Any]:
     """A group but for its task."""
     return {"task": group.task.id, "rollouts": [_saved(rollout) for rollout in group.rollouts]}
 
 
-def group_from(data: Mapping[str, Any], task: Task) -> Group:
+def group_from_dict(data: Mapping[str, Any], task: Task) -> Group:
     """The group again.
 
     Raises:
