@@ -225,7 +225,7 @@ def test_what_cannot_be_forked_is_refused():
     """A reward that compares, no fork at all, a delimiter of nothing."""
     one, rollouts = one_group(Siblings())
     with one:
-        assert "a fork has no siblings" in refusal(lambda: one.prefix_values(rollouts))
+        assert "and a prefix has no group" in refusal(lambda: one.prefix_values(rollouts))
     one, rollouts = one_group()
     with one:
         assert refusal(lambda: one.prefix_values(rollouts, k=0)) == "k is 0; it must be a whole number of at least 1"

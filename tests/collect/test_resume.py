@@ -99,7 +99,9 @@ def test_tasks_that_changed_under_a_saved_group_are_found():
     state["left"][0]["group"]["task"] = "Trials/train/99"
     with collector(script=by_fours, dynamic=True, oversample=4) as resumed:
         said = refusal(lambda: resumed.load_state_dict(state))
-        assert said.startswith("a saved group answers 'Trials/train/99', and its index now leads to 'Trials/train/3'")
+        assert said.startswith(
+            "a saved group belongs to task 'Trials/train/99', and its index now gives 'Trials/train/3'"
+        )
         assert resumed.position == 0
 
 

@@ -165,7 +165,7 @@ def test_a_script_that_is_none_is_refused(script):
 
 def test_logprobs_above_0_are_refused():
     """There are no such probabilities."""
-    assert refusal(lambda: ScriptedSampler(["a"], logprobs=0.5)).startswith("logprobs is float 0.5")
+    assert refusal(lambda: ScriptedSampler(["a"], logprobs=0.5)).startswith("logprobs is 0.5")
 
 
 class Careless(ScriptedSampler):
