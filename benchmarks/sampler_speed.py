@@ -23,8 +23,8 @@ import torch
 import transformers
 
 from rlvr.collect import Sampling
-from rlvr.samplers.decoding import Decoding, Slot
-from rlvr.samplers.tokenization import Codec
+from rlvr.samplers.decoding import DecodeRequest, Decoding
+from rlvr.samplers.tokenization import Tokenization
 from rlvr.train.tiny import tiny
 
 PROMPTS, GROUP, LONGEST, MEAN = 8, 8, 192, 44
@@ -41,13 +41,13 @@ def skewed() -> list[int]:
 
 
 def ours(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], lengths: Sequence[int]) -> Callable[[], int]:
-    codec = Codec(tokenizer, ends=())
+    tokenization = Tokenization(tokenizer, end_ids=())
     events = torch.zeros(len(tokenizer), dtype=torch.bool)
 
     def run() -> int:
-        slots = [Slot(i // GROUP, i % GROUP, prompts[i // GROUP], n, seed=i) for i, n in enumerate(lengths)]
-        decoding, tokens = Decoding(model, codec, slots, Sampling(max_tokens=LONGEST), events), 0
-        while decoding.slots:
+        requests = [DecodeRequest(i // GROUP, i % GROUP, prompts[i // GROUP], n, seed=i) for i, n in enumerate(lengths)]
+        decoding, tokens = Decoding(model, tokenization, requests, Sampling(max_tokens=LONGEST), events), 0
+        while decoding.requests:
             tokens += sum(len(drawn.completion_ids) for drawn in decoding.advance())
         return tokens
 

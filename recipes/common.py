@@ -20,7 +20,7 @@ from rlvr.train.loop import Trainer
 from rlvr.train.metrics import read_metrics
 from rlvr.train.plot import plot
 
-__all__ = ["Flags", "compared", "concluded", "trained"]
+__all__ = ["Flags", "comparison_table", "show_results", "train"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +58,8 @@ class Flags:
         )
 
 
-def trained(flags: Flags) -> int:
-    """Train and print the results; returns the exit code, see `concluded`.
+def train(flags: Flags) -> int:
+    """Train and print the results; returns the exit code, see `show_results`.
 
     Args:
         flags: the recipe's settings.
@@ -67,10 +67,10 @@ def trained(flags: Flags) -> int:
     env, eval_env = flags.environments()
     with Trainer(flags.config, env=env, eval_env=eval_env) as trainer:
         trainer.run()
-    return concluded(trainer)
+    return show_results(trainer)
 
 
-def concluded(trainer: Trainer, before: str = "before") -> int:
+def show_results(trainer: Trainer, before: str = "before") -> int:
     """Print the evaluations and draw the curves of a run; returns its exit code, 130 if it was stopped.
 
     Args:
@@ -80,7 +80,7 @@ def concluded(trainer: Trainer, before: str = "before") -> int:
     console, run = Console(), trainer.config.run
     rows = [row for row in read_metrics(run / "metrics.jsonl") if any(name.startswith("eval/") for name in row)]
     if rows:
-        console.print(compared(rows, before))
+        console.print(comparison_table(rows, before))
     try:
         console.print(f"curves: {plot(run)}", soft_wrap=True, highlight=False)
     except (MissingDependency, rlvr.DataError) as error:  # no matplotlib, or stopped before the first step
@@ -88,12 +88,12 @@ def concluded(trainer: Trainer, before: str = "before") -> int:
     return 0 if trainer.step == trainer.config.steps else 130
 
 
-def compared(rows: Sequence[Mapping[str, Any]], before: str) -> Table:
+def comparison_table(rows: Sequence[Mapping[str, Any]], before: str) -> Table:
     """A table of the first and the last evaluation.
 
     Args:
         rows: metrics of the evaluations, in order.
-        before: see `concluded`.
+        before: see `show_results`.
     """
     first, last = rows[0], rows[-1]
     table = Table("held out", before, f"after {last['step']} steps")

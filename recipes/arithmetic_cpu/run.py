@@ -17,7 +17,7 @@ from rich.console import Console
 
 import rlvr
 from rlvr.recipes.arithmetic_cpu.sums import Sums, added_by_columns
-from rlvr.recipes.common import concluded
+from rlvr.recipes.common import show_results
 from rlvr.samplers.protocol import TokenRow
 from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
@@ -80,7 +80,7 @@ def main(settings: Settings = DEFAULTS) -> int:
     )
     with Trainer(config, policy=policy, env=Sums(), eval_env=Sums(split="test"), console=console) as trainer:
         trainer.run()
-    code = concluded(trainer, before="after the warm start")
+    code = show_results(trainer, before="after the warm start")
     console.print(f"{warm_s:.0f} s of warm start, {time.perf_counter() - started:.0f} s in all", highlight=False)
     return code
 
@@ -119,7 +119,7 @@ def warm_start(
         prompts = [str(env.task(rng.randrange(10**6)).prompt) for _ in range(64)]
         answers = [policy.tokenizer(worked(prompt, rng, noise), add_special_tokens=False) for prompt in prompts]
         rows = [
-            TokenRow(policy.codec.encode(prompt), [*answer["input_ids"], policy.tokenizer.eos_token_id])
+            TokenRow(policy.tokenization.encode(prompt), [*answer["input_ids"], policy.tokenizer.eos_token_id])
             for prompt, answer in zip(prompts, answers, strict=True)
         ]
         loss = -policy.logprobs(rows).sum() / sum(len(row.completion_ids) for row in rows)

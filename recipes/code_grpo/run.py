@@ -7,7 +7,7 @@ rlvr train code_grpo --model … --env code-stdio-v1 --data deepmind/code_contes
 from dataclasses import replace
 from pathlib import Path
 
-from rlvr.recipes.common import Flags, trained
+from rlvr.recipes.common import Flags, train
 from rlvr.recipes.math_grpo import run as math_grpo
 
 __all__ = ["DEFAULTS", "main"]
@@ -30,4 +30,4 @@ DEFAULTS = Flags(
 
 def main(flags: Flags = DEFAULTS) -> int:
     """Train and print the results; returns the exit code."""
-    return trained(flags)
+    return train(flags)

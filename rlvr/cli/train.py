@@ -149,7 +149,7 @@ class Eval:
         env = make(self.env, **options_of(load(self.env), self.option))
         sampling = Sampling(max_tokens=self.max_tokens, temperature=self.temperature, top_p=self.top_p, stop=self.stop)
         policy = policies.load_policy(
-            self.model, device=self.device, chat=self.chat, autocast=policies.autocast_of(self.precision)
+            self.model, device=self.device, chat=self.chat, autocast=policies.autocast_dtype(self.precision)
         )
         with ExitStack() as stack:
             scorer = None
