@@ -30,7 +30,7 @@ from time import perf_counter, sleep
 # This folder comes first on the path of its scripts, and holds a math_verify.py that is not the package.
 sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != Path(__file__).resolve().parent]
 
-from rlvr.client import Client, Reply  # noqa: E402
+from rlvr.client import Client, ServedScore  # noqa: E402
 
 TRIVIAL = '''
 import rlvr
@@ -62,10 +62,10 @@ def served(env: str) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-def ask(url: str, env: str, rows: list[dict], batch: int, callers: int) -> tuple[float, list[float], list[Reply]]:
+def ask(url: str, env: str, rows: list[dict], batch: int, callers: int) -> tuple[float, list[float], list[ServedScore]]:
     """Seconds for all rows, seconds of each request, and the replies in the order of the rows."""
     share = -(-len(rows) // callers)
-    found: list[list[Reply]] = [[] for _ in range(callers)]
+    found: list[list[ServedScore]] = [[] for _ in range(callers)]
     took: list[float] = []
 
     def call(number: int) -> None:

@@ -20,11 +20,14 @@ A completion's own fault is none of these: it is a `Verdict` with a reason.
 
 from __future__ import annotations
 
+import importlib
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 __all__ = [
     "DataError",
+    "INSTALL_EXTRA",
     "IsolationUnavailable",
     "MissingDependency",
     "NonConforming",
@@ -39,7 +42,11 @@ __all__ = [
     "WorkerError",
     "WorkerTimeout",
     "brief",
+    "import_optional",
 ]
+
+INSTALL_EXTRA = "pip install '.[{extra}]' in a checkout of rlvr, or pip install 'WHEEL[{extra}]' with its wheel"
+"""How to install an extra, until there is a release that `pip install rlvr` finds."""
 
 
 class RlvrError(Exception):
@@ -70,11 +77,29 @@ class MissingDependency(RlvrError, ImportError):
     """An optional part is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} is not installed; get it with: pip install 'rlvr[{extra}]'")
+        super().__init__(f"{what} is not installed; get it with: {INSTALL_EXTRA.format(extra=extra)}")
         self._made_of = what, extra
 
     def __reduce__(self) -> Any:  # pickle would call us with the finished message alone
         return type(self), self._made_of
+
+
+def import_optional(module: str, extra: str) -> ModuleType:
+    """A module of rlvr that needs the packages of an extra.
+
+    Args:
+        module: its full name, such as "rlvr.train.loop".
+        extra: the extra that brings what it imports.
+
+    Raises:
+        MissingDependency: one of these packages is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "rlvr":
+            raise
+        raise MissingDependency(error.name or f"the extra {extra!r}", extra) from None
 
 
 class Unscored(RlvrError):
