@@ -54,7 +54,7 @@ def majority_at_k(
 
     Self-consistency (arXiv:2203.11171, section 2), without weights.  The exact mean over all C(n, k) subsets; of
     answers that are tied for the first place, each is chosen with the same chance.  A completion without an answer
-    casts no vote, and where nobody votes the majority is wrong.  Where completions with the same answer differ in
+    casts no vote, and without any vote the majority is wrong.  Where completions with the same answer differ in
     being correct, the answer is worth the correct share of them.
 
     For each number of votes m that may win, a sum over the answers, one after another, of the ways in which none has
@@ -85,7 +85,7 @@ def _won_with(m: int, k: int, votes: Counter[Hashable], right: Counter[Hashable]
     """Subsets whose first place has exactly m votes, each counted by how correct it is there."""
     silent = n - votes.total()
     if m > max(votes.values(), default=0) or silent + sum(min(m, count) for count in votes.values()) < k:
-        return 0.0  # nobody has so many votes, or somebody has to have more
+        return 0.0  # no answer has so many votes, or another must have more
     w = np.zeros((k + 1, k // m + 1))
     w[0, 0] = 1.0
     r = np.zeros_like(w)

@@ -160,7 +160,8 @@ def _print_summary(out: Console, findings: Sequence[Finding]) -> None:
         out.print(line, no_wrap=True, overflow="ellipsis", highlight=False)
     problems = [it for it in findings if it.ok is False]
     for it in problems[:_SHOWN]:
-        line = f"[red]{escape(f'{it.group}, {it.part}')}:[/] {escape(it.found.partition('\n')[0])}; {escape(it.remedy)}"
+        found = it.found.partition("\n")[0]  # an error may have many lines
+        line = f"[red]{it.group}, {escape(it.part)}:[/] {escape(found)}; {escape(it.remedy)}"
         out.print(line, no_wrap=True, overflow="ellipsis", highlight=False)
     more = f"{len(problems) - _SHOWN} more problems; " if len(problems) > _SHOWN else ""
     if any(not it.ok for it in findings):

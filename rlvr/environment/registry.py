@@ -36,8 +36,8 @@ _registered: dict[str, type[Environment]] = {}
 def register(id: str) -> Callable[[_C], _C]:
     """Class decorator that gives an environment its id, `[owner/]name-vN` in lower case.
 
-    The version goes up whenever tasks, prompts or verdicts of the environment change.  Registering the same class again,
-    as a notebook does when a cell is run twice, replaces it.
+    The version goes up whenever tasks, prompts or verdicts of the environment change.  Registering the same class
+    again, as a notebook does when a cell is run twice, replaces it.
 
     Args:
         id: the id.
@@ -116,7 +116,9 @@ def make(id: str, **config: Any) -> Environment:
     options = cls.options()
     for name in config:
         if name not in options:
-            raise UsageError(f"{id} has no option {name!r}{nearest(name, options)}; its options are {', '.join(options)}")
+            raise UsageError(
+                f"{id} has no option {name!r}; its options are {', '.join(options)}{nearest(name, options)}"
+            )
     missing = [name for name, default in options.items() if default is MISSING and name not in config]
     if missing:
         raise UsageError(f"{id} needs the option {', '.join(missing)}, which has no default")
@@ -168,7 +170,7 @@ def _unknown(id: str) -> str:
     versions = [known for known in ids if known.rpartition("-v")[0] == (id.rpartition("-v")[0] or id)]
     if versions:
         return f"no environment {id!r}; of this name there is {' and '.join(versions)}"
-    return f"no environment {id!r}{nearest(id.lower(), ids)}; `rlvr envs` lists all"
+    return f"no environment {id!r}; `rlvr envs` lists all{nearest(id.lower(), ids)}"
 
 
 def _where(cls: type) -> str:

@@ -489,7 +489,10 @@ def test_what_is_missing_is_named_with_its_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "rlvr.serve.server")
     with pytest.raises(
-        MissingDependency, match=re.escape("uvicorn is not installed; get it with: pip install 'rlvr[serve]'")
+        MissingDependency,
+        match=re.escape(
+            "uvicorn is not installed; get it with: pip install -c constraints.txt '.[serve]' in a checkout"
+        ),
     ):
         rlvr.serve.run
 
