@@ -45,11 +45,11 @@ COMMANDS: dict[str, Any] = {
 }
 """The class of each subcommand, in the order in which `rlvr --help` lists them."""
 
-_ABOUT = """Verifiable rewards for reinforcement learning of language models: score completions, check environments,
-train and evaluate policies, serve scores over HTTP.
-
-`rlvr COMMAND --help` explains the flags of a command.  `rlvr --version` prints the version.
-"""
+_ABOUT = (
+    "Verifiable rewards for reinforcement learning of language models: score completions, check environments, train "
+    "and evaluate policies, serve scores over HTTP.\n\n`rlvr COMMAND --help` explains the flags of a command; "
+    "`rlvr --version` prints the version."
+)
 
 
 class _Command(Protocol):

@@ -196,7 +196,7 @@ def test_records_that_are_none_are_refused_by_name(recorded):
         ("completion", None, "record 'row 0': the completion is NoneType None"),
         ("task", "", "record 'row 0': Task.id is ''"),
         ("length_tokens", -3, "record 'row 0': length_tokens is -3"),
-        ("config", None, "record 'row 0': env .* or config None is not what it was"),
+        ("config", None, "record 'row 0': env .* or config None is not what `rlvr score` wrote"),
         ("env", 5, "record 'row 0': env 5 or config"),
     ]:
         with pytest.raises(DataError, match=why):
