@@ -27,7 +27,7 @@ from pathlib import Path
 from time import perf_counter, sleep
 
 from benchmarks.common import gsm8k_solutions
-from rlvr.client import Client, Reply
+from rlvr.client import Client, ServedScore
 
 TRIVIAL = '''
 import rlvr
@@ -59,10 +59,10 @@ def served(env: str) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-def ask(url: str, env: str, rows: list[dict], batch: int, callers: int) -> tuple[float, list[float], list[Reply]]:
+def ask(url: str, env: str, rows: list[dict], batch: int, callers: int) -> tuple[float, list[float], list[ServedScore]]:
     """Seconds for all rows, seconds of each request, and the replies in the order of the rows."""
     share = -(-len(rows) // callers)
-    found: list[list[Reply]] = [[] for _ in range(callers)]
+    found: list[list[ServedScore]] = [[] for _ in range(callers)]
     took: list[float] = []
 
     def call(number: int) -> None:

@@ -12,7 +12,7 @@ from rich.table import Table
 from tyro.conf import OmitArgPrefixes, UseAppendAction, arg
 
 import rlvr
-from rlvr.cli.train import options_of
+from rlvr.cli.arguments import options_of
 from rlvr.environment.registry import load
 from rlvr.errors import MissingDependency
 from rlvr.train.config import Config

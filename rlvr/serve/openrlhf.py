@@ -19,15 +19,15 @@ from rlvr.scoring.items import Item
 from rlvr.serve.jobs import Refused
 from rlvr.types import Task
 
-__all__ = ["items_of", "reply"]
+__all__ = ["items_of", "response_of"]
 
 
 def items_of(env: Environment, asked: dict[str, Any]) -> list[Item]:
     """The items of a request; queries with the same prompt and label belong to one task.
 
     Args:
-        env: the environment to score with.
-        asked: the request's body.
+        env: the environment that scores them.
+        asked: the JSON object of the request.
 
     Raises:
         Refused: lists of different lengths, a query that does not hold its prompt, or a label that is no reference.
@@ -48,7 +48,7 @@ def _task_digest(task: Task) -> str:
     return hashlib.blake2b(task_key(task).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def reply(lines: Sequence[bytes]) -> dict[str, Any]:
+def response_of(lines: Sequence[bytes]) -> dict[str, Any]:
     """A request's reply: rewards and scores are null where a row is UNSCORED, and the parts are logs.
 
     Args:

@@ -165,7 +165,7 @@ def test_without_torch_the_extra_is_named(train, monkeypatch):
     def absent(name: str):
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr("rlvr.cli.train.importlib.import_module", absent)
+    monkeypatch.setattr("rlvr.errors.importlib.import_module", absent)
     code, said = train("--algorithm", "grpo")
     assert code == 2
-    assert "torch is not installed; get it with: pip install 'rlvr[train]'" in said
+    assert "torch is not installed; get it with: pip install -c constraints.txt '.[train]' in a checkout" in said
