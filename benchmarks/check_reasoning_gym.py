@@ -1,4 +1,4 @@
-"""`rlvr check` over every family of reasoning-gym, as the table of docs/reasoning_gym_findings.md.
+"""`rlvr check` over every family of reasoning-gym, as the table of docs/reference/reasoning_gym_findings.md.
 
     python -m benchmarks.check_reasoning_gym > findings.md
 

@@ -1,8 +1,8 @@
-r"""How often and how fast graders of mathematics are right, as the Markdown tables of docs/benchmarks.md.
+r"""How often and how fast graders of mathematics are right, as the Markdown tables of docs/benchmarks/math.md.
 
     python -m benchmarks.math_verify --data DATA --peers peers/bin/python --peers inspect/bin/python
 
-`--data` is a folder with gsm8k/, math500/ and math_pairs/ (docs/benchmarks.md says where the files come from); more
+`--data` is a folder with gsm8k/, math500/ and math_pairs/ (docs/benchmarks/math.md names their sources); more
 labelled pairs may be added with `--pairs FILE`.  `--peers` is the interpreter of another virtual environment, with
 math-verify, trl or inspect_ai in it: none of them is needed to use rlvr.  A package that is missing is left out, and a
 line says so.

@@ -2,7 +2,7 @@
 
     python benchmarks/reasoning_gym_families.py [--tasks 8] [--only gcd lcm | --write]
 
-Prints a table of the families with holes.  `--write` writes it into docs/reasoning_gym.md, and into
+Prints a table of the families with holes.  `--write` writes it into docs/reference/reasoning_gym_families.md, and into
 rlvr/interop/reasoning_gym_holes.json, which `from_reasoning_gym` reads.  Each family has a process of its own and at
 most a minute.  Some scorers run the answer as Python; the programs that are given to them here are harmless.
 """
@@ -32,7 +32,7 @@ from reasoning_gym.factory import DATASETS
 from rlvr.interop.reasoning_gym import RUNS_ANSWERS, ReasoningGym, _made
 
 ROOT = Path(__file__).resolve().parent.parent
-HOLES_FILE, PAGE = ROOT / "rlvr/interop/reasoning_gym_holes.json", ROOT / "docs/reasoning_gym.md"
+HOLES_FILE, PAGE = ROOT / "rlvr/interop/reasoning_gym_holes.json", ROOT / "docs/reference/reasoning_gym_families.md"
 COMMAND = "python benchmarks/reasoning_gym_families.py --write"
 HEAD = "| family | with full marks needed | with partial credit, of full marks |\n|---|---|---|"
 FORCED = "run-model-code"

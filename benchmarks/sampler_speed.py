@@ -1,4 +1,4 @@
-r"""Time to sample rollouts, beside `generate` of transformers, as the Markdown table of docs/benchmarks.md.
+r"""Time to sample rollouts, beside `generate` of transformers, as the Markdown table of docs/benchmarks/trainer.md.
 
     OMP_NUM_THREADS=1 python benchmarks/sampler_speed.py
 

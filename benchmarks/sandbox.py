@@ -1,4 +1,4 @@
-r"""Time to run a program, beside a bare interpreter and other sandboxes, as the tables of docs/benchmarks.md.
+r"""Time to run a program, beside a bare interpreter and other sandboxes, as the tables of docs/benchmarks/sandbox.md.
 
     python benchmarks/sandbox.py --sandlock peers/bin/python
 

@@ -1,4 +1,4 @@
-r"""Time to score, beside TRL and verifiers, as the Markdown tables of docs/benchmarks.md.
+r"""Time to score, beside TRL and verifiers, as the Markdown tables of docs/benchmarks/scoring.md.
 
     python benchmarks/scoring_overhead.py --data example_model_solutions.jsonl --peers peers/bin/python
 
@@ -209,7 +209,7 @@ def main() -> None:
     if not shutil.which(args.peers):
         parser.error(f"--peers {args.peers}: no such program; give a Python interpreter")
     if args.data and not Path(args.data).is_file():
-        parser.error(f"--data {args.data}: no such file; docs/benchmarks.md says where it comes from")
+        parser.error(f"--data {args.data}: no such file; docs/benchmarks/scoring.md says where it comes from")
     code = "import json, importlib.metadata as m; print(json.dumps({d.name: d.version for d in m.distributions()}))"
     has = output(args.peers, "-c", code) | {"rlvr": output(sys.executable, "-c", code)["rlvr"]}
     pythons = {side: args.peers for side in IMPORTS if side in has} | {"rlvr": sys.executable}

@@ -1,4 +1,4 @@
-"""Time to score over HTTP, and a check that no request is lost, as the Markdown of docs/benchmarks.md.
+"""Time to score over HTTP, and a check that no request is lost, as the Markdown of docs/benchmarks/service.md.
 
     python -m benchmarks.serve_load --data example_model_solutions.jsonl
 
@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="that each line of the table takes, roughly")
     args = parser.parse_args()
     if args.data and not args.data.is_file():
-        parser.error(f"--data {args.data}: no such file; docs/benchmarks.md says where it comes from")
+        parser.error(f"--data {args.data}: no such file; docs/benchmarks/service.md says where it comes from")
     named = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("rlvr", "fastapi", "uvicorn"))
     cpu = re.search("model name\t: (.*)", Path("/proc/cpuinfo").read_text())
     print(f"{datetime.date.today()}; {named}; Python {platform.python_version()}; {os.cpu_count()} cores of", end=" ")

@@ -46,7 +46,7 @@ _REMEDY: Final = {
     "memory": "give this user a cgroup with the memory controller (systemd: Delegate=yes), or run as root",
     "system-calls": "use a kernel with CONFIG_SECCOMP_FILTER",
 }
-_ROOT_REMEDY: Final = "see docs/sandbox.md, 'What the host needs'"
+_ROOT_REMEDY: Final = "see docs/reference/sandbox.md, 'What the host needs'"
 
 _SMALL: Final = Limits(cpu_s=5.0, wall_s=20.0, memory_mib=64, output_mib=0.25, processes=12, disk_mib=2.0, files=64)
 

@@ -224,7 +224,7 @@ class Call:
 
     Attributes:
         name: a global function, else a method of the program's class `Solution`; or "Class.method".
-        args, kwargs: plain values (docs/code.md lists the types that travel).
+        args, kwargs: plain values (docs/reference/code.md lists the types that travel).
     """
 
     name: str

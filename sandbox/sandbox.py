@@ -62,7 +62,7 @@ class Sandbox:
             stay busy while this process prepares a run.
         python: path of an interpreter for Python programs; None for the one of this process.
         packages: distributions that programs may import beside the standard library: ("numpy",).
-        allow_missing: names of guarantees that may be missing (docs/sandbox.md); they are then in
+        allow_missing: names of guarantees that may be missing (docs/reference/sandbox.md); they are then in
             `run.isolation.waived`.
 
     Raises:
