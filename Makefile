@@ -2,7 +2,8 @@
 #
 #   make demo    train a tiny model to add, on the CPU, in about two minutes; ends with a table and a plot
 #   make score   score a few hundred arithmetic completions and print what became of them
-#   make test    run the whole test suite
+#   make quick   run the tests for while you work: no training, attacks on the sandbox, or docs; under a minute
+#   make test    run all tests but the slow ones; `make test-slow` runs those, `make test-escapes` the attacks alone
 #   make check   format, lint, package, types and layers (no tests)
 #   make wheel   build dist/*.tar.gz and dist/*.whl; installs only what building takes
 #   make clean   remove what was built; `rm -rf .venv` removes the rest
@@ -24,7 +25,11 @@ DEV := $(VENV)/.rlvr-dev
 # rlvr runs many small processes; a maths library that starts a thread per core in each only slows them down.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo score test check wheel clean
+# Tests run in this many processes; JOBS=0 is none but pytest's own, in which a debugger works.
+JOBS ?= logical
+PYTEST = $(BIN)/python -m pytest --jaxtyping-packages=rlvr.algo,beartype.beartype -n $(JOBS) --dist worksteal
+
+.PHONY: demo score quick test test-escapes test-slow check wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(TRAIN)
@@ -33,8 +38,18 @@ demo: $(TRAIN)
 score: $(DEMO)
 	@$(BIN)/python -m recipes.score_arithmetic.run
 
+# Left out by folder, as importing torch for tests that do not run takes seconds.
+quick: $(DEV)
+	@$(PYTEST) -m "not (docs or slow or training)" $(addprefix --ignore=tests/,escapes recipes samplers train)
+
 test: $(DEV)
-	@$(BIN)/python -m pytest --jaxtyping-packages=rlvr.algo,beartype.beartype
+	@$(PYTEST) -m "not slow"
+
+test-escapes: $(DEV)
+	@$(PYTEST) tests/escapes
+
+test-slow: $(DEV)
+	@$(PYTEST) -m slow
 
 # Prints nothing unless the command fails; then its output, with paths as in the checkout and not as in the wheel.
 quietly = said=$$($(1) 2>&1) || { echo "$$said" | sed -E 's,rlvr/(envs|verifiers|sandbox)/,\1/,g'; exit 1; }

@@ -1,4 +1,4 @@
-r"""Time to score real completions of HumanEval, beside a bare subprocess for each, as a table of docs/benchmarks/code.md.
+r"""Time to score real completions of HumanEval, and a bare subprocess for each: the table of docs/benchmarks/code.md.
 
     python -m benchmarks.code_scoring DATA_DIR --samples 20 --workers 2
 

@@ -1,6 +1,6 @@
 """Which families of reasoning-gym can a policy be trained on?  Tries every family's scorer with wrong answers.
 
-    python benchmarks/reasoning_gym_families.py [--tasks 8] [--only gcd lcm | --write]
+    python -m benchmarks.reasoning_gym_families [--tasks 8] [--only gcd lcm | --write]
 
 Prints a table of the families with holes.  `--write` writes it into docs/reference/reasoning_gym_families.md, and into
 rlvr/interop/reasoning_gym_holes.json, which `from_reasoning_gym` reads.  Each family has a process of its own and at
@@ -33,7 +33,7 @@ from rlvr.interop.reasoning_gym import RUNS_ANSWERS, ReasoningGym, _made
 
 ROOT = Path(__file__).resolve().parent.parent
 HOLES_FILE, PAGE = ROOT / "rlvr/interop/reasoning_gym_holes.json", ROOT / "docs/reference/reasoning_gym_families.md"
-COMMAND = "python benchmarks/reasoning_gym_families.py --write"
+COMMAND = "python -m benchmarks.reasoning_gym_families --write"
 HEAD = "| family | with full marks needed | with partial credit, of full marks |\n|---|---|---|"
 FORCED = "run-model-code"
 JUNK = (

@@ -1,6 +1,6 @@
 r"""Time to sample rollouts, beside `generate` of transformers, as the Markdown table of docs/benchmarks/trainer.md.
 
-    OMP_NUM_THREADS=1 python benchmarks/sampler_speed.py
+    OMP_NUM_THREADS=1 python -m benchmarks.sampler_speed
 
 Both draw 64 rollouts, 8 of each of 8 prompts, from one Qwen2 of a million random weights in float32, and each rollout
 ends after as many tokens as the table of lengths says: ours by its limit, theirs by a stopping criterion, so that the

@@ -1,6 +1,6 @@
 r"""Time to run a program, beside a bare interpreter and other sandboxes, as the tables of docs/benchmarks/sandbox.md.
 
-    python benchmarks/sandbox.py --sandlock peers/bin/python
+    python -m benchmarks.sandbox --sandlock peers/bin/python
 
 bubblewrap and nsjail are used where they are installed; `--sandlock` is the interpreter of an environment that has
 sandlock.  A side that is missing is left out, and a line says so.  All sides run the same program in the same process

@@ -6,8 +6,8 @@
     reward_func = to_openrlhf(rlvr.make("gsm8k-v1"))
 
 The convention of OpenRLHF 0.9.3 and later: `f(queries, prompts, labels) -> {"rewards", "scores", "extra_logs"}`,
-tensors of one value per query.  Earlier versions took plain functions only (docs/using/openrlhf.md).  A query is the prompt
-and the completion, decoded with special tokens; prompt and special tokens are cut off here.
+tensors of one value per query.  Earlier versions took plain functions only (docs/using/openrlhf.md).  A query is the
+prompt and the completion, decoded with special tokens; prompt and special tokens are cut off here.
 
 The names of the request's and the reply's fields stand in this module alone: `work_of` reads a request and `reply_of`
 makes a reply, for the reward function as well as for `rlvr serve`.

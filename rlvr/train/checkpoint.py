@@ -143,8 +143,9 @@ def restore_rng(state: Mapping[str, Any], device: torch.device | None = None) ->
 def stop_requested(say: Callable[[str], None] = lambda line: None) -> Iterator[Callable[[], bool]]:
     """Yields a function that is True once SIGTERM or SIGINT has arrived.
 
-    The first signal is caught; a second one has its usual effect.  Outside the main thread, where Python does not let
-    signals be handled, none is caught.
+    The first signal is caught; a second one has its usual effect.  A SIGINT that is ignored at the start, as `nohup`
+    and the `&` of a script have it, stays ignored; SIGTERM is still caught.  Outside the main thread, where Python does
+    not let signals be handled, none is caught.
 
     Args:
         say: called with a line of text at the first signal.
@@ -154,6 +155,8 @@ def stop_requested(say: Callable[[str], None] = lambda line: None) -> Iterator[C
         yield came.is_set
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    if before[signal.SIGINT] is signal.SIG_IGN:
+        del before[signal.SIGINT]
 
     def restore() -> None:
         for number, handler in before.items():

@@ -52,12 +52,22 @@ def serve(request: int, reply: int, lifeline: int, memory_mib: int | None) -> No
                 if memory_mib is not None:
                     bytearray(_ROOM_MIB << 20)  # a worker without room for an item would fail at every one
             except BaseException as error:  # noqa: BLE001  it is reported
-                _reply(reply, "failed", _described(error))
+                _reply(reply, "failed", _described(_or_memory(error, memory_mib)))
                 break
             _reply(reply, "ready", None)
         else:
             _answer(handler, frame, reply)
     os._exit(0)
+
+
+def _or_memory(error: BaseException, memory_mib: int | None) -> BaseException:
+    """Why the set-up failed: out of memory an import may raise anything, such as a ValueError of the compiler's."""
+    if memory_mib is not None:
+        try:
+            bytearray(_ROOM_MIB << 20)
+        except MemoryError as first:
+            return first
+    return error
 
 
 def _answer(handler: Callable[[Any], Any], frame: bytes, reply: int) -> None:

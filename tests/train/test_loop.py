@@ -176,6 +176,7 @@ def test_a_sampler_that_computes_otherwise_fails_within_a_tolerance(tmp_path):
     assert all(row["canary"] < 1e-5 for row in metrics(made))
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_finishes_the_step_and_saves(tmp_path, number):
     """A machine that is taken away gives a minute; nothing is lost but what was not begun."""
@@ -432,6 +433,7 @@ for name, leaked in (("sound", 0), ("leaking", 2**14)):
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow(tmp_path):
     """What is resident after 100 and after 200 steps; 64 KiB kept per step, 6.25 MiB in all, would be seen.
 
