@@ -2,9 +2,10 @@
 #
 #   make demo    train a tiny model to add, on the CPU, in about two minutes; ends with a table and a plot
 #   make score   score a few hundred arithmetic completions and print what became of them
-#   make test    run the whole test suite
+#   make quick   run the tests for while you work: no training, attacks on the sandbox, or docs; under a minute
+#   make test    run all tests but the slow ones; `make test-slow` runs those, `make test-escapes` the attacks alone
 #   make check   format, lint, package, types and layers (no tests)
-#   make wheel   build dist/*.tar.gz and dist/*.whl
+#   make wheel   build dist/*.tar.gz and dist/*.whl; installs only what building takes
 #   make clean   remove what was built; `rm -rf .venv` removes the rest
 
 PYTHON ?= python3
@@ -14,16 +15,21 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 BUILD := $(BIN)/python -m build --no-isolation
 CHECK := build/check
 
-# Stamps live inside .venv: who removes it starts afresh, and git sees nothing.
+# Stamps are inside .venv: removing it starts afresh, and git ignores them.
 READY := $(VENV)/.rlvr-ready
+BUILDER := $(VENV)/.rlvr-builder
 DEMO := $(VENV)/.rlvr-demo
 TRAIN := $(VENV)/.rlvr-train
 DEV := $(VENV)/.rlvr-dev
 
-# We run many small processes; a maths library that starts a thread per core in each only makes them wait.
+# rlvr runs many small processes; a maths library that starts a thread per core in each only slows them down.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo score test check wheel clean
+# Tests run in this many processes; JOBS=0 is none but pytest's own, in which a debugger works.
+JOBS ?= logical
+PYTEST = $(BIN)/python -m pytest --jaxtyping-packages=rlvr.algo,beartype.beartype -n $(JOBS) --dist worksteal
+
+.PHONY: demo score quick test test-escapes test-slow check wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(TRAIN)
@@ -32,10 +38,20 @@ demo: $(TRAIN)
 score: $(DEMO)
 	@$(BIN)/python -m recipes.score_arithmetic.run
 
-test: $(DEV)
-	@$(BIN)/python -m pytest --jaxtyping-packages=rlvr.algo,beartype.beartype
+# Left out by folder, as importing torch for tests that do not run takes seconds.
+quick: $(DEV)
+	@$(PYTEST) -m "not (docs or slow or training)" $(addprefix --ignore=tests/,escapes recipes samplers train)
 
-# Says nothing unless the command fails; then what it said, with paths as they are here and not as in the wheel.
+test: $(DEV)
+	@$(PYTEST) -m "not slow"
+
+test-escapes: $(DEV)
+	@$(PYTEST) tests/escapes
+
+test-slow: $(DEV)
+	@$(PYTEST) -m slow
+
+# Prints nothing unless the command fails; then its output, with paths as in the checkout and not as in the wheel.
 quietly = said=$$($(1) 2>&1) || { echo "$$said" | sed -E 's,rlvr/(envs|verifiers|sandbox)/,\1/,g'; exit 1; }
 
 check: $(DEV)
@@ -52,7 +68,7 @@ check: $(DEV)
 	@echo "check: layers"
 	@cd $(CHECK)/wheel && $(call quietly,"$(CURDIR)/$(BIN)/lint-imports" --config "$(CURDIR)/pyproject.toml")
 
-wheel: $(DEV)
+wheel: $(BUILDER)
 	@$(call quietly,$(BUILD) .)
 	@ls dist/*
 
@@ -70,6 +86,11 @@ $(READY):
 	  $(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
+$(BUILDER): $(READY) constraints.txt
+	@echo "installing build and setuptools into $(VENV)"
+	@$(PIP) build setuptools
+	@touch $@
+
 $(DEMO): $(READY) pyproject.toml constraints.txt
 	@echo "installing rlvr into $(VENV)"
 	@$(PIP) -e .
@@ -84,4 +105,4 @@ $(TRAIN): $(READY) pyproject.toml constraints.txt
 $(DEV): $(READY) pyproject.toml constraints.txt
 	@echo "installing rlvr and its checks into $(VENV)"
 	@$(PIP) -e '.[dev]'
-	@touch $(DEMO) $(TRAIN) $@
+	@touch $(BUILDER) $(DEMO) $(TRAIN) $@

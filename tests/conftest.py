@@ -1,6 +1,8 @@
 """Fixtures that several test files share."""
 
 import json
+import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,30 @@ from rlvr.data.rows import read_rows
 from rlvr.workers import WorkerPool
 from tests.environments import PLACE, Trials, acting
 from tests.processes import Fifo
+from tests.sandbox.sandboxes import USERS
+
+SAME_FOR_BOTH = ("test_compilers.py", "test_crashes.py", "test_sandbox_honest.py", "test_sources.py")
+"""Tables of programs whose ending does not depend on whether root or an ordinary user runs the sandbox."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where root has run such a table, every fourth row is enough for the ordinary user; the others are slow."""
+    rows = Counter()
+    for item in items:
+        values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if len(USERS) > 1 and "ordinary" in values and item.path.name in SAME_FOR_BOTH:
+            rows[item.path, item.originalname] += 1
+            if rows[item.path, item.originalname] % 4 != 1:
+                item.add_marker("slow")
+
+
+@pytest.fixture
+def interruptible():
+    """SIGINT interrupts, here and in child processes, even if the tests were started with it ignored (`nohup`, `&`)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -1,10 +1,13 @@
 """Every code block of the README and the docs runs, in order, as a reader would run it."""
 
+import atexit
 import contextlib
 import gzip
 import json
+import multiprocessing
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -13,6 +16,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import tyro
+
+from rlvr.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 ALL = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
@@ -34,6 +40,7 @@ PAGES = [
 
 
 def run(language: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A block as a process of its own, started in this folder."""
     program = [sys.executable, "-c", code] if language == "python" else ["bash", "-c", code]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
@@ -54,6 +61,45 @@ def missing(shown: str, printed: str) -> list[str]:
     return lost
 
 
+TRAINING = "docs/using/training.md"
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["rlvr.cli", "rlvr.train.loop", "rlvr.train.plot"])
+
+
+def run_forked(language: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The same as a fork of an interpreter that has imported torch, which takes longer than what these blocks do.
+
+    Of shell blocks it knows those that run `rlvr` and nothing else.
+    """
+    log = folder / "said.log"
+    process = PROCESSES.Process(target=_forked, args=(language, code, folder, log))
+    process.start()
+    process.join(120)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    return subprocess.CompletedProcess(code, process.exitcode, log.read_text(), "")
+
+
+def _forked(language: str, code: str, folder: Path, log: Path) -> None:
+    os.chdir(folder)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    try:
+        if language == "python":
+            exec(compile(code, "block", "exec"), {"__name__": "__main__"})
+            return
+        for line in code.replace("\\\n", " ").splitlines():
+            command, *argv = shlex.split(line)
+            assert command == "rlvr", line
+            assert main(argv) == 0, line
+    finally:
+        atexit._run_exitfuncs()  # which a process of multiprocessing leaves out
+        sys.stdout.flush()
+
+
+@pytest.mark.docs
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_of_the_page_runs(page: str, tmp_path: Path):
     """A reader copies them; a block of `text` is output of the block before it."""
@@ -75,7 +121,7 @@ def test_every_block_of_the_page_runs(page: str, tmp_path: Path):
             if language == "text":
                 assert not missing(code, printed), f"{page} shows\n{code}\nand printed was\n{printed}"
                 continue
-            done = run(language, code.replace("8421", port), tmp_path)
+            done = (run_forked if page == TRAINING else run)(language, code.replace("8421", port), tmp_path)
             assert done.returncode == 0, f"{page}:\n{code}\n{done.stdout}\n{done.stderr}"
             printed = done.stdout
     finally:
@@ -134,6 +180,7 @@ def test_each_use_fits_25_lines(code: str):
     assert len(code.strip().splitlines()) <= 25
 
 
+@pytest.mark.docs
 def test_the_demo_tells_scripted_kinds_apart(tmp_path: Path):
     """What was scripted right is correct, the rest is not, nothing is unscored."""
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
@@ -155,11 +202,17 @@ def test_the_demo_tells_scripted_kinds_apart(tmp_path: Path):
     assert sum(unscored.values()) == 0
 
 
-def test_the_training_demo_runs(tmp_path: Path):
-    """Its whole path, with too few steps to learn anything: what `make demo` does in two minutes."""
+@pytest.mark.docs
+def test_the_training_demo_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Its whole path, with too few steps, prompts and tasks to learn anything: what `make demo` does in two minutes."""
+    from rlvr.recipes.arithmetic_cpu import run as demo
+    from rlvr.train.config import Config
+
+    few = {"prompts": 2, "group_size": 4, "eval_tasks": 8, "max_rounds": 1}
+    monkeypatch.setattr(demo, "Config", lambda **settings: Config(**settings | few))
     run = tmp_path / "run"
-    command = [sys.executable, "-m", "recipes.arithmetic_cpu.run", "--steps", "2", "--warm-steps", "2"]
-    done = subprocess.run([*command, "--run", str(run)], cwd=ROOT, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "accuracy" in done.stdout
+    settings = tyro.cli(demo.Settings, args=["--steps", "2", "--warm-steps", "2", "--run", str(run)])
+    with pytest.warns(RuntimeWarning, match="of 2 groups after 1 rounds"):
+        assert demo.main(settings) == 0
+    assert "accuracy" in capsys.readouterr().out
     assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")

@@ -142,6 +142,32 @@ def test_all_is_sorted_and_complete(path: Path):
         assert set(names) <= defined(path)
 
 
+INTERNAL = ("sandbox/", "verifiers/", "recipes/", "envs/", "rlvr/cli/doctor.py")
+"""Where names are the module's own, unless the room's `__init__.py` exports them."""
+TWICE = {
+    "Dropped": "the groups that a collector and the tasks that a filter left out",
+    "Estimate": "of a metric, and of a return's variance",
+    "Estimator": "the same literal, in `algo.kl` and in the presets' settings",
+    "Failure": "of a case of a program, and what TRL is told where a reward function fails",
+}
+"""Public names that stand twice all the same."""
+
+
+def test_a_public_name_has_one_meaning():
+    """`Limits` of a program, of a service and of a filter: who reads the name in an error has to know which it is."""
+    places: dict[str, set[str]] = {}
+    doors = {path.parent: set(exported(path) or []) for path in MODULES if path.name == "__init__.py"}
+    for path in MODULES:
+        place = path.relative_to(ROOT).as_posix()
+        names = {name for name in defined(path) & set(exported(path) or []) if name[0].isupper() and not name.isupper()}
+        if place.startswith(INTERNAL):
+            names &= set().union(*(doors.get(folder, set()) for folder in path.parents))
+        for name in names:
+            places.setdefault(name, set()).add(place)
+    clashes = [f"{name}: {sorted(found)}" for name, found in places.items() if len(found) > 1 and name not in TWICE]
+    assert not clashes, "\n".join(clashes)
+
+
 def test_the_front_door_opens():
     """Every name that `rlvr` promises is there, however lazily it comes."""
     python("import rlvr; [getattr(rlvr, name) for name in rlvr.__all__]", cwd=ROOT)

@@ -66,6 +66,7 @@ def test_a_killed_run_is_resumed_to_the_same_bytes(say, stopped, tmp_path):
     assert files(tmp_path) == uninterrupted(say, stopped, tmp_path)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_at_once_and_says_how_to_go_on(say, stopped, tmp_path):
     """Code 130, no traceback, no orphan; the rows so far are kept."""
     code, said = stopped(signal.SIGINT)

@@ -90,7 +90,7 @@ def test_readable_text_is_written_readably():
     assert dump_row({"a": "ö\ud800"}) == b'{"a": "\\u00f6\\ud800"}\n'
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, b"x", object()], ids=repr)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, b"x", object()], ids=lambda v: type(v).__name__)
 def test_what_is_no_json_is_not_written(value):
     """NaN would make a file that other readers refuse."""
     with pytest.raises(DataError, match="row 'x' cannot be written as JSON: "):
@@ -137,7 +137,7 @@ def test_a_damaged_gzip_is_one_clear_error(tmp_path, damage):
     ("name", "why"),
     [
         ("none.jsonl", "none.jsonl: no such file"),
-        ("folder.jsonl", "folder.jsonl: no such file"),
+        ("folder.jsonl", "folder.jsonl is a folder; give a .jsonl or .parquet file"),
         ("rows.csv", r"read from \.jsonl or \.parquet files, not from \.csv"),
         ("rows", "not from a file without ending"),
     ],

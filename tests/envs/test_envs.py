@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import rlvr
-from rlvr.testing import check_environment
 
 
 def write(path: Path, rows: list[dict]) -> str:
@@ -112,7 +111,7 @@ def test_a_task_of_other_options_has_another_id():
         ({"operations": ["+"]}, r"operations is list \['\+'\]; it must be a text, such as '\+-\*'"),
         ({"operations": "+^"}, r"operations is '\+\^'; name some of \+ - \* /"),
         ({"operations": ""}, "operations is ''"),
-        ({"split": "dev"}, "split is 'dev'; it must be one of train, validation, test"),
+        ({"split": "dev"}, "split is 'dev'; it must be one of 'train', 'validation', 'test'"),
         ({"difficult": 3}, "no option 'difficult'.*did you mean 'difficulty'"),
     ],
 )
@@ -305,13 +304,6 @@ def test_a_missing_data_set_is_named_with_the_way_out(name: str, tmp_path: Path)
     """No network, a typo, a wrong folder: the error says which source and what else works."""
     with pytest.raises(rlvr.DataError, match=r"nowhere\.jsonl: no such file"):
         rlvr.make(name, data=str(tmp_path / "nowhere.jsonl")).task(0)
-
-
-def test_the_bundled_environments_keep_the_contract(tmp_path: Path):
-    """What authors are asked for holds for ours."""
-    check_environment(rlvr.make("arithmetic-v1", difficulty=4))
-    check_environment(rlvr.make("gsm8k-v1", data=write(tmp_path / "gsm8k.jsonl", GSM8K_ROWS)))
-    check_environment(rlvr.make("math-v1", data=write(tmp_path / "math.jsonl", MATH_ROWS)))
 
 
 ARITHMETIC_V1 = ["(158 + 2) / 2", "(30 - 10) * 77", "(3886 + 4154) / 67"]

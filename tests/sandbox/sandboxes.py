@@ -48,9 +48,10 @@ class Ordinary:
     """A `Sandbox` in a process of an ordinary user: `run` and the other methods go over a pipe."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self._cache = tempfile.mkdtemp(prefix="rlvr-ordinary-")
-        os.chown(self._cache, ORDINARY, ORDINARY)
-        env = {**os.environ, "XDG_CACHE_HOME": self._cache, "PYTHONPATH": str(_REPO)}
+        cache = _REPO / "build" / "ordinary"  # kept, as precompiling a header takes seconds
+        cache.mkdir(parents=True, exist_ok=True)
+        os.chown(cache, ORDINARY, ORDINARY)
+        env = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(_REPO)}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.sandbox.sandboxes", "enter"],
             stdin=subprocess.PIPE,
@@ -74,7 +75,6 @@ class Ordinary:
         self._process.wait(30)
         self._reader.join()
         self._process.stdout.close()
-        shutil.rmtree(self._cache, ignore_errors=True)
 
     def run(self, program: Program, stdin: bytes | str = b"", **options: Any) -> Run:
         """As `Sandbox.run`."""
@@ -274,8 +274,9 @@ class Host:
         run = self.sandbox.run(program, stdin, limits=limits)
         took = time.monotonic() - started
         assert run.ending != "IE", run
-        assert language == "cpp" or run.wall_s < limits.wall + 2.0, run
-        assert language == "cpp" or took < limits.wall + 3.0, f"{took:.1f} s: {run}"
+        # what runs on past its limits does so for a minute or for ever; the rest of the bound is for a busy machine
+        assert language == "cpp" or run.wall_s < limits.wall + 10.0, run
+        assert language == "cpp" or took < limits.wall + 20.0, f"{took:.1f} s: {run}"
         assert self.canaries.secret.encode() not in run.stdout + run.stderr
         return run
 
@@ -286,7 +287,7 @@ class Host:
         assert (run.ending, run.text) == ("OK", "42 ['main.py'] [] []\n"), run
         keeper = keeper_of(self.sandbox)
         at_rest = 3 * self.sandbox.workers  # of each slot: the zygote and two boxes in stock
-        deadline = time.monotonic() + 5.0
+        deadline = time.monotonic() + 30.0
         while len(left := descendants(keeper)) > at_rest:
             assert time.monotonic() < deadline, f"processes are left: {left}"
             time.sleep(0.02)

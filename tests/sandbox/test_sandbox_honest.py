@@ -25,6 +25,7 @@ def says(sandbox, source, expected, stdin="", language="python", **limits):
 
 
 TEN_MB = "\n".join(str(n) for n in range(1_300_000))
+ONE_MB = "\n".join(str(n) for n in range(150_000))
 
 READERS = {
     "input": "s = 0\ntry:\n    while True: s += int(input())\nexcept EOFError: print(s)",
@@ -57,9 +58,15 @@ READERS = {
 
 
 @pytest.mark.parametrize("way", READERS)
-def test_10_mb_are_read_in(sandbox, way):
-    """Nine megabytes of numbers, by every way of reading them."""
-    says(sandbox, READERS[way], "844999350000\n", TEN_MB)
+def test_a_long_input_is_read_in(sandbox, way):
+    """A megabyte of numbers, by every way of reading them."""
+    says(sandbox, READERS[way], "11249925000\n", ONE_MB)
+
+
+def test_10_mb_are_read_in(sandbox):
+    """At once and line by line."""
+    says(sandbox, READERS["read"], "844999350000\n", TEN_MB)
+    says(sandbox, READERS["sys.stdin"], "844999350000\n", TEN_MB)
 
 
 def _programs() -> dict[str, tuple[str, str, str | None]]:

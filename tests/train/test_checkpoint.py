@@ -82,6 +82,7 @@ def test_generators_go_on_where_they_stood(tmp_path):
     assert torch.equal(torch.rand(3), drawn[1])
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_the_first_signal_asks_and_the_second_one_interrupts():
     """Who presses Ctrl-C twice does not want to wait for the step."""
     said: list[str] = []
@@ -92,3 +93,17 @@ def test_the_first_signal_asks_and_the_second_one_interrupts():
         assert stopped()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+
+
+def test_an_ignored_sigint_stays_ignored():
+    """`nohup rlvr train …`, or `rlvr train … &` in a script: Ctrl-C is not for this run, and SIGTERM still stops it."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with stop_requested() as stopped:
+            signal.raise_signal(signal.SIGINT)
+            assert not stopped()
+            signal.raise_signal(signal.SIGTERM)
+            assert stopped()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -8,26 +8,34 @@ import pytest
 from rlvr.algo.presets import PRESETS, Reset
 from tests.train.bandit import trainer
 
+STEPS = {"dapo": 40, "magistral": 45}
+"""Those that drop groups in which all agree learn later; for the others 25 steps are enough."""
 WITHOUT_A_CRITIC = [name for name, algorithm in PRESETS.items() if "values" not in algorithm.needs]
 
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
-@pytest.mark.parametrize("one_step_off", [False, True], ids=["on-policy", "one-step-off"])
-@pytest.mark.parametrize("name", WITHOUT_A_CRITIC)
+@pytest.mark.parametrize(
+    ("name", "one_step_off"),
+    [pytest.param(name, False, id=name) for name in WITHOUT_A_CRITIC]
+    + [
+        pytest.param(name, True, id=f"{name}, one step off", marks=[] if name in ("grpo", "dapo") else pytest.mark.slow)
+        for name in WITHOUT_A_CRITIC
+    ],
+)
 def test_every_preset_solves_a_bandit(tmp_path, name, one_step_off):
     """From 5 in 17 by chance to 9 in 10.  Published KL coefficients, temperatures and epochs, another learning rate."""
     algorithm = PRESETS[name]
     if algorithm.reset:
-        algorithm = dataclasses.replace(algorithm, reset=Reset(every_steps=20))
+        algorithm = dataclasses.replace(algorithm, reset=Reset(every_steps=10))
     group = 1 if name == "reinforce_pp" else 8
     with trainer(
         tmp_path / "run",
         algorithm=algorithm,
-        steps=60,
+        steps=STEPS.get(name, 25),
         prompts=32 // group,
         group_size=group,
         max_tokens=4,
-        lr=0.02,
+        lr=0.03,
         vine_k=3,
         one_step_off=one_step_off,
     ) as made:

@@ -85,7 +85,7 @@ def test_one_step_off_trains_on_what_the_weights_before_have_sampled(tmp_path):
         assert made.sampler.model is not made.policy.model
         made.run()
     assert [row["staleness"] for row in metrics(made)] == [0, 1, 1, 1, 1]
-    assert made.config.algorithm_.correction is not None
+    assert made.config.algorithm.correction is not None
 
 
 def test_dynamic_sampling_leaves_only_groups_with_both_kinds(tmp_path, monkeypatch):
@@ -176,6 +176,7 @@ def test_a_sampler_that_computes_otherwise_fails_within_a_tolerance(tmp_path):
     assert all(row["canary"] < 1e-5 for row in metrics(made))
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_finishes_the_step_and_saves(tmp_path, number):
     """A machine that is taken away gives a minute; nothing is lost but what was not begun."""
@@ -400,7 +401,7 @@ def test_what_forks_cost_is_in_the_step(tmp_path, monkeypatch):
         values, costs = forked(groups, rollouts, k=k)
         return values, costs | {"generation_s": costs["generation_s"] + 1000}
 
-    monkeypatch.setattr("rlvr.train.gather.forked", forking)
+    monkeypatch.setattr("rlvr.train.rollout_batch.prefix_values_and_costs", forking)
     with trainer(tmp_path / "run", algorithm="vineppo", steps=1, vine_k=3) as made:
         made.run()
     row = metrics(made)[0]
@@ -432,6 +433,7 @@ for name, leaked in (("sound", 0), ("leaking", 2**14)):
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow(tmp_path):
     """What is resident after 100 and after 200 steps; 64 KiB kept per step, 6.25 MiB in all, would be seen.
 

@@ -46,9 +46,9 @@ def logged(run) -> list[dict]:
     return [{k: v for k, v in row.items() if not k.endswith(("_s", "memory_mib"))} for row in rows]
 
 
-def state(made: Trainer) -> dict:
-    """All that the run's last step left, as a checkpoint has it."""
-    return checkpoint.load(checkpoint.latest(made.config.run / "checkpoints"))
+def state(made: Trainer, step: int) -> dict:
+    """All that this step of the run left, as a checkpoint has it."""
+    return checkpoint.load(made.config.run / "checkpoints" / f"step-{step:08d}.pt")
 
 
 def differences(a, b, path: str = "") -> list[str]:
@@ -84,18 +84,15 @@ def stopped_after(made: Trainer, step: int) -> None:
 def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name):
     """Weights, optimiser, reference, generators, cursor, waiting batch, stall counter and log: nothing may be lost."""
     settings = RUNS[name] | {"steps": STEPS, "seed": 3}
-    with trainer(tmp_path / "whole", **settings) as whole:
+    with trainer(tmp_path / "whole", **settings, checkpoint_every=1, keep=STEPS) as whole:
         whole.run()
-    for step in range(1, STEPS):
-        run = tmp_path / f"stopped-{step}"
-        with trainer(run, **settings) as made:
+    for step in range(1, STEPS + 1):  # each part goes on from where the one before was stopped
+        with trainer(tmp_path / "stopped", **settings) as made:
+            assert made.step == step - 1
             stopped_after(made, step)
             assert made.step == step
-        with trainer(run, **settings) as again:
-            assert again.step == step
-            again.run()
-        assert logged(run) == logged(whole.config.run)
-        assert differences(state(again), state(whole)) == []
+        assert differences(state(made, step), state(whole, step)) == []
+    assert logged(made.config.run) == logged(whole.config.run)
 
 
 def test_a_run_with_other_settings_is_not_gone_on_with(tmp_path):

@@ -1,4 +1,4 @@
-"""Groups as plain JSON, for a checkpoint.  A task is not in there: its index says which one it was."""
+"""Groups as plain JSON, for checkpoints.  Tasks are not included; the environment makes them again from their index."""
 
 from __future__ import annotations
 
@@ -10,29 +10,37 @@ from typing import Any
 from rlvr.errors import UsageError
 from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
 
-__all__ = ["group_from", "saved"]
+__all__ = ["group_as_dict", "group_from_dict"]
 
 
-def saved(group: Group) -> dict[str, Any]:
-    """A group but for its task."""
-    return {"task": group.task.id, "rollouts": [_saved(rollout) for rollout in group.rollouts]}
+def group_as_dict(group: Group) -> dict[str, Any]:
+    """A group without its task, as plain JSON.
+
+    Args:
+        group: scored rollouts.
+    """
+    return {"task": group.task.id, "rollouts": [_rollout_as_dict(rollout) for rollout in group.rollouts]}
 
 
-def group_from(data: Mapping[str, Any], task: Task) -> Group:
-    """The group again.
+def group_from_dict(data: Mapping[str, Any], task: Task) -> Group:
+    """The group that `group_as_dict` described.
+
+    Args:
+        data: what `group_as_dict` returned.
+        task: the task of the group.
 
     Raises:
-        UsageError: this is not its task.
+        UsageError: the group belongs to another task.
     """
     if data["task"] != task.id:
         raise UsageError(
-            f"a saved group answers {data['task']!r}, and its index now leads to {task.id!r}; resume with the "
+            f"a saved group belongs to task {data['task']!r}, and its index now gives {task.id!r}; resume with the "
             "tasks that the run began with"
         )
-    return Group(task, [_rollout_from(one, task) for one in data["rollouts"]])
+    return Group(task, [_rollout_from_dict(one, task) for one in data["rollouts"]])
 
 
-def _saved(rollout: Rollout) -> dict[str, Any]:
+def _rollout_as_dict(rollout: Rollout) -> dict[str, Any]:
     score = rollout.score
     return {
         "text": rollout.text,
@@ -48,12 +56,12 @@ def _saved(rollout: Rollout) -> dict[str, Any]:
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
-    """`detail` may hold anything, and a checkpoint loads none but plain values."""
+    """A verdict as plain JSON; what JSON cannot hold in its `detail` becomes text."""
     detail = json.loads(json.dumps(dict(verdict.detail), default=str))
     return asdict(verdict) | {"outcome": verdict.outcome.value, "detail": detail}
 
 
-def _rollout_from(data: Mapping[str, Any], task: Task) -> Rollout:
+def _rollout_from_dict(data: Mapping[str, Any], task: Task) -> Rollout:
     score = data["score"]
     verdict = score and Verdict(**{**score["verdict"], "outcome": Outcome(score["verdict"]["outcome"])})
     return Rollout(

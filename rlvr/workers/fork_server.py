@@ -1,9 +1,9 @@
-"""A child that can be lost: the worker loads SymPy once and forks; what a pair destroys is only the fork.
+"""Runs each request in a forked child that can be killed.  The worker loads its libraries once, and forks.
 
-    pool ══▶ worker: imports done ──fork──▶ child: handles pairs      a killed child is replaced in milliseconds
+    pool ══▶ worker: imports done ──fork──▶ child: handles requests      a killed child is replaced in milliseconds
 
-The pool's own replacement would import SymPy anew, half a second in which the next pair waits.  The worker has one
-thread and no locks, which is what makes forking safe here and nowhere else in rlvr.
+Without the fork, the pool would replace the whole worker and import SymPy again: half a second in which the next
+request waits.  The worker has one thread and no locks, which is what makes forking safe here and nowhere else in rlvr.
 """
 
 from __future__ import annotations
@@ -15,26 +15,29 @@ import pickle
 import resource
 import select
 import signal
-import struct
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-__all__ = ["Lost", "Nursery", "OWN_FAULT"]
+from rlvr.workers import clock
+from rlvr.workers.framing import framed, read_frame, write_all
+
+__all__ = ["ChildLost", "ForkServer", "OWN_FAULT"]
 
 OWN_FAULT = ("time", "memory", "crash")
-"""The reasons of `Lost` that say something about the request."""
+"""The reasons of `ChildLost` for which the request itself is to blame."""
 
-_HEADER = struct.Struct("<I")
-_OWN_DOING = frozenset({-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, -signal.SIGILL})
+_CRASHES = frozenset({-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, -signal.SIGILL})
 _MARGIN_S = 3  # CPU seconds beyond the limit after which the kernel ends a child whose parent has died
 
 
-class Lost(Exception):
-    """The child ended before it answered; `reason` is `time` (CPU), `memory`, `crash`, `wall` or `died`.
+class ChildLost(Exception):
+    """The child ended, or was killed at a limit, before it answered.
 
-    The first three are the request's own doing: a crash is a signal that a process raises against itself, such as
-    the abort of a library that cannot allocate.  `died` is a kill from outside.
+    Attributes:
+        reason: `time` (CPU), `memory` or `crash`, which are the request's own fault; `wall` or `died`, which are not.
+            A crash is a signal that a process raises against itself, such as the abort of a library that cannot
+            allocate; `died` is any other end, such as a kill from outside.
     """
 
     def __init__(self, reason: str) -> None:
@@ -42,11 +45,11 @@ class Lost(Exception):
         self.reason = reason
 
 
-class Nursery:
+class ForkServer:
     """Runs a handler in a forked child, one request at a time.
 
     Args:
-        handler: request → JSON-able reply.  What it raises, MemoryError excepted, ends the child.
+        handler: request → JSON-able reply.  Any exception but MemoryError ends the child.
     """
 
     def __init__(self, handler: Callable[[Any], Any]) -> None:
@@ -57,30 +60,35 @@ class Nursery:
     def ask(self, request: Any, *, cpu_s: float, wall_s: float) -> Any:
         """The handler's reply.
 
+        Args:
+            request: anything that can be pickled.
+            cpu_s: CPU seconds after which the child is killed.
+            wall_s: wall seconds after which it is killed.
+
         Raises:
-            Lost: the child used up its time or memory, or crashed.
+            ChildLost: the child used up its time or memory, crashed or was killed.
         """
         if not self._pid:
             self._fork()
         try:
-            _write(self._requests, pickle.dumps((request, cpu_s)))
+            write_all(self._requests, framed(pickle.dumps((request, cpu_s))))
             self._wait(cpu_s, wall_s)
-            reply = _read(self._replies)
+            reply = read_frame(self._replies)
         except BrokenPipeError:
             reply = None
         if reply is None:
-            raise Lost("crash" if self.end() in _OWN_DOING else "died")
+            raise ChildLost("crash" if self.end() in _CRASHES else "died")
         kind, value = json.loads(reply)
         if kind == "memory":
             self.end()
-            raise Lost("memory")
+            raise ChildLost("memory")
         return value
 
     def end(self) -> int:
         """Kill the child, if there is one; the next request forks another.
 
         Returns:
-            What it ended with: an exit code, or minus a signal; its own if it had ended before.
+            The child's exit code, or minus the signal that ended it; 0 if there was no child.
         """
         if not self._pid:
             return 0
@@ -93,14 +101,14 @@ class Nursery:
 
     def _wait(self, cpu_s: float, wall_s: float) -> None:
         """Until the reply begins.  CPU time decides, since it does not depend on what else the machine does."""
-        wall_until, cpu_until = time.monotonic() + wall_s, _cpu_s(self._pid) + cpu_s
+        wall_until, cpu_until = time.monotonic() + wall_s, clock.cpu_s(self._pid) + cpu_s
         while True:
-            wall_left, cpu_left = wall_until - time.monotonic(), cpu_until - _cpu_s(self._pid)
+            wall_left, cpu_left = wall_until - time.monotonic(), cpu_until - clock.cpu_s(self._pid)
             if select.select([self._replies], [], [], max(0.0, min(wall_left, cpu_left)))[0]:
                 return
             if min(wall_left, cpu_left) <= 0:
                 self.end()
-                raise Lost("time" if cpu_left <= 0 else "wall")
+                raise ChildLost("time" if cpu_left <= 0 else "wall")
 
     def _fork(self) -> None:
         request_r, self._requests = os.pipe()
@@ -118,14 +126,14 @@ class Nursery:
 def _serve(handler: Callable[[Any], Any], requests: int, replies: int) -> NoReturn:
     """The child's loop.  It ends with its parent: at the next read, or by the kernel if it is computing."""
     try:
-        while (frame := _read(requests)) is not None:
-            request, cpu_s = pickle.loads(frame)  # noqa: S301  from our parent, over a pipe nobody else has
+        while (frame := read_frame(requests)) is not None:
+            request, cpu_s = pickle.loads(frame)  # noqa: S301  from our parent, over a pipe that no other process has
             _bound_cpu(time.process_time() + cpu_s + _MARGIN_S)
             try:
                 reply = ["reply", handler(request)]
             except MemoryError:
                 reply = ["memory", None]
-            _write(replies, json.dumps(reply).encode("ascii"))
+            write_all(replies, framed(json.dumps(reply).encode("ascii")))
     finally:
         os._exit(1)
 
@@ -135,32 +143,3 @@ def _bound_cpu(until_s: float) -> None:
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     soft = int(until_s) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
-
-
-def _cpu_s(pid: int) -> float:
-    """CPU seconds of a process so far; 0 where the platform cannot tell, so that wall time decides (see workers.py)."""
-    try:
-        return time.clock_gettime((~pid << 3) | 2)
-    except OSError:
-        return 0.0
-
-
-def _write(fd: int, payload: bytes) -> None:
-    data = memoryview(_HEADER.pack(len(payload)) + payload)
-    while data:
-        data = data[os.write(fd, data) :]
-
-
-def _read(fd: int) -> bytes | None:
-    header = _exactly(fd, _HEADER.size)
-    return None if header is None else _exactly(fd, _HEADER.unpack(header)[0])
-
-
-def _exactly(fd: int, count: int) -> bytes | None:
-    parts = b""
-    while len(parts) < count:
-        part = os.read(fd, count - len(parts))
-        if not part:
-            return None
-        parts += part
-    return parts
