@@ -5,7 +5,7 @@
 #   make quick   run the tests that start no sandbox, command or training; under a minute
 #   make test    run all tests but the slow ones; `make test-slow` runs those, `make test-escapes` the attacks alone
 #   make check   format, lint, package, types and layers (no tests)
-#   make wheel   build dist/*.tar.gz and dist/*.whl
+#   make wheel   build dist/*.tar.gz and dist/*.whl; installs only what building takes
 #   make clean   remove what was built; `rm -rf .venv` removes the rest
 
 PYTHON ?= python3
@@ -15,13 +15,14 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 BUILD := $(BIN)/python -m build --no-isolation
 CHECK := build/check
 
-# Stamps live inside .venv: who removes it starts afresh, and git sees nothing.
+# Stamps are inside .venv: removing it starts afresh, and git ignores them.
 READY := $(VENV)/.rlvr-ready
+BUILDER := $(VENV)/.rlvr-builder
 DEMO := $(VENV)/.rlvr-demo
 TRAIN := $(VENV)/.rlvr-train
 DEV := $(VENV)/.rlvr-dev
 
-# We run many small processes; a maths library that starts a thread per core in each only makes them wait.
+# rlvr runs many small processes; a maths library that starts a thread per core in each only slows them down.
 export OMP_NUM_THREADS := 1
 
 # Tests run in this many processes; JOBS=0 is none but pytest's own, in which a debugger works.
@@ -53,7 +54,7 @@ test-escapes: $(DEV)
 test-slow: $(DEV)
 	@$(PYTEST) -m slow
 
-# Says nothing unless the command fails; then what it said, with paths as they are here and not as in the wheel.
+# Prints nothing unless the command fails; then its output, with paths as in the checkout and not as in the wheel.
 quietly = said=$$($(1) 2>&1) || { echo "$$said" | sed -E 's,rlvr/(envs|verifiers|sandbox)/,\1/,g'; exit 1; }
 
 check: $(DEV)
@@ -70,7 +71,7 @@ check: $(DEV)
 	@echo "check: layers"
 	@cd $(CHECK)/wheel && $(call quietly,"$(CURDIR)/$(BIN)/lint-imports" --config "$(CURDIR)/pyproject.toml")
 
-wheel: $(DEV)
+wheel: $(BUILDER)
 	@$(call quietly,$(BUILD) .)
 	@ls dist/*
 
@@ -88,6 +89,11 @@ $(READY):
 	  $(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
+$(BUILDER): $(READY) constraints.txt
+	@echo "installing build and setuptools into $(VENV)"
+	@$(PIP) build setuptools
+	@touch $@
+
 $(DEMO): $(READY) pyproject.toml constraints.txt
 	@echo "installing rlvr into $(VENV)"
 	@$(PIP) -e .
@@ -102,4 +108,4 @@ $(TRAIN): $(READY) pyproject.toml constraints.txt
 $(DEV): $(READY) pyproject.toml constraints.txt
 	@echo "installing rlvr and its checks into $(VENV)"
 	@$(PIP) -e '.[dev]'
-	@touch $(DEMO) $(TRAIN) $@
+	@touch $(BUILDER) $(DEMO) $(TRAIN) $@

@@ -20,19 +20,22 @@ FOLDERS = {
     "recipes": "rlvr/recipes",
 }
 
+SUFFIXES = (".py", ".json")
+
 
 def expected() -> set[str]:
-    """The modules that the wheel should hold, as paths inside it."""
+    """The modules and data files that the wheel should hold, as paths inside it."""
     return {
         f"{inside}/{path.relative_to(ROOT / folder).as_posix()}"
         for folder, inside in FOLDERS.items()
-        for path in (ROOT / folder).rglob("*.py")
+        for path in (ROOT / folder).rglob("*.*")
+        if path.suffix in SUFFIXES
     }
 
 
 def problems(names: set[str]) -> list[str]:
     """What is wrong with a wheel that holds these files, one line each."""
-    modules, wanted = {name for name in names if name.endswith(".py")}, expected()
+    modules, wanted = {name for name in names if name.endswith(SUFFIXES)}, expected()
     tops = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     found = [f"{top}: the only top-level package may be rlvr" for top in sorted(tops - {"rlvr"})]
     found += [f"{name}: missing; is its package in [tool.setuptools]?" for name in sorted(wanted - modules)]

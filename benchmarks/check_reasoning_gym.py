@@ -1,10 +1,10 @@
-"""`rlvr check` over every family of reasoning-gym, as the table of docs/reasoning_gym_findings.md.
+"""`rlvr check` over every family of reasoning-gym, as the table of docs/reference/reasoning_gym_findings.md.
 
     python -m benchmarks.check_reasoning_gym > findings.md
 
 It needs reasoning-gym (extra `puzzles`).  Each family is asked for its answer in <answer> tags, as its own
 `extract_answer` reads it, and scored by its own `score_answer`: 1.0 is CORRECT, less is WRONG with that credit.  Tasks
-are seeded by a hash, so that overlapping splits are not held against a family.
+are seeded by a hash, so that a family is not blamed for splits that overlap.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reasoning_gym.factory import DATASETS
 from reasoning_gym.utils import extract_answer
 
 import rlvr
-from rlvr.testing import Report, Severity, check
+from rlvr.testing import CheckReport, Severity, check
 
 NEEDS_CONFIGURATION = {"composite"}
 # The last tag counts, wherever it stands: so does `extract_answer`, for every family alike.
@@ -64,14 +64,14 @@ class Family(rlvr.SingleTurnEnv):
         return None if task.reference is None else f"<answer>{task.reference}</answer>"
 
 
-def checked(family: str, tasks: int, budget_s: float) -> Report:
+def checked(family: str, tasks: int, budget_s: float) -> CheckReport:
     env = Family(family=family)
     return check(
         env, tasks=tasks, budget_s=budget_s, wall_s=10.0, skip=("tasks", "repeats", "episodes", *OF_THE_EXTRACTION)
     )
 
 
-def named(report: Report, severity: Severity) -> str:
+def named(report: CheckReport, severity: Severity) -> str:
     """Holes with how often they were gone through; `12/12` is every time."""
     found = [it for it in report.findings if it.severity is severity]
     return ", ".join(f"{it.hole} {it.count}/{it.tried}" if it.tried > 1 else it.hole for it in found)

@@ -1,4 +1,4 @@
-"""Does the code judge say what the labels say?  Real solutions with labels, and the data sets' own solutions.
+"""Does the code judge agree with labels?  On real solutions with labels, and on the data sets' own solutions.
 
     python -m benchmarks.code_labels DATA_DIR
 
@@ -8,8 +8,6 @@ row with a program in `solution`, its tests in `test`, and `is_solved`.
 
 from __future__ import annotations
 
-import gzip
-import json
 import sys
 import time
 from collections import Counter
@@ -18,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.common import rows
 from rlvr.envs.humaneval import HumanEval
 from rlvr.envs.mbpp import MBPP
 from rlvr.verifiers.code import CodeVerifier, Judgement
@@ -42,11 +41,6 @@ class Judged(NamedTuple):
     @property
     def agree(self) -> bool:
         return self.judgement.accepted == self.label
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
-        return [json.loads(line) for line in file]
 
 
 def programs(env: HumanEval | MBPP, some: Iterable[Row]) -> Iterator[tuple[str, bool, str, Any]]:

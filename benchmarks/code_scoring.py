@@ -1,15 +1,13 @@
-r"""Scoring many real completions of HumanEval, beside one bare subprocess for each, as a table of docs/benchmarks.md.
+r"""Time to score real completions of HumanEval, and a bare subprocess for each: the table of docs/benchmarks/code.md.
 
     python -m benchmarks.code_scoring DATA_DIR --samples 20 --workers 2
 
 DATA_DIR/humaneval holds HumanEval.jsonl.gz and codegen16B_100samples.jsonl.  A bare subprocess runs prompt, completion
-and tests in one file, believes its exit code, and is killed after 3 wall seconds: no isolation at all.  Ours has a
+and tests in one file without any isolation, is judged by its exit code, and is killed after 3 wall seconds.  Ours has a
 limit of 3 CPU seconds.  The two take turns in one process, each with the same number of workers.
 """
 
 import argparse
-import gzip
-import json
 import platform
 import re
 import subprocess
@@ -22,22 +20,20 @@ from time import perf_counter
 from typing import Any
 
 import rlvr
+from benchmarks.common import rows
 
 LIMIT_S = 3.0
 
 
-def rows(folder: Path, samples: int) -> Iterator[dict[str, Any]]:
+def completions(folder: Path, samples: int) -> Iterator[dict[str, Any]]:
     """The data set's own columns and a completion; matched by place, and held to the function's name."""
-    with gzip.open(folder / "HumanEval.jsonl.gz", "rt", encoding="utf-8") as file:
-        tasks = [json.loads(line) for line in file]
-    tasks.sort(key=lambda task: task["task_id"].split("/")[1])  # the completions' file is in this order
-    with (folder / "codegen16B_100samples.jsonl").open(encoding="utf-8") as file:
-        for task, line in zip(tasks, file, strict=True):
-            found = json.loads(line)
-            if re.findall(r"def (\w+)\(", found["prompt"])[-1] != task["entry_point"]:
-                raise SystemExit(f"{task['task_id']} does not stand where it is looked for")
-            for number, text in enumerate(found["samples"][:samples]):
-                yield {**task, "id": f"{task['task_id']}/{number}", "completion": text}
+    tasks = sorted(rows(folder / "HumanEval.jsonl.gz"), key=lambda task: task["task_id"].split("/")[1])
+    sampled = rows(folder / "codegen16B_100samples.jsonl")  # in this order
+    for task, found in zip(tasks, sampled, strict=True):
+        if re.findall(r"def (\w+)\(", found["prompt"])[-1] != task["entry_point"]:
+            raise SystemExit(f"{task['task_id']} does not stand where it is looked for")
+        for number, text in enumerate(found["samples"][:samples]):
+            yield {**task, "id": f"{task['task_id']}/{number}", "completion": text}
 
 
 def bare(row: dict[str, Any], flags: list[str]) -> str:
@@ -58,7 +54,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=20)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
-    work = list(rows(options.data / "humaneval", options.samples))
+    work = list(completions(options.data / "humaneval", options.samples))
     print(f"{platform.platform()}, Python {platform.python_version()}")
     print(f"{len(work)} completions, {options.workers} workers\n")
     print("| | wall s | per second | said |\n|---|---|---|---|")

@@ -1,10 +1,10 @@
-r"""What each part of DAPO does on a small task, as the Markdown table of docs/benchmarks.md.
+r"""The effect of each part of DAPO on a small task, as the Markdown table of docs/benchmarks/trainer.md.
 
     OMP_NUM_THREADS=1 python -m benchmarks.dapo_ladder --seeds 5 --steps 40
 
 From GRPO (symmetric clip, mean over each completion first, no KL) to DAPO (arXiv:2503.14476), one part more on each
 rung; then each part alone, and DAPO without it.  All begin with the same model, and a seed means the same tasks and
-random numbers for all.  Four updates a step, for at the only update of a batch no ratio is ever clipped.
+random numbers for all.  Each step has four updates: with a single one no ratio would ever be clipped.
 """
 
 import argparse

@@ -4,9 +4,10 @@
     python -m benchmarks.frozen compare FOLDER --data DATA_DIR   with the code as it is
 
 `write` records, one JSON line each: verdict, why and detail of every row of DATA_DIR (math_pairs/, real_math/, gsm8k/,
-humaneval/, mbpp/; what is missing is left out and said), the help of each command, the weights after 20 seeded steps
-of each preset, and a run of 12 steps with the checkpoint that it left at step 6.  `compare` does the same again, goes
-on from that old checkpoint, and prints each difference; it exits with 1 if there is one.  Import time is printed only.
+humaneval/, mbpp/; a line says what is missing and left out), the help of each command, the weights after 20 seeded
+steps of each preset, and a run of 12 steps with the checkpoint that it left at step 6.  `compare` does the same again,
+goes on from that old checkpoint, and prints each difference; it exits with 1 if there is one.  Import time is printed
+only.
 `--only verdicts help weights resume` picks parts.
 """
 
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import gzip
 import hashlib
 import json
 import shutil
@@ -22,22 +22,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import rlvr
+from benchmarks.common import gsm8k_solutions, rows
 
 COMMANDS = ("score", "envs", "replay", "check", "audit", "filter", "train", "eval", "plot", "serve", "doctor")
 STEPS = 20
 SAMPLES = 8  # completions of each HumanEval problem, of a hundred
 PARTS = ("verdicts", "help", "weights", "resume")
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 def math_rows(data: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -50,11 +46,9 @@ def math_rows(data: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def gsm8k_rows(data: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for i, row in enumerate(rows(data / "gsm8k/example_model_solutions.jsonl")):
-        reference = row["ground_truth"].rpartition("A:")[2].strip()
-        for name, value in row.items():
-            if isinstance(value, Mapping) and "solution" in value:
-                yield f"gsm8k/{i}/{name}", {"reference": reference, "completion": value["solution"]}
+    for name, problem, said in gsm8k_solutions(data / "gsm8k/example_model_solutions.jsonl"):
+        reference = problem["ground_truth"].rpartition("A:")[2].strip()
+        yield f"gsm8k/{name}", {"reference": reference, "completion": said["solution"]}
 
 
 def code_rows(data: Path, env: str) -> Iterator[tuple[str, dict[str, Any]]]:

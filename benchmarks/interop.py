@@ -1,6 +1,6 @@
 """One environment in every trainer: are the scores the same, and what does TRL gain?
 
-    python benchmarks/interop.py --data example_model_solutions.jsonl
+    python -m benchmarks.interop --data example_model_solutions.jsonl
 
 The file is GSM8K's (github.com/openai/grade-school-math).  Needs trl and torch beside rlvr, and the extras
 `gym` and `serve`.  Prints Markdown.
@@ -22,19 +22,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-# This folder comes first on the path of its scripts, and holds a math_verify.py that is not the package.
-sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != Path(__file__).resolve().parent]
-
-import rlvr  # noqa: E402
-from rlvr.client import Client  # noqa: E402
-from rlvr.envs.gsm8k import GSM8K  # noqa: E402
-from rlvr.interop import to_gymnasium, to_openrlhf, to_trl, to_verl  # noqa: E402
+import rlvr
+from benchmarks.common import gsm8k_solutions
+from rlvr.client import Client
+from rlvr.envs.gsm8k import GSM8K
+from rlvr.interop import to_gymnasium, to_openrlhf, to_trl, to_verl
 
 COMPLETIONS, ROUNDS, BATCH = 2000, 9, 64
-MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
 TOWER = "\\boxed{9^{9^{9^{9^9}}}}"
 PATIENCE_S = 20.0
 ROOT, PLACE = Path(__file__).resolve().parent.parent, "benchmarks.interop:Marked"
@@ -43,16 +41,15 @@ Rows = list[dict[str, Any]]
 
 def read(path: Path) -> Rows:
     """One row per completion, the four of one problem together."""
-    rows: Rows = []
-    with path.open() as file:
-        for number, line in enumerate(file):
-            problem = json.loads(line)
-            for model in MODELS:
-                answered = {"question": problem["question"], "answer": problem["ground_truth"]}
-                rows.append({"id": f"{number}/{model}", **answered, "completion": problem[model]["solution"]})
-                if len(rows) == COMPLETIONS:
-                    return rows
-    return rows
+    return [
+        {
+            "id": name,
+            "question": problem["question"],
+            "answer": problem["ground_truth"],
+            "completion": said["solution"],
+        }
+        for name, problem, said in islice(gsm8k_solutions(path), COMPLETIONS)
+    ]
 
 
 # ------------------------------------------------------------------------------------------ the same scores?
@@ -246,8 +243,8 @@ def measure(name: str, rows: Rows) -> None:
 
 def measured(name: str, data: Path, *, hostile: bool) -> tuple[float, float, float]:
     """Seconds, how many were called right, and seconds for the hostile one, 0 if not asked, our patience at most."""
-    command = [sys.executable, __file__, "--data", str(data), "--side", name]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "benchmarks.interop", "--data", str(data.resolve()), "--side", name]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         seconds, right = json.loads(process.stdout.readline())
         if not hostile:

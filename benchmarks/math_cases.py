@@ -1,4 +1,4 @@
-r"""The sets that `math_verify.py` measures on: public files and their rewritings.
+r"""The sets that `math_verify.py` measures on: public files, and rewritten answers of them.
 
 A row is `id`, `kind`, `reference`, `completion`, `right` (what it should be), and maybe `marker`.  Nothing of a public
 file is kept here; `math_generated.py` and `math_hostile.py` have the sets that need no file.
@@ -6,13 +6,14 @@ file is kept here; `math_generated.py` and `math_hostile.py` have the sets that 
 
 from __future__ import annotations
 
-import json
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+
+from benchmarks.common import gsm8k_solutions, rows
 
 Row = dict[str, Any]
 
@@ -25,11 +26,6 @@ def boxed(answer: str) -> str:
 
 def row(id: str, kind: str, reference: str, completion: str, right: bool, **more: Any) -> Row:
     return {"id": id, "kind": kind, "reference": reference, "completion": completion, "right": right} | more
-
-
-def lines(path: Path) -> Iterator[Any]:
-    with path.open(encoding="utf-8") as source:
-        yield from map(json.loads, source)
 
 
 # ------------------------------------------------------------------------------------------------- public files
@@ -45,26 +41,24 @@ def pairs(path: Path) -> list[Row]:
             pair["pred"] if pair.get("form") == "completion" else boxed(pair["pred"]),
             pair["label"],
         )
-        for pair in lines(path)
+        for pair in rows(path)
     ]
 
 
 def gsm8k(data: Path, *, in_box: bool = False) -> list[Row]:
     """5,276 real completions by four models; `A: 18` in the last line, as the models wrote it, or put into a box."""
-    rows = []
-    for number, problem in enumerate(lines(data / "gsm8k" / "example_model_solutions.jsonl")):
+    found = []
+    for name, problem, said in gsm8k_solutions(data / "gsm8k" / "example_model_solutions.jsonl"):
         reference = problem["ground_truth"].rpartition("A:")[2].strip()
-        for model, said in problem.items():
-            if isinstance(said, dict):
-                before, marker, answer = said["solution"].rpartition("A:")
-                text = before + boxed(answer.strip()) if in_box and marker else said["solution"]
-                rows.append(row(f"{number}/{model}", "gsm8k", reference, text, said["is_correct"], marker=True))
-    return rows
+        before, marker, answer = said["solution"].rpartition("A:")
+        text = before + boxed(answer.strip()) if in_box and marker else said["solution"]
+        found.append(row(name, "gsm8k", reference, text, said["is_correct"], marker=True))
+    return found
 
 
 def math500(data: Path) -> list[tuple[int, str, str]]:
     """(number, reference, the dataset's own solution)."""
-    return [(i, x["answer"], x["solution"]) for i, x in enumerate(lines(data / "math500" / "test.jsonl"))]
+    return [(i, x["answer"], x["solution"]) for i, x in enumerate(rows(data / "math500" / "test.jsonl"))]
 
 
 def own_solutions(data: Path) -> list[Row]:

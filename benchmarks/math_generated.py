@@ -1,6 +1,6 @@
-r"""Pairs of our own, drawn from families with a seed: what is equal was rewritten exactly, what differs was changed.
+r"""Generated pairs, drawn from families with a seed: equal ones by exact rewriting, different ones by a change.
 
-Each family yields (reference, equal spellings, different answers); nobody's grader was asked for the labels.
+Each family yields (reference, equal spellings, different answers); no grader was used to make the labels.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
-from math_cases import Row, boxed, row
+from benchmarks.math_cases import Row, boxed, row
 
 __all__ = ["FAMILIES", "generated"]
 

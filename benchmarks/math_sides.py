@@ -3,7 +3,7 @@ r"""One grader in one process, for `math_verify.py`: rows come in on stdin, one 
     python -P benchmarks/math_sides.py SIDE MODE < rows.jsonl        (-P: or math_verify.py would hide math-verify)
 
 A row has `id`, `reference`, `completion` and maybe `marker`; a line has `id`, `right` (null: it raised), `why`, `s`.
-Every side is called as its own documentation calls it.  The last line of all says what the run cost in memory.
+Every side is called as its own documentation calls it.  The last line says how much memory the run took.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-r"""How often and how fast graders of mathematics are right, as the Markdown tables of docs/benchmarks.md.
+r"""How often and how fast graders of mathematics are right, as the Markdown tables of docs/benchmarks/math.md.
 
-    python benchmarks/math_verify.py --data DATA --peers peers/bin/python --peers inspect/bin/python
+    python -m benchmarks.math_verify --data DATA --peers peers/bin/python --peers inspect/bin/python
 
-`--data` is a folder with gsm8k/, math500/ and math_pairs/ (docs/benchmarks.md says where the files come from); more
+`--data` is a folder with gsm8k/, math500/ and math_pairs/ (docs/benchmarks/math.md names their sources); more
 labelled pairs may be added with `--pairs FILE`.  `--peers` is the interpreter of another virtual environment, with
-math-verify, trl or inspect_ai in it: none of them is needed to use rlvr.  What is not there is left out, and a line
-says so.
+math-verify, trl or inspect_ai in it: none of them is needed to use rlvr.  A package that is missing is left out, and a
+line says so.
 
 One process against one process (rlvr's symbolic engine has a second one, and only one of the two works at a time).
 Each repeat starts a new one for each side, so nothing is remembered from the last; what is timed comes after a few
@@ -34,9 +34,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from math_cases import PUBLIC, Row, pairs, row
-from math_generated import generated
-from math_hostile import REFERENCE, hostile
+from benchmarks.math_cases import PUBLIC, Row, pairs, row
+from benchmarks.math_generated import generated
+from benchmarks.math_hostile import REFERENCE, hostile
 
 SIDES = {"rlvr": "rlvr", "math-verify": "math-verify", "trl": "TRL", "inspect_ai": "inspect_ai"}
 PACKAGES = {"rlvr": "rlvr", "math-verify": "math-verify", "trl": "trl", "inspect_ai": "inspect-ai"}

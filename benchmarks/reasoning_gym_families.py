@@ -1,10 +1,10 @@
-"""Which families of reasoning-gym can a policy be trained on?  Every family's scorer, tried with answers that are none.
+"""Which families of reasoning-gym can a policy be trained on?  Tries every family's scorer with wrong answers.
 
-    python benchmarks/reasoning_gym_families.py [--tasks 8] [--only gcd lcm | --write]
+    python -m benchmarks.reasoning_gym_families [--tasks 8] [--only gcd lcm | --write]
 
-Prints a table of the families with holes.  `--write` writes it into docs/reasoning_gym.md, and
-rlvr/interop/reasoning_gym_holes.py, which `from_reasoning_gym` reads.  Bounded: each family has a process of its own
-and a minute.  It runs scorers that evaluate what they are given; what is given here is harmless.
+Prints a table of the families with holes.  `--write` writes it into docs/reference/reasoning_gym_families.md, and into
+rlvr/interop/reasoning_gym_holes.json, which `from_reasoning_gym` reads.  Each family has a process of its own and at
+most a minute.  Some scorers run the answer as Python; the programs that are given to them here are harmless.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from typing import Any
 
 from reasoning_gym.factory import DATASETS
 
-from rlvr.interop.reasoning_gym import ReasoningGym, _made
+from rlvr.interop.reasoning_gym import RUNS_ANSWERS, ReasoningGym, _made
 
 ROOT = Path(__file__).resolve().parent.parent
-HOLES_FILE, PAGE = ROOT / "rlvr/interop/reasoning_gym_holes.py", ROOT / "docs/reasoning_gym.md"
+HOLES_FILE, PAGE = ROOT / "rlvr/interop/reasoning_gym_holes.json", ROOT / "docs/reference/reasoning_gym_families.md"
+COMMAND = "python -m benchmarks.reasoning_gym_families --write"
 HEAD = "| family | with full marks needed | with partial credit, of full marks |\n|---|---|---|"
 FORCED = "run-model-code"
-RUNS_ANSWERS = "its scorer runs the answer as Python, on this machine, outside any sandbox"
 JUNK = (
     ".",
     "0",
@@ -72,7 +72,7 @@ def looked_at(family: str, tasks: int) -> dict[str, Any]:
     def try_(what: str, dataset: Any, entry: Any, answer: str) -> float:
         try:
             marks = float(dataset.score_answer(answer, deepcopy(entry)))
-        except Exception:  # noqa: BLE001  somebody's scorer over somebody's answer
+        except Exception:  # noqa: BLE001  scorers may raise anything at a wrong answer
             crashes[what] += 1
             return 0.0
         most[what] = max(most.get(what, 0.0), marks)
@@ -237,51 +237,21 @@ def main() -> None:
         if always[family] or partial[family]:
             rows.append(f"| {family} | {'; '.join(always[family])} | {'; '.join(partial[family])} |")
             print(rows[-1], flush=True)
-    refused = {family: tuple(why) for family, why in always.items() if why}
-    paid = {family: tuple(why) for family, why in partial.items() if why}
-    print(f"\n{len(always)} families, {len(refused)} refused, {len(paid)} more or less so with partial credit.")
+    refused, paid = (sum(map(bool, found.values())) for found in (always, partial))
+    print(f"\n{len(always)} families, {refused} refused, {paid} more or less so with partial credit.")
     print(f"Scorers that raise at an answer: {', '.join(crashing)}")
     if args.write:
-        write(families, refused, paid)
+        write(args.tasks, always, partial)
         PAGE.write_text(re.sub(re.escape(HEAD) + r"\n(?:\|.*\n)*", lambda _: "\n".join(rows) + "\n", PAGE.read_text()))
 
 
-def write(families: list[str], refused: dict[str, tuple[str, ...]], paid: dict[str, tuple[str, ...]]) -> None:
-    """The module that `from_reasoning_gym` reads."""
-
-    def table(name: str, doc: str, rows: dict[str, tuple[str, ...]]) -> str:
-        lines = [f"{name}: Final[Mapping[str, tuple[str, ...]]] = {{"]
-        for family, why in rows.items():
-            line = f'    "{family}": ({", ".join(map(json.dumps, why))}{"," * (len(why) == 1)}),'
-            several = [f'    "{family}": (', *(f"        {json.dumps(one)}," for one in why), "    ),"]
-            lines += [line] if len(line) <= 120 else several
-        return "\n".join([*lines, "}", f'"""{doc}"""'])
-
-    names = "".join(f'    "{family}",\n' for family in families)
-    HOLES_FILE.write_text(
-        f'''"""Families of reasoning-gym with holes, as benchmarks/reasoning_gym_families.py --write found them."""
-
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Final
-
-__all__ = ["HOLES", "MEASURED", "MEASURED_VERSION", "PARTIAL_HOLES", "RUNS_ANSWERS"]
-
-MEASURED_VERSION: Final = "{version("reasoning-gym")}"
-
-RUNS_ANSWERS: Final = "{RUNS_ANSWERS}"
-"""The worst hole: who trains on such a family lets the policy run programs."""
-
-{table("HOLES", "What a policy would find although full marks are needed.", refused)}
-
-{table("PARTIAL_HOLES", "What partial credit pays for besides, as a share of full marks.", paid)}
-
-MEASURED: Final[tuple[str, ...]] = (
-{names})
-"""The families that were looked at."""
-'''
-    )
+def write(tasks: int, holes: dict[str, list[str]], partial: dict[str, list[str]]) -> None:
+    """The file that `from_reasoning_gym` reads, with a line for each family."""
+    head = {"reasoning_gym": version("reasoning-gym"), "command": COMMAND, "tasks": tasks}
+    rows = {family: {"holes": holes[family], "partial_holes": partial[family]} for family in sorted(holes)}
+    families = ",\n".join(f"    {json.dumps(family)}: {json.dumps(row)}" for family, row in rows.items())
+    lines = [f"  {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
+    HOLES_FILE.write_text("\n".join(["{", *lines, '  "families": {', families, "  }", "}", ""]))
 
 
 if __name__ == "__main__":

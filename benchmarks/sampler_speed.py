@@ -1,10 +1,10 @@
-r"""What drawing rollouts costs, beside `generate` of transformers, as the Markdown table of docs/benchmarks.md.
+r"""Time to sample rollouts, beside `generate` of transformers, as the Markdown table of docs/benchmarks/trainer.md.
 
-    OMP_NUM_THREADS=1 python benchmarks/sampler_speed.py
+    OMP_NUM_THREADS=1 python -m benchmarks.sampler_speed
 
 Both draw 64 rollouts, 8 of each of 8 prompts, from one Qwen2 of a million random weights in float32, and each rollout
 ends after as many tokens as the table of lengths says: ours by its limit, theirs by a stopping criterion, so that the
-model's taste plays no part.  `generate` is given every prompt 8 times, as TRL gives it, and both give logprobs.
+model itself ends none.  `generate` is given every prompt 8 times, as TRL gives it, and both give logprobs.
 
 Sides take turns, so that a slow minute of the machine falls on both; a ratio is of one round, its median of all.
 """
@@ -23,8 +23,8 @@ import torch
 import transformers
 
 from rlvr.collect import Sampling
-from rlvr.samplers.decoding import Decoding, Slot
-from rlvr.samplers.tokenization import Codec
+from rlvr.samplers.decoding import DecodeRequest, Decoding
+from rlvr.samplers.tokenization import Tokenization
 from rlvr.train.tiny import tiny
 
 PROMPTS, GROUP, LONGEST, MEAN = 8, 8, 192, 44
@@ -41,13 +41,13 @@ def skewed() -> list[int]:
 
 
 def ours(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], lengths: Sequence[int]) -> Callable[[], int]:
-    codec = Codec(tokenizer, ends=())
+    tokenization = Tokenization(tokenizer, end_ids=())
     events = torch.zeros(len(tokenizer), dtype=torch.bool)
 
     def run() -> int:
-        slots = [Slot(i // GROUP, i % GROUP, prompts[i // GROUP], n, seed=i) for i, n in enumerate(lengths)]
-        decoding, tokens = Decoding(model, codec, slots, Sampling(max_tokens=LONGEST), events), 0
-        while decoding.slots:
+        requests = [DecodeRequest(i // GROUP, i % GROUP, prompts[i // GROUP], n, seed=i) for i, n in enumerate(lengths)]
+        decoding, tokens = Decoding(model, tokenization, requests, Sampling(max_tokens=LONGEST), events), 0
+        while decoding.requests:
             tokens += sum(len(drawn.completion_ids) for drawn in decoding.advance())
         return tokens
 

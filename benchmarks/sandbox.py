@@ -1,9 +1,9 @@
-r"""What running a program costs, beside a bare interpreter and other sandboxes, as the tables of docs/benchmarks.md.
+r"""Time to run a program, beside a bare interpreter and other sandboxes, as the tables of docs/benchmarks/sandbox.md.
 
-    python benchmarks/sandbox.py --sandlock peers/bin/python
+    python -m benchmarks.sandbox --sandlock peers/bin/python
 
 bubblewrap and nsjail are used where they are installed; `--sandlock` is the interpreter of an environment that has
-sandlock.  A side that is not there is left out and a line says so.  All sides run the same program in the same process
+sandlock.  A side that is missing is left out, and a line says so.  All sides run the same program in the same process
 that measures, taking turns, so that a slow minute of the machine falls on all of them.
 """
 

@@ -1,6 +1,6 @@
-"""What the sandbox leaves behind after thousands of runs, and whether load makes it say TLE, as Markdown tables.
+"""What the sandbox leaves behind after thousands of runs, and whether load causes TLE, as Markdown tables.
 
-    python benchmarks/sandbox_soak.py --runs 20000 --loaded 1000
+    python -m benchmarks.sandbox_soak --runs 20000 --loaded 1000
 
 The runs are a mixture: most of them honest, the others killed for time, memory, output or crashes, with daemons and
 full disks among them.  Everything is counted after the first 200 and after the last.

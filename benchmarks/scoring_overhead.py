@@ -1,9 +1,9 @@
-r"""What scoring costs, beside TRL and verifiers, as the Markdown tables of docs/benchmarks.md.
+r"""Time to score, beside TRL and verifiers, as the Markdown tables of docs/benchmarks/scoring.md.
 
-    python benchmarks/scoring_overhead.py --data example_model_solutions.jsonl --peers peers/bin/python
+    python -m benchmarks.scoring_overhead --data example_model_solutions.jsonl --peers peers/bin/python
 
-`--peers` is the interpreter of another virtual environment, with trl, math-verify and verifiers==0.4.0: they are no
-dependencies of ours.  A peer that is not there is left out and a line says so; without `--data`, so is GSM8K.
+`--peers` is the interpreter of another virtual environment, with trl, math-verify and verifiers==0.4.0, which are
+no dependencies of rlvr.  A peer that is missing is left out, and a line says so; without `--data`, so is GSM8K.
 
 Every measurement of every side runs in a new process with nothing else in it, and the sides take turns, so that a
 slow minute of the machine falls on all of them.  What is timed was warmed up before.
@@ -209,7 +209,7 @@ def main() -> None:
     if not shutil.which(args.peers):
         parser.error(f"--peers {args.peers}: no such program; give a Python interpreter")
     if args.data and not Path(args.data).is_file():
-        parser.error(f"--data {args.data}: no such file; docs/benchmarks.md says where it comes from")
+        parser.error(f"--data {args.data}: no such file; docs/benchmarks/scoring.md says where it comes from")
     code = "import json, importlib.metadata as m; print(json.dumps({d.name: d.version for d in m.distributions()}))"
     has = output(args.peers, "-c", code) | {"rlvr": output(sys.executable, "-c", code)["rlvr"]}
     pythons = {side: args.peers for side in IMPORTS if side in has} | {"rlvr": sys.executable}

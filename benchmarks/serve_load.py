@@ -1,10 +1,9 @@
-"""What scoring over HTTP costs, and that no request is lost: the Markdown of docs/benchmarks.md.
+"""Time to score over HTTP, and a check that no request is lost, as the Markdown of docs/benchmarks/service.md.
 
-    python benchmarks/serve_load.py --data example_model_solutions.jsonl
+    python -m benchmarks.serve_load --data example_model_solutions.jsonl
 
 Starts `rlvr serve` on a free port of this machine, with two workers, and asks it with `rlvr.client` from this process,
-so that caller, service and workers share the machine.  Each line is one bounded run; GSM8K needs
-`--data`.
+so that caller, service and workers share the machine.  Each line is one bounded run; GSM8K needs `--data`.
 """
 
 from __future__ import annotations
@@ -27,10 +26,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter, sleep
 
-# This folder comes first on the path of its scripts, and holds a math_verify.py that is not the package.
-sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != Path(__file__).resolve().parent]
-
-from rlvr.client import Client, Reply  # noqa: E402
+from benchmarks.common import gsm8k_solutions
+from rlvr.client import Client, ServedScore
 
 TRIVIAL = '''
 import rlvr
@@ -62,10 +59,10 @@ def served(env: str) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-def ask(url: str, env: str, rows: list[dict], batch: int, callers: int) -> tuple[float, list[float], list[Reply]]:
+def ask(url: str, env: str, rows: list[dict], batch: int, callers: int) -> tuple[float, list[float], list[ServedScore]]:
     """Seconds for all rows, seconds of each request, and the replies in the order of the rows."""
     share = -(-len(rows) // callers)
-    found: list[list[Reply]] = [[] for _ in range(callers)]
+    found: list[list[ServedScore]] = [[] for _ in range(callers)]
     took: list[float] = []
 
     def call(number: int) -> None:
@@ -138,11 +135,14 @@ def killing(url: str, env: str, service: int) -> None:
 
 def gsm8k(data: Path) -> None:
     """Real completions over HTTP, beside what `rlvr score` writes for the same rows."""
-    rows = []
-    for number, row in enumerate(map(json.loads, data.read_text(encoding="utf-8").splitlines())):
-        common = {"question": row["question"], "ground_truth": row["ground_truth"]}
-        said = {name: column["solution"] for name, column in row.items() if isinstance(column, dict)}
-        rows += [{**common, "id": f"{number}/{name}", "completion": text} for name, text in said.items()]
+    rows = [
+        {
+            **{column: problem[column] for column in ("question", "ground_truth")},
+            "id": name,
+            "completion": said["solution"],
+        }
+        for name, problem, said in gsm8k_solutions(data)
+    ]
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "rows.jsonl"), Path(folder, "scored.jsonl")
         source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="that each line of the table takes, roughly")
     args = parser.parse_args()
     if args.data and not args.data.is_file():
-        parser.error(f"--data {args.data}: no such file; docs/benchmarks.md says where it comes from")
+        parser.error(f"--data {args.data}: no such file; docs/benchmarks/service.md says where it comes from")
     named = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("rlvr", "fastapi", "uvicorn"))
     cpu = re.search("model name\t: (.*)", Path("/proc/cpuinfo").read_text())
     print(f"{datetime.date.today()}; {named}; Python {platform.python_version()}; {os.cpu_count()} cores of", end=" ")

@@ -1,7 +1,7 @@
 """The sides of `benchmarks.trainer_vs_trl`, each in a process of its own: it makes a step whenever a line comes in.
 
-A step lasts from the end of the one before to its own end, all that a trainer does in between included.  What is not
-generation, scoring or the forward pass for log-probabilities is the update and the rest.
+A step lasts from the end of the previous step to its own end.  All but generation, scoring and the forward pass for
+log-probabilities counts as "update and the rest".
 """
 
 from __future__ import annotations

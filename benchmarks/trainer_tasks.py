@@ -1,8 +1,8 @@
-"""What the trainer's benchmarks train on: two tasks, and the model that each begins with.
+"""The tasks of the trainer's benchmarks, and the models that they begin with.
 
-`Sums` ends its completions by itself, all after about as many tokens: the model was taught so.  `Noise` ends by chance:
-its model has random weights, so that each of 44 tokens, the end token among them, is about as likely as any other, and
-lengths are geometric.  Nobody forces a length on either side, and what both execute is the model.
+In `Sums` all completions have about the same length, as the model was taught.  In `Noise` they end by chance: the model
+has random weights, so that each of 44 tokens, the end token among them, is about equally likely, and lengths are
+geometric.  No length is forced on either side: both sides run the same model.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import torch
+from rich.console import Console
 
 import rlvr
-from rlvr.samplers.protocol import TokenRow
+from rlvr.recipes.arithmetic_cpu.run import warm_start
+from rlvr.recipes.arithmetic_cpu.sums import added_by_columns
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 
@@ -60,33 +61,12 @@ def warm_started(folder: Path, *, seed: int, steps: int, noise: float = 0.08) ->
     if (kept / "config.json").is_file():
         return kept
     policy = Policy(*tiny(CHARSET, hidden=128, layers=4, heads=4, seed=seed))
-    rng, env = Random(seed), Sums()
-    optimizer = torch.optim.AdamW(policy.model.parameters(), weight_decay=0.0, fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps, pct_start=0.1)
-    for _ in range(steps):
-        prompts = [str(env.task(rng.randrange(10**6)).prompt) for _ in range(64)]
-        answers = [policy.tokenizer(worked(p, rng, noise), add_special_tokens=False)["input_ids"] for p in prompts]
-        rows = [
-            TokenRow(policy.codec.encode(prompt), [*answer, policy.tokenizer.eos_token_id])
-            for prompt, answer in zip(prompts, answers, strict=True)
-        ]
-        loss = -policy.logprobs(rows).sum() / sum(len(row.completion_ids) for row in rows)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
+    warm_start(policy, Sums(), worked, steps=steps, noise=noise, seed=seed, console=Console(quiet=True))
     policy.save(kept)
     return kept
 
 
 def worked(prompt: str, rng: Random, noise: float) -> str:
-    """An answer column by column; each column goes wrong with the chance `noise`."""
-    a, b = prompt.rstrip("=").split("+")
-    carry, digits, said = 0, "", []
-    for x, y in zip(reversed(a), reversed(b), strict=True):
-        total = int(x) + int(y) + carry
-        if rng.random() < noise:
-            total = max(0, total + rng.choice([-2, -1, 1, 2]))
-        said.append(f"{x}+{y}+{carry}={total:02}")
-        carry, digits = int(total > 9), str(total % 10) + digits
-    return " ".join(said) + " #" + "1" * carry + digits
+    """An answer whose length depends on the number of columns alone; see `added_by_columns`."""
+    columns, total = added_by_columns(prompt, rng, noise)
+    return " ".join(f"{x}+{y}+{carry}={column:02}" for x, y, carry, column in columns) + f" #{total}"

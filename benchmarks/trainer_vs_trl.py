@@ -1,4 +1,4 @@
-r"""Our trainer beside TRL's GRPOTrainer, as the Markdown tables of docs/benchmarks.md.
+r"""rlvr's trainer beside TRL's GRPOTrainer, as the Markdown tables of docs/benchmarks/trainer.md.
 
     python -m benchmarks.trainer_vs_trl steps --scenario skewed --steps 30
     python -m benchmarks.trainer_vs_trl learning --seeds 5

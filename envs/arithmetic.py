@@ -1,4 +1,4 @@
-"""Integer arithmetic: a task family that never ends, for demonstrations, tests and first training runs."""
+"""Integer arithmetic: tasks without end, for demonstrations, tests and first training runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, NamedTuple, TypeAlias
 
 import rlvr
+from rlvr.validate import require_one_of, require_whole
 from rlvr.verifiers.math import MathVerifier
 
 __all__ = ["Arithmetic"]
@@ -16,11 +17,11 @@ _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}
 _SIGNS = str.maketrans("*/", "×÷")
 
 _Form: TypeAlias = tuple[str, tuple[tuple[int, Any], ...]]
-"""What `3 + 4` and `4 + 3` have in common: the kind of the outermost operation and its operands, or a number."""
+"""Equal for `3 + 4` and `4 + 3`: the kind of the outermost operation and its sorted operands, or a number."""
 
 
 class _Expression(NamedTuple):
-    """An expression: its text, its value, how tightly its outermost operation binds, and its form."""
+    """An expression: text, value, binding strength of the outermost operation, and form."""
 
     text: str
     value: int
@@ -33,11 +34,12 @@ class Arithmetic(rlvr.SingleTurnEnv):
     r"""Evaluate an expression of integers; the answer goes in the last \boxed{}.
 
     Options:
-        difficulty: 1 is two terms of one digit, some 200 tasks in all; 2 is two of two; 10 is six of six.
-        operations: which of + - * / may occur; every division is exact.
+        difficulty: from 1 to 10.  1: two terms of one digit, some 200 tasks in all; 2: two terms of two digits; 10: six
+            terms of six digits.
+        operations: those of + - * / that may occur; every division is exact.
 
-    `split` is train, validation or test, and a hash decides where an expression belongs: none is in two, nor is it
-    with its terms or factors in another order or its brackets where they make no difference.
+    `split` is train, validation or test.  A hash assigns each expression to one of them, together with all expressions
+    that differ from it only in the order of terms or factors or in brackets that make no difference.
     """
 
     difficulty: int = 2
@@ -45,12 +47,10 @@ class Arithmetic(rlvr.SingleTurnEnv):
     reward = rlvr.Correct(MathVerifier())
 
     def __post_init__(self) -> None:
-        if self.difficulty not in range(1, 11):
-            raise rlvr.UsageError(f"difficulty is {self.difficulty!r}; it must be a whole number from 1 to 10")
+        require_whole("difficulty", self.difficulty, 1, 10)
         if not self.operations or set(self.operations) - set(_BINDS):
             raise rlvr.UsageError(f"operations is {self.operations!r}; name some of {' '.join(_BINDS)}")
-        if self.split not in _SPLITS:
-            raise rlvr.UsageError(f"split is {self.split!r}; it must be one of {', '.join(_SPLITS)}")
+        require_one_of("split", self.split, _SPLITS)
 
     def task(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
@@ -69,7 +69,7 @@ class Arithmetic(rlvr.SingleTurnEnv):
             return _Expression(str(value), value, 3, (str(value), ()))
         op = rng.choice(self.operations)
         on_the_right = 1 if op == "/" else rng.randint(1, terms - 1)
-        # A dividend is made a multiple of its divisor, which is known first; the other demands are passed down.
+        # The divisor is made first, and the dividend as a multiple of it; other demands are passed down.
         b = self._expression(rng, on_the_right, multiple_of if op in "+-" else 1)
         a = self._expression(rng, terms - on_the_right, multiple_of * (b.value if op == "/" else 1))
         left = f"({a.text})" if a.binds < _BINDS[op] else a.text

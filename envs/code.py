@@ -1,4 +1,4 @@
-"""What the environments for code have in common: the judge's options, and rows that name a task by `task_id`."""
+"""`CodeEnv`, the base of the environments for code: the judge's options, and rows that name a task by `task_id`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["CodeEnv"]
 
 
 class CodeEnv(rlvr.SingleTurnEnv):
-    """Completions are programs; a task's reference holds its tests, as `rlvr.verifiers.code.cases` describes them.
+    """Completions are programs; a task's reference holds its tests, in the forms of `rlvr.verifiers.code.cases`.
 
     Options:
-        partial: a wrong completion's value is the fraction of the tests that it passed.
-        cpu_s, memory_mib: what a completion's program may use.
+        partial: True: a wrong completion's value is the fraction of the tests that it passed.
+        cpu_s, memory_mib: limits of a completion's program.
         packages: distributions that programs may import.
         allow_missing: guarantees of the sandbox that may be missing on this host, by name.
     """
@@ -43,18 +43,33 @@ class CodeEnv(rlvr.SingleTurnEnv):
         }
 
     def task_of(self, row: Mapping[str, Any]) -> rlvr.Task:
-        """As `Environment.task_of`; a row with a completion and a `task_id` alone, as samples are handed around, names
-        the task by that."""
+        """As `Environment.task_of`; but a row with just a completion and a `task_id`, as files of samples often have
+        them, names the task by its `task_id`.
+
+        Args:
+            row: the row's columns by name.
+        """
         if row.keys() - {"id", "completion", "length_tokens", "truncated"} == {"task_id"}:
             return self.find(self.name_of(row["task_id"]))
         return super().task_of(row)
 
     def name_of(self, task_id: Any) -> str:
-        """The name of the task that its data set calls so."""
+        """The id of the task that has this `task_id` in its data set.
+
+        Args:
+            task_id: as the data set has it.
+        """
         return str(task_id)
 
     def reference_of(self, value: Any) -> Any:
-        """The tests, refused here if the judge cannot read them."""
+        """The tests as they are.
+
+        Args:
+            value: a reference.
+
+        Raises:
+            DataError: the judge cannot read them.
+        """
         CodeVerifier(**self.judging()).read(value)
         return value
 

@@ -30,9 +30,9 @@ class CodeStdio(CodeEnv):
     Options:
         data: hub id, or a local .jsonl or .parquet file (or a folder with one per split).
         instruction: what follows the question in the prompt.
-        language: what programs are written in.
-        compare: how standard output is compared, by name.
-        cpu_s, memory_mib: what a program may use for each case.
+        language: the language of the programs.
+        compare: how standard output is compared: a name of `rlvr.verifiers.code.COMPARATORS`.
+        cpu_s, memory_mib: limits of a program, for each case.
         partial, packages, allow_missing: see `CodeEnv`.
     """
 
@@ -71,7 +71,7 @@ class CodeStdio(CodeEnv):
 
 
 def _tests(row: Mapping[str, Any], id: str) -> dict[str, Any]:
-    """Inputs, outputs and perhaps fn_name, wherever they stand in the row."""
+    """Inputs, outputs and perhaps fn_name, from whichever columns hold them."""
     given = row.get("input_output")
     if isinstance(given, str):
         try:
@@ -95,7 +95,7 @@ def _tests(row: Mapping[str, Any], id: str) -> dict[str, Any]:
 
 
 def _listed(tests: Mapping[str, Any], name: str, id: str) -> list[Any]:
-    """A text is no list of texts, though it could pass for one of characters."""
+    """The list in this column; a text is refused, as it would be read as a list of characters."""
     value = tests.get(name)
     if value is not None and (isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable)):
         raise rlvr.DataError(f"{id}: {name!r} is {brief(value)}; it must be a list, with an item for each case")
@@ -103,7 +103,7 @@ def _listed(tests: Mapping[str, Any], name: str, id: str) -> list[Any]:
 
 
 def _solution(row: Mapping[str, Any]) -> str | None:
-    """The first solution that is given, in Python."""
+    """The row's first solution in Python; None if it has none."""
     given = row.get("solutions")
     if isinstance(given, str):
         try:

@@ -27,7 +27,7 @@ _NUMBER = re.compile(
 class GSM8K(rlvr.SingleTurnEnv):
     r"""Grade-school word problems; the reference is the number after '####', or after 'A:' in older files.
 
-    A completion answers in its last \boxed{}, else after its last marker, which are the same two.
+    A completion answers in its last \boxed{}, or else after its last '####' or 'A:'.
 
     Options:
         data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with columns `question`
@@ -59,7 +59,14 @@ class GSM8K(rlvr.SingleTurnEnv):
         return rlvr.Task(id, prompt, reference=number, meta={"solution": solution})
 
     def reference_of(self, value: Any) -> str | int | float:
-        """A number; or a text that is one, or a whole solution that ends in one."""
+        """The reference as a number, or as the text of one.
+
+        Args:
+            value: a number, its text, or a whole solution with the number after its last '####' or 'A:'.
+
+        Raises:
+            DataError: it is none of these.
+        """
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
             return value
         number = _number(_stated(value) or value) if isinstance(value, str) else None
@@ -71,7 +78,7 @@ class GSM8K(rlvr.SingleTurnEnv):
 
 
 def _stated(solution: str) -> str | None:
-    """What follows the last mark; None if there is none."""
+    """The text after the last marker; None if there is none."""
     for marker in _MARKERS:
         _, found, text = solution.rpartition(marker)
         if found:
@@ -80,9 +87,9 @@ def _stated(solution: str) -> str | None:
 
 
 def _number(text: str) -> str | None:
-    """The one number that the text is, without separators, currency and percent sign; None for anything else.
+    """The number that is the whole text, without separators, currency and percent sign; None for any other text.
 
-    What else may stand there is refused, for it may be part of the value: 5 million, 3 hours and 20 minutes.
+    Other words are refused, since they may be part of the value, as in "5 million" or "3 hours and 20 minutes".
     """
     found = _NUMBER.fullmatch(text.strip().replace("\N{MINUS SIGN}", "-"))
     return found and found["minus"] + "".join(found["number"].replace(",", "").split())

@@ -15,7 +15,7 @@ __all__ = ["HumanEval"]
 
 @rlvr.register("humaneval-v1")
 class HumanEval(CodeEnv):
-    """Functions to be completed, 164 of them; the reference is the data set's own `check(candidate)`.
+    """164 functions to complete; the reference is the data set's own `check(candidate)`.
 
     A completion may be the rest of the function, as base models continue the prompt, or hold the whole function or its
     body in a fenced block.  Tasks are found by index, or by their `task_id`, such as "HumanEval/0".
@@ -23,8 +23,8 @@ class HumanEval(CodeEnv):
     Options:
         data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with columns `prompt`, `test`
             and `entry_point`; HumanEval+ has the same.
-        instruction: what precedes the function in the prompt; "" for a model that is to continue it.
-        cpu_s, memory_mib: what a completion's program may use, for all its tests together.
+        instruction: what precedes the function in the prompt; "" for a model that continues the prompt.
+        cpu_s, memory_mib: limits of a completion's program, for all its tests together.
         partial, packages, allow_missing: see `CodeEnv`.
     """
 
@@ -58,15 +58,15 @@ class HumanEval(CodeEnv):
 def _setup(prompt: str, test: str, entry_point: str) -> str:
     """Trusted code that the tests need.
 
-    What the prompt defines beside the function, if they use any of it: the tests of `find_zero` call the prompt's
-    `poly`, and a program that came with a `poly` of its own would pass with it.  And a seed for tests that draw at
-    random, so that the same completion gets the same verdict.
+    First, what the prompt defines beside the function, if the tests use any of it: those of `find_zero` call the
+    prompt's `poly`, and must not call one that the program defines.  Second, a seed for tests that draw random numbers,
+    so that the same completion gets the same verdict.
     """
     try:
         body = [node for node in ast.parse(prompt).body if getattr(node, "name", None) != entry_point]
         tests = list(ast.walk(ast.parse(test)))
     except SyntaxError:
-        return ""  # the tests will say so
+        return ""  # the tests will report it
     used = {node.id for node in tests if isinstance(node, ast.Name)}
     modules = {alias.name for node in tests if isinstance(node, ast.Import) for alias in node.names}
     modules |= {node.module or "" for node in tests if isinstance(node, ast.ImportFrom)}

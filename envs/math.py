@@ -1,4 +1,4 @@
-"""MATH and everything of its shape: a problem, and a solution whose last box is the answer (arXiv:2103.03874)."""
+"""MATH and data sets like it: a problem, and a solution whose last box holds the answer (arXiv:2103.03874)."""
 
 from __future__ import annotations
 
@@ -43,10 +43,17 @@ class MATH(rlvr.SingleTurnEnv):
         return rlvr.Task(id, prompt, reference=self._reference(row, id), meta=meta)
 
     def reference_of(self, value: Any) -> str | int | float:
-        """A number, or a text; where the text holds a box, such as a whole solution, what is in its last one."""
+        """The reference as a number or a text.
+
+        Args:
+            value: a number, a text, or a whole solution whose last box holds the answer.
+
+        Raises:
+            DataError: it is none of these, or has no value, such as 1/0.
+        """
         if isinstance(value, str) and value.strip():
             found = _boxed(value) or value
-            _EXACT.check(found)  # a reference such as 1/0 is reported where the data is read, not at every answer
+            _EXACT.check(found)  # reports 1/0 when the data is read, not at every completion
             return found
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
             return value

@@ -11,13 +11,14 @@ from typing import Any
 import rlvr
 from rlvr.data.rows import load_dataset
 from rlvr.envs.code import CodeEnv
+from rlvr.validate import require_whole
 
 __all__ = ["MBPP"]
 
 
 @rlvr.register("mbpp-v1")
 class MBPP(CodeEnv):
-    """Functions to be written; the reference is the data set's own asserts.
+    """Small functions to write; the reference is the data set's own asserts.
 
     Tasks are found by index, or by name, such as "MBPP/11".
 
@@ -25,11 +26,11 @@ class MBPP(CodeEnv):
         data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with columns `text` (or
             `prompt`) and `test_list`; or with `test` and `entry_point`, as HumanEval has them.
         subset: the hub data set's configuration, "full" or "sanitized".
-        instruction: what precedes the sentence in the prompt.
-        shown: how many of the asserts stand in the prompt, which names the function by them.  All can be learnt by
-            heart; the paper shows all three.
-        challenge: hold completions to the challenge tests too.
-        cpu_s, memory_mib: what a completion's program may use, for all its tests together.
+        instruction: what precedes the task's sentence in the prompt.
+        shown: number of asserts in the prompt, from which a model learns the function's name.  The paper shows all
+            three; but a model can write a program for just the asserts that it sees.
+        challenge: completions have to pass the challenge tests too.
+        cpu_s, memory_mib: limits of a completion's program, for all its tests together.
         partial, packages, allow_missing: see `CodeEnv`.
     """
 
@@ -41,8 +42,7 @@ class MBPP(CodeEnv):
     challenge: bool = False
 
     def __post_init__(self) -> None:
-        if self.shown < 0:
-            raise rlvr.UsageError(f"shown is {self.shown}; it must be a whole number, at least 0")
+        require_whole("shown", self.shown, 0)
         super().__post_init__()
 
     def tasks(self) -> Iterator[rlvr.Task]:
@@ -99,9 +99,9 @@ def _texts(row: Mapping[str, Any], column: str, id: str) -> list[str]:
 
 
 def _imports(test: str, setup: str) -> list[str]:
-    """Imports of the standard modules that the tests use as if the program had imported them.
+    """Imports of the standard modules that the tests use without importing them.
 
-    They must not come from the program: an assert about `sys.getsizeof(…)` would hold by whatever it calls `sys`.
+    They must not come from the program, which could define a `sys` of its own for an assert about `sys.getsizeof(…)`.
     """
     own = {name for node in ast.parse(setup).body for name in _bound(node)}
     used = {
@@ -113,7 +113,7 @@ def _imports(test: str, setup: str) -> list[str]:
 
 
 def _entry_point(tests: list[str], code: Any) -> str | None:
-    """The function that the tests call: of those that the reference solution defines, or that Python does not."""
+    """The function that the tests call most: one that the reference solution defines, or else one not built in."""
     called = [
         node.func.id
         for test in tests

@@ -1,4 +1,4 @@
-"""What the recipes share: their flags, the tasks these lead to, and what is said at the end."""
+"""What the recipes share: their flags, their environments, and the report at the end of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 from tyro.conf import OmitArgPrefixes, UseAppendAction, arg
 
 import rlvr
-from rlvr.cli.train import options_of
+from rlvr.cli.arguments import options_of
 from rlvr.environment.registry import load
 from rlvr.errors import MissingDependency
 from rlvr.train.config import Config
@@ -20,12 +20,12 @@ from rlvr.train.loop import Trainer
 from rlvr.train.metrics import read_metrics
 from rlvr.train.plot import plot
 
-__all__ = ["Flags", "compared", "concluded", "trained"]
+__all__ = ["Flags", "comparison_table", "show_results", "train"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flags:
-    """A recipe's own settings, each of which a flag may change."""
+    """A recipe's settings; each can be changed by a flag."""
 
     config: OmitArgPrefixes[Annotated[Config, arg(name="")]]
     data: str
@@ -37,7 +37,11 @@ class Flags:
     """An option of the environment, NAME=VALUE; may be repeated."""
 
     def environments(self) -> tuple[rlvr.Environment, rlvr.Environment]:
-        """(To train on, to evaluate on)."""
+        """The environment to train on, and the one to evaluate on.
+
+        Raises:
+            UsageError: there is no such environment, or its options cannot work.
+        """
         options = options_of(load(self.config.env), self.option)
         train, test = options.pop("split", None), self.config.eval_split
         if self.eval_data is None and Path(self.data).is_file():
@@ -54,24 +58,29 @@ class Flags:
         )
 
 
-def trained(flags: Flags) -> int:
-    """Train, and say what came of it."""
+def train(flags: Flags) -> int:
+    """Train and print the results; returns the exit code, see `show_results`.
+
+    Args:
+        flags: the recipe's settings.
+    """
     env, eval_env = flags.environments()
     with Trainer(flags.config, env=env, eval_env=eval_env) as trainer:
         trainer.run()
-    return concluded(trainer)
+    return show_results(trainer)
 
 
-def concluded(trainer: Trainer, before: str = "before") -> int:
-    """Print the evaluations and draw the curves of a run; its exit code, 130 for one that was stopped.
+def show_results(trainer: Trainer, before: str = "before") -> int:
+    """Print the evaluations and draw the curves of a run; returns its exit code, 130 if it was stopped.
 
     Args:
-        before: what the policy was when the run began.
+        trainer: of the run.
+        before: heading of the column for the policy that the run began with.
     """
     console, run = Console(), trainer.config.run
     rows = [row for row in read_metrics(run / "metrics.jsonl") if any(name.startswith("eval/") for name in row)]
     if rows:
-        console.print(compared(rows, before))
+        console.print(comparison_table(rows, before))
     try:
         console.print(f"curves: {plot(run)}", soft_wrap=True, highlight=False)
     except (MissingDependency, rlvr.DataError) as error:  # no matplotlib, or stopped before the first step
@@ -79,8 +88,13 @@ def concluded(trainer: Trainer, before: str = "before") -> int:
     return 0 if trainer.step == trainer.config.steps else 130
 
 
-def compared(rows: Sequence[Mapping[str, Any]], before: str) -> Table:
-    """The first and the last evaluation side by side."""
+def comparison_table(rows: Sequence[Mapping[str, Any]], before: str) -> Table:
+    """A table of the first and the last evaluation.
+
+    Args:
+        rows: metrics of the evaluations, in order.
+        before: see `show_results`.
+    """
     first, last = rows[0], rows[-1]
     table = Table("held out", before, f"after {last['step']} steps")
     for name in sorted(last):

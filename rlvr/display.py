@@ -1,7 +1,7 @@
-"""How things are shown: settings of a reward as text, and the progress of long work.
+"""Values as text, and progress bars.
 
-Rewards that differ must not read the same.  Records carry this text, and a stopped run continues only under the same
-text, so nothing in it depends on the process.
+Records carry the text of a reward, and a stopped run continues only under the same text.  So different rewards must
+have different texts, and no text depends on the process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def shown(value: Any) -> str:
-    """A function by its name (a lambda by its line), a dataclass by the settings it changes, the rest as it prints."""
+    """A value as text: a function's name (a lambda's with its line), a dataclass's changed settings, else the repr.
+
+    Args:
+        value: any value.
+    """
     if name := getattr(value, "__qualname__", None):
         code = getattr(value, "__code__", None)
         return f"{name}:{code.co_firstlineno}" if name.endswith("<lambda>") and isinstance(code, CodeType) else name
@@ -32,7 +36,12 @@ def shown(value: Any) -> str:
 
 
 def settings(value: Any, *, but: tuple[str, ...] = ()) -> list[str]:
-    """`name=value` for each field of a dataclass that is not at its default; none of anything else."""
+    """`name=value` for each field of a dataclass that differs from its default; none for any other value.
+
+    Args:
+        value: any value.
+        but: names of fields to leave out.
+    """
     changed = []
     for setting in fields(value) if is_dataclass(value) else ():
         now = getattr(value, setting.name)
@@ -42,7 +51,11 @@ def settings(value: Any, *, but: tuple[str, ...] = ()) -> list[str]:
 
 
 def number(value: float) -> str:
-    """Six digits where they are exact, else all of them."""
+    """A number with six digits if that is exact, else with all of them.
+
+    Args:
+        value: the number.
+    """
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 
@@ -53,12 +66,12 @@ def _default(setting: Field[Any]) -> Any:
 
 @contextmanager
 def progress_bar(what: str, total: int | None, console: Console | None = None) -> Iterator[Callable[[], None]]:
-    """Show a bar on stderr and give a function that moves it on by one.
+    """Show a progress bar and give a function that advances it by one step.
 
     Args:
-        what: stands before the bar.
-        total: how many steps there are, None if nobody knows.
-        console: where to; by default stderr.  Nothing is shown where it is not a terminal or a notebook.
+        what: text before the bar.
+        total: number of steps; None if unknown.
+        console: where to show it, by default stderr.  Nothing is shown if it is neither a terminal nor a notebook.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

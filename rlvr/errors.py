@@ -1,30 +1,33 @@
-"""Everything rlvr raises on purpose.
+"""The exceptions that rlvr raises on purpose.
 
     RlvrError
-    ├── UsageError (ValueError)       the caller gave something that cannot work: value, rule and fix in one line
+    ├── UsageError (ValueError)       a mistake of the caller: value, rule and fix in one line
     │   ├── UnknownEnvironment        no such id, with the nearest one that exists
     │   ├── DataError                 a file, row or column that cannot be read; names the line
     │   └── NonConforming             an environment breaks its contract; lists every breach
-    ├── RewardError                   a reward broke its own promise: NaN, outside its bounds, a length it was not given
+    ├── RewardError                   a reward gave NaN or a value outside its bounds, or lacks a length
     ├── MissingDependency             an optional part is not installed; says how to get it
-    └── Unscored                      we failed at scoring; says nothing about the completion
+    └── Unscored                      scoring failed; says nothing about the completion
         ├── WorkerDied                the worker process ended on its own
         ├── WorkerTimeout             it was killed at its limit
-        ├── WorkerError               it reported an exception; the traceback is kept
-        ├── IsolationUnavailable      the sandbox cannot keep a promise here; names it and the remedy
-        ├── SandboxFailed             a run ended IE: no toolchain, no process, a slot that died
-        └── ServiceFailed             the HTTP service cannot be reached, or gave up
+        ├── WorkerError               it raised an exception; the traceback is kept
+        ├── IsolationUnavailable      the sandbox cannot give a guarantee here; names it and the remedy
+        ├── SandboxFailed             a run failed inside the sandbox (IE): no toolchain, no process
+        └── ServiceFailed             the HTTP service cannot be reached or failed
 
 A completion's own fault is none of these: it is a `Verdict` with a reason.
 """
 
 from __future__ import annotations
 
+import importlib
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 __all__ = [
     "DataError",
+    "INSTALL_EXTRA",
     "IsolationUnavailable",
     "MissingDependency",
     "NonConforming",
@@ -39,15 +42,21 @@ __all__ = [
     "WorkerError",
     "WorkerTimeout",
     "brief",
+    "import_optional",
 ]
+
+INSTALL_EXTRA = (
+    "pip install -c constraints.txt '.[{extra}]' in a checkout of rlvr, or pip install 'PATH/TO/WHEEL[{extra}]'"
+)
+"""How to install an extra; `pip install rlvr` finds nothing before the first release."""
 
 
 class RlvrError(Exception):
-    """The root: `except RlvrError` catches what rlvr raises on purpose and nothing else."""
+    """The base class: `except RlvrError` catches what rlvr raises on purpose and nothing else."""
 
 
 class UsageError(RlvrError, ValueError):
-    """The caller gave something that cannot work."""
+    """The caller gave a value that cannot work."""
 
 
 class UnknownEnvironment(UsageError):
@@ -59,26 +68,53 @@ class DataError(UsageError):
 
 
 class NonConforming(UsageError):
-    """An environment breaks the contract (docs/authors.md); the message lists every breach found."""
+    """An environment breaks its contract (docs/writing/environments.md); the message lists every breach found."""
 
 
 class RewardError(RlvrError):
-    """A reward broke its own promise.  Never turned into a number."""
+    """A reward gave NaN or a value outside its bounds, or needs a length that is not recorded."""
 
 
 class MissingDependency(RlvrError, ImportError):
-    """An optional part is not installed."""
+    """An optional package is not installed.
+
+    Args:
+        what: the package, and what it is for.
+        extra: the extra of rlvr that brings it.
+    """
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} is not installed; get it with: pip install 'rlvr[{extra}]'")
+        super().__init__(f"{what} is not installed; get it with: {INSTALL_EXTRA.format(extra=extra)}")
         self._made_of = what, extra
 
-    def __reduce__(self) -> Any:  # pickle would call us with the finished message alone
+    def __reduce__(self) -> Any:  # pickle would call the class with the finished message alone
         return type(self), self._made_of
 
 
+def import_optional(module: str, extra: str) -> ModuleType:
+    """A module of rlvr that needs the packages of an extra.
+
+    Args:
+        module: its full name, such as "rlvr.train.loop".
+        extra: the extra that brings what it imports.
+
+    Raises:
+        MissingDependency: one of these packages is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "rlvr":
+            raise
+        raise MissingDependency(error.name or f"the extra {extra!r}", extra) from None
+
+
 class Unscored(RlvrError):
-    """We failed at scoring.  Becomes `Outcome.UNSCORED` at the border, never a reward."""
+    """Scoring failed.  Scorers turn it into `Outcome.UNSCORED`, never into a reward.
+
+    Attributes:
+        reason: short and stable; the verdict's `why` begins with it.
+    """
 
     reason = "unscored"
 
@@ -96,11 +132,12 @@ class WorkerTimeout(Unscored):
 
 
 class WorkerError(Unscored):
-    """The worker reported an exception.
+    """The worker raised an exception.
 
-    Attributes:
-        kind: the exception's class name.
-        traceback: as text, from the worker.
+    Args:
+        kind: name of the exception's class.
+        message: of the exception.
+        traceback: as text, from the worker; empty if there is none.
     """
 
     reason = "worker-error"
@@ -116,13 +153,13 @@ class WorkerError(Unscored):
 
 
 class IsolationUnavailable(Unscored):
-    """The sandbox cannot keep a promise on this host.
+    """The sandbox cannot give a guarantee on this host.
 
-    Attributes:
+    Args:
         guarantee: its name, as `allow_missing` takes it.
         found: what was seen.
         remedy: what the host needs.
-        waivable: whether runs could go on without it; without namespaces, none can.
+        waivable: whether runs are possible without it; without namespaces they are not.
     """
 
     reason = "isolation-unavailable"
@@ -137,19 +174,23 @@ class IsolationUnavailable(Unscored):
 
 
 class SandboxFailed(Unscored):
-    """A run ended IE.  Says nothing about the program."""
+    """A run failed inside the sandbox (IE).  Says nothing about the program."""
 
     reason = "sandbox-failed"
 
 
 class ServiceFailed(Unscored):
-    """The HTTP service cannot be reached, or gave up on the request.  Says nothing about the completions."""
+    """The HTTP service cannot be reached or failed.  Says nothing about the completions."""
 
     reason = "service-failed"
 
 
 def brief(value: object) -> str:
-    """A value for an error message: its type and how it begins."""
+    """A value for an error message: its type and the first 60 characters of its repr.
+
+    Args:
+        value: any value.
+    """
     try:
         text = repr(value)
     except ValueError:  # an int of more than 4300 digits

@@ -1,6 +1,6 @@
-"""Shares and means with their intervals, and what k of n completions are worth: pass@k, maj@k.
+"""Confidence intervals of shares and means, and the metrics pass@k and maj@k.
 
-Axes: P tasks, n completions of each, k of these that are looked at, B bootstrap samples.
+Axes: P tasks, n completions of each, of which k are considered, B bootstrap samples.
 """
 
 from __future__ import annotations
@@ -22,10 +22,16 @@ _MOST = 1000  # completions of a task in maj@k: the number of subsets, C(n, k), 
 
 
 def pass_at_k(n: ArrayLike, correct: ArrayLike, k: int) -> NDArray[np.float64]:
-    """The chance that one of k completions is correct, estimated from n: shape as `n` and `correct` broadcast.
+    """The probability that at least one of k completions is correct, estimated from n; shapes are broadcast.
 
-    1 - C(n-c, k) / C(n, k) for c correct ones, the unbiased estimator of Chen et al. (arXiv:2107.03374, eq. 1), its
-    fraction as the product of (1 - k/i) over i = n-c+1 … n, which stays in [0, 1].  1 - (1 - c/n)^k would be biased.
+    1 - C(n-c, k) / C(n, k) for c correct ones, the unbiased estimator of Chen et al. (arXiv:2107.03374, eq. 1).  The
+    fraction is computed as the product of (1 - k/i) over i = n-c+1 … n, which stays in [0, 1].  1 - (1 - c/n)^k would
+    be biased.
+
+    Args:
+        n: completions of each task.
+        correct: c, how many of them are correct.
+        k: from 1 to the least n.
 
     Raises:
         ValueError: not 0 <= c <= n, or not 1 <= k <= n.
@@ -50,18 +56,22 @@ def majority_at_k(
     *,
     key: Callable[[str], Hashable] = squeezed,
 ) -> float:
-    """The chance that the most frequent answer of k out of n completions is correct.
+    """The probability that the most frequent answer of k out of n completions is correct.
 
-    Self-consistency (arXiv:2203.11171, section 2), without weights.  The exact mean over all C(n, k) subsets; of
-    answers that are tied for the first place, each is chosen with the same chance.  A completion without an answer
-    casts no vote, and where nobody votes the majority is wrong.  Where completions with the same answer differ in
-    being correct, the answer is worth the correct share of them.
+    Self-consistency (arXiv:2203.11171, section 2), without weights: the exact mean over all C(n, k) subsets.  If
+    answers tie for the first place, each is chosen with the same probability.  A completion without an answer casts no
+    vote, and without any vote the majority is wrong.  If only some completions with the same answer are correct, the
+    answer counts as correct by their share.
 
-    For each number of votes m that may win, a sum over the answers, one after another, of the ways in which none has
-    more: w[j, t] of them with j votes cast and t answers at m, and in r[j, t] the correctness of those t added up.
+    For each number of votes m that may win, it sums over the answers, one after another, the ways in which none has
+    more votes: w[j, t] is the number of ways with j votes cast and t answers at m votes, and r[j, t] the summed
+    correctness of these t answers.
 
     Args:
-        key: two answers are the same if their keys are; by default texts without spaces and case.
+        answers: the answer of each completion; None if it has none.
+        correct: True for each correct completion.
+        k: completions in a subset, from 1 to n.
+        key: answers are the same if their keys are equal; by default texts without spaces and case.
 
     Raises:
         ValueError: not 1 <= k <= n <= 1000.
@@ -82,10 +92,10 @@ def majority_at_k(
 
 
 def _won_with(m: int, k: int, votes: Counter[Hashable], right: Counter[Hashable], n: int) -> float:
-    """Subsets whose first place has exactly m votes, each counted by how correct it is there."""
+    """Number of subsets whose most frequent answer has exactly m votes, each weighted by its correctness."""
     silent = n - votes.total()
     if m > max(votes.values(), default=0) or silent + sum(min(m, count) for count in votes.values()) < k:
-        return 0.0  # nobody has so many votes, or somebody has to have more
+        return 0.0  # no answer can have m votes, or some answer must have more
     w = np.zeros((k + 1, k // m + 1))
     w[0, 0] = 1.0
     r = np.zeros_like(w)
@@ -103,7 +113,7 @@ def _won_with(m: int, k: int, votes: Counter[Hashable], right: Counter[Hashable]
 
 def _shifts(coefficients: Sequence[int], k: int) -> NDArray[np.float64]:
     """The matrix that adds v votes with weight coefficients[v]: [j, i] is coefficients[j - i], for i and j up to k."""
-    padded = np.zeros(2 * k + 1)  # what lies behind k is where negative offsets lead
+    padded = np.zeros(2 * k + 1)  # negative offsets index the zeros at its end
     kept = coefficients[: k + 1]
     padded[: len(kept)] = kept
     steps = np.arange(k + 1)
@@ -113,10 +123,13 @@ def _shifts(coefficients: Sequence[int], k: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over tasks, and an interval for what it would be over all tasks of this kind.
+    """A mean over tasks, with a confidence interval for the mean over all tasks of this kind.
 
     Attributes:
-        tasks: how many it is a mean over; those with fewer than k scored completions are left out.
+        value: the mean.
+        low: lower end of the interval.
+        high: upper end of the interval.
+        tasks: number of tasks in the mean; those with fewer than k scored completions are left out.
     """
 
     value: float
@@ -131,10 +144,15 @@ class Estimate:
 def wilson(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
     """Wilson's score interval of a share: (p + z²/2N ± z √(p(1-p)/N + z²/4N²)) / (1 + z²/N).
 
-    Unlike p ± z √(p(1-p)/N) it never leaves [0, 1], and 0 of N or N of N leaves it a width.
+    Unlike p ± z √(p(1-p)/N) it stays within [0, 1], and its width is not 0 for 0 of N or N of N.
+
+    Args:
+        successes: p · N.
+        trials: N, at least 1.
+        level: of confidence, between 0 and 1.
 
     Raises:
-        ValueError: not 0 <= successes <= trials, no trial at all, or a level outside (0, 1).
+        ValueError: not 0 <= successes <= trials, no trials, or a level outside (0, 1).
     """
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"{successes} successes of {trials} trials; it must be 0 <= successes <= trials, at least one")
@@ -146,13 +164,19 @@ def wilson(successes: int, trials: int, level: float = 0.95) -> tuple[float, flo
 
 
 def bootstrap(values: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean over tasks: values of shape [P], drawn again with replacement B times.
+    """Percentile bootstrap interval of the mean over tasks.
 
-    Tasks are what is drawn, so that completions of one task, which are no independent evidence, stay together.  The
-    same values and seed give the same interval.
+    Tasks are resampled, not completions, since completions of one task are not independent.  The same values and seed
+    give the same interval.
+
+    Args:
+        values: one per task, shape [P].
+        level: of confidence, between 0 and 1.
+        resamples: B, number of bootstrap samples.
+        seed: of the bootstrap samples.
 
     Raises:
-        ValueError: no value, one that is not finite, or a level outside (0, 1).
+        ValueError: there is no value, one is not finite, or the level is outside (0, 1).
     """
     x = np.asarray(values, dtype=np.float64)
     if x.ndim != 1 or not x.size or not np.isfinite(x).all():
@@ -169,7 +193,12 @@ def bootstrap(values: ArrayLike, *, level: float = 0.95, resamples: int = 2000, 
 
 
 def estimate(values: Sequence[float], level: float) -> Estimate:
-    """Wilson's interval where every task's value is 0 or 1, for which it is made; else the bootstrap's."""
+    """The mean with Wilson's interval if every value is 0 or 1, otherwise with the bootstrap's.
+
+    Args:
+        values: one per task.
+        level: of confidence, between 0 and 1.
+    """
     if all(value in (0.0, 1.0) for value in values):
         low, high = wilson(round(sum(values)), len(values), level)
     else:

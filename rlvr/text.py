@@ -1,10 +1,135 @@
-"""What verifiers, authors and adapters need from the text of a completion."""
+"""What verifiers, environments and adapters need from the text of a completion.
+
+The part after the model's thinking, fenced code blocks, and whether two answers stand in one statement.  Each function
+takes any text and is linear in its length.
+"""
 
 from __future__ import annotations
 
-__all__ = ["squeezed"]
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+__all__ = [
+    "ANSWER_TAGS",
+    "FencedBlock",
+    "THINKING_TAGS",
+    "after_thinking",
+    "fenced_blocks",
+    "same_statement",
+    "squeezed",
+]
+
+THINKING_TAGS: Final = (("<think>", "</think>"), ("<thinking>", "</thinking>"))
+"""The tags between which models think, as (opening, closing)."""
+
+ANSWER_TAGS: Final = ("<answer>", "</answer>")
+"""The tags between which prompts often ask for the answer, as (opening, closing)."""
+
+_LONGEST_GAP = 20_000  # characters; two answers that are further apart are not in one statement
+_SENTENCE_END = re.compile(r"[.!?][$)*\]]{0,4}(?:\s|$)")
+_LINK_WORDS = re.compile(r"\\[A-Za-z]+|\b(?:and|or|also|either|text)\b")
+_HAS_WORD = re.compile(r"[A-Za-z]{2}")
+# Possessive, since `[ \t]*` and the info string overlap: with backtracking a long line of spaces takes quadratic time.
+_FENCE = re.compile(r"([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([^`\n]*+)", re.ASCII)
+_INFO = re.compile(r"[{.]*([^\s{},:]*)")
+
+
+class FencedBlock(NamedTuple):
+    """A fenced code block, as `fenced_blocks` finds it."""
+
+    start: int
+    """Position of the line of its opening fence, in characters."""
+    end: int
+    """Position of the line of its closing fence; one past the end of the text where there is none."""
+    language: str
+    """First word of the info string, in lower case and without a version (`python3.11` is "python"); "" if none."""
+    code: str
+    """The lines between the fences, without the opening fence's indentation."""
+    closed: bool
+    """False where the text ends before a closing fence, as where a completion was cut off."""
 
 
 def squeezed(text: str) -> str:
-    """The text without white space and case: by default, two answers that agree in this cast the same vote."""
+    """The text without white space and in one case: answers that agree in this count as the same vote.
+
+    Args:
+        text: an answer.
+    """
     return "".join(text.split()).casefold()
+
+
+def after_thinking(text: str) -> int | None:
+    """The position, in characters, at which the part after the model's thinking begins.
+
+        >>> after_thinking("<think>2?</think>It is 3.")
+        17
+
+    Args:
+        text: a completion.
+
+    Returns:
+        The position after the last closing tag of `THINKING_TAGS`; 0 where there is none, and None where an opening
+        tag follows it: the completion ended before the model had finished thinking.
+    """
+    begin = max((at + len(end) for _, end in THINKING_TAGS if (at := text.rfind(end)) >= 0), default=0)
+    return None if any(text.find(start, begin) >= 0 for start, _ in THINKING_TAGS) else begin
+
+
+def same_statement(between: str) -> bool:
+    r"""True if two answers with this text between them belong to one statement, so that they may be a hedge.
+
+        >>> same_statement(" or "), same_statement(". No, it is ")
+        (True, False)
+
+    They do if there are only signs, commands and linking words ("and", "or", "also", "either") between them; or words
+    that end neither a line nor a sentence.
+
+    Args:
+        between: the text after the first answer and before the second.
+    """
+    if len(between) > _LONGEST_GAP:
+        return False
+    if not _HAS_WORD.search(_LINK_WORDS.sub("", between)):
+        return True
+    return "\n" not in between and not _SENTENCE_END.search(between)
+
+
+def fenced_blocks(text: str) -> Iterator[FencedBlock]:
+    r"""The fenced code blocks of a text, in order, as CommonMark defines them.
+
+        >>> [block.code for block in fenced_blocks("So:\n```python\nx = 1\n```\n")]
+        ['x = 1\n']
+
+    A block ends with a fence of the same character that is at least as long as its opening fence.  One that is
+    indented by four or more columns than the opening fence does not end it: it belongs to a docstring.
+
+    Args:
+        text: a completion, with "\n" at the end of lines.
+    """
+    at = columns = 0
+    start, indent, fence, language = -1, "", "", ""
+    kept: list[str] = []
+    for line in text.split("\n"):
+        found = _FENCE.fullmatch(line)
+        if start < 0 and found:
+            start, (indent, fence, info) = at, found.groups()
+            word = _INFO.match(info)
+            language, kept = _without_version(word[1].lower()) if word else "", []
+            columns = len(indent.expandtabs(4)) + 4
+        elif start >= 0 and found and _closes(found, fence, columns):
+            yield FencedBlock(start, at, language, "\n".join(kept) + "\n", True)
+            start = -1
+        elif start >= 0:
+            kept.append(line.removeprefix(indent) if line.startswith(indent) else line.lstrip(" \t"))
+        at += len(line) + 1
+    if start >= 0:
+        yield FencedBlock(start, at, language, "\n".join(kept) + "\n", False)
+
+
+def _closes(found: re.Match[str], fence: str, columns: int) -> bool:
+    return found[2].startswith(fence) and not found[3].strip() and len(found[1].expandtabs(4)) < columns
+
+
+def _without_version(language: str) -> str:
+    return language.rstrip("0123456789.") or language

@@ -1,4 +1,4 @@
-"""The records that travel from prompt to gradient.  All frozen; units and shapes stand at each field.
+"""The records between prompt and gradient.  All are frozen; each field says its unit and shape.
 
 Task ──▶ Completion ──▶ Verdict ──▶ Score ──▶ Rollout × G = Group
 """
@@ -16,7 +16,6 @@ from rlvr.display import shown
 from rlvr.errors import UsageError, brief
 
 __all__ = [
-    "Check",
     "Completion",
     "Group",
     "Message",
@@ -28,6 +27,7 @@ __all__ = [
     "Turn",
     "Verdict",
     "Verifier",
+    "VerifierFunction",
     "as_verifier",
     "plain",
 ]
@@ -40,12 +40,12 @@ Prompt: TypeAlias = str | Sequence[Message]
 
 
 class Outcome(StrEnum):
-    """What became of a completion.  The first three are its own doing, the last one is ours."""
+    """The result of verifying a completion.  UNSCORED is a failure of rlvr, the others are the completion's own."""
 
     CORRECT = "correct"
     WRONG = "wrong"  # an answer was found and it does not hold; may carry partial credit
     UNPARSED = "unparsed"  # no answer was found
-    UNSCORED = "unscored"  # we failed: masked and counted, never a reward of 0
+    UNSCORED = "unscored"  # a failure of rlvr or the environment: masked and counted, never a reward of 0
 
     @classmethod
     def _missing_(cls, value: object) -> None:
@@ -54,12 +54,12 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One problem: what the model sees and the answer it is held to.
+    """One problem: what the model sees, and the trusted answer.
 
     Attributes:
         id: unique within its environment, stable across runs.
-        prompt: a text, or at least one chat message.  The text is empty where a recorded row came without it.
-        reference: the trusted answer, in whatever form the verifier takes.  It never reaches the model.
+        prompt: a text, or at least one chat message.  The text is empty if a recorded row had none.
+        reference: the trusted answer, in the form that the verifier takes.  The model never sees it.
         meta: anything else worth keeping (subject, level, source row).
     """
 
@@ -86,8 +86,8 @@ class Completion:
 
     Attributes:
         text: the text alone, without the prompt.
-        length_tokens: how many tokens the sampler produced; None where nobody counted.  Rewards read it
-            here and never tokenise again.
+        length_tokens: number of tokens that the sampler produced; None if unknown.  Rewards read it here and never
+            tokenise again.
         truncated: True if it hit the token limit, as opposed to ending with a stop token.
     """
 
@@ -102,24 +102,24 @@ class Completion:
         if n is not None:
             if not isinstance(n, Integral) or isinstance(n, bool) or n < 0:
                 raise ValueError(f"length_tokens is {n!r}; it must be a whole number of tokens, or None if unknown")
-            object.__setattr__(self, "length_tokens", int(n))  # numpy's are no JSON
+            object.__setattr__(self, "length_tokens", int(n))  # numpy's numbers cannot be written as JSON
         if not isinstance(self.truncated, bool):
             raise TypeError(f"truncated is {self.truncated!r}; it must be True or False")
 
 
-_BY_OUTCOME: Final = float("nan")  # this very object, and no other NaN, stands for "as the outcome says"
+_BY_OUTCOME: Final = float("nan")  # this object, and no other NaN, means "derive it from the outcome"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Is it right, and why: before any shaping.
+    """Whether a completion is right, and why: before any shaping.
 
     Attributes:
         outcome: see `Outcome`.
         value: credit in [0, 1]; by default 1 for CORRECT and 0 otherwise.  WRONG may carry partial credit.
         why: `"reason"` or `"reason: text for people"`; the reason is short and stable, so that it can be counted.
-        answer: what was taken to be the answer, None if nothing was found.
-        detail: anything more, JSON-able.
+        answer: what was extracted as the answer; None if nothing was found.
+        detail: more information, which can be written as JSON.
     """
 
     outcome: Outcome
@@ -135,7 +135,7 @@ class Verdict:
             object.__setattr__(self, "value", float(self.outcome is Outcome.CORRECT))
         if not isinstance(self.value, Real) or not 0.0 <= self.value <= 1.0:  # false for NaN too
             raise ValueError(f"a verdict's value is {brief(self.value)}; it must be a number in [0, 1]")
-        object.__setattr__(self, "value", float(self.value))  # numpy's are no JSON
+        object.__setattr__(self, "value", float(self.value))  # numpy's numbers cannot be written as JSON
         if self.value and self.outcome in (Outcome.UNPARSED, Outcome.UNSCORED):
             raise ValueError(f"a verdict of {self.outcome} has value {self.value!r}; only an answer can earn credit")
         if not isinstance(self.why, str):
@@ -147,7 +147,7 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """The countable part of `why`."""
+        """The part of `why` that can be counted."""
         return self.why.partition(":")[0]
 
     @property
@@ -158,10 +158,10 @@ class Verdict:
 
 @runtime_checkable
 class Verifier(Protocol):
-    """A pure check.  Deterministic, and bounded in time and memory whatever the text.
+    """Compares a completion with a reference.  Pure, deterministic, and bounded in time and memory for any text.
 
-    `id` ends in `-vN` and goes up when a verdict could change; it is written beside every recorded score.
-    What the completion did wrong is a verdict with a reason; an exception means that *we* failed.
+    `id` ends in `-vN`, which goes up when a verdict could change; it is recorded with every score.  What the completion
+    did wrong is a verdict with a reason; an exception means that the verifier failed.
     """
 
     @property
@@ -169,41 +169,49 @@ class Verifier(Protocol):
         """Name and version, such as `math-v1`."""
 
     def verify(self, completion: str, reference: Any) -> Verdict:
-        """Hold the completion against the reference."""
+        """The verdict on a completion.
+
+        Args:
+            completion: its text.
+            reference: the trusted answer.
+        """
 
 
-Check: TypeAlias = Callable[[str, Any], bool | Verdict]
-"""The shortest verifier: a pure function of (completion, reference)."""
+VerifierFunction: TypeAlias = Callable[[str, Any], bool | Verdict]
+"""A verifier as a pure function of (completion, reference)."""
 
 
 @dataclass(frozen=True)
 class _Function:
     """A plain function as a `Verifier`."""
 
-    check: Check
+    function: VerifierFunction
 
     @property
     def id(self) -> str:
-        name = getattr(self.check, "__qualname__", "<lambda>")
+        name = getattr(self.function, "__qualname__", "<lambda>")
         return "function-v0" if name.endswith("<lambda>") else f"{name}-v0"
 
     def __str__(self) -> str:  # `id` is the same for all lambdas
-        return shown(self.check)
+        return shown(self.function)
 
     def verify(self, completion: str, reference: Any) -> Verdict:
-        said = plain(self.check(completion, reference))
-        if isinstance(said, Verdict):
-            return said
-        if not isinstance(said, bool):
-            raise UsageError(f"{self.id} returned {brief(said)}; a verifier returns a Verdict, or True or False")
-        return Verdict(Outcome.CORRECT if said else Outcome.WRONG, why=f"said-{str(said).lower()}")
+        result = plain(self.function(completion, reference))
+        if isinstance(result, Verdict):
+            return result
+        if not isinstance(result, bool):
+            raise UsageError(f"{self.id} returned {brief(result)}; a verifier returns a Verdict, or True or False")
+        return Verdict(Outcome.CORRECT if result else Outcome.WRONG, why=f"said-{str(result).lower()}")
 
 
-def as_verifier(verifier: Verifier | Check) -> Verifier:
-    """A verifier as it is, or a function made into one.
+def as_verifier(verifier: Verifier | VerifierFunction) -> Verifier:
+    """A verifier unchanged, or a verifier made from a function.
+
+    Args:
+        verifier: an object with `verify`, or a function of (completion, reference).
 
     Raises:
-        UsageError: neither.
+        UsageError: it is neither.
     """
     if isinstance(verifier, type) or not (hasattr(verifier, "verify") or callable(verifier)):
         raise UsageError(
@@ -219,13 +227,13 @@ def as_verifier(verifier: Verifier | Check) -> Verifier:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What the reward made of a verdict.
+    """The reward of a completion, with what each part added.
 
     Attributes:
-        total: finite and inside the reward's bounds; None exactly where the outcome is UNSCORED, so that a
-            failure of ours cannot be averaged as if it were a reward.
-        parts: what each part added, by name; the same names for every score of one reward, and their sum is
-            the total.  Empty where the outcome is UNSCORED.
+        total: finite and inside the reward's bounds; None exactly if the outcome is UNSCORED, so that a failure of rlvr
+            cannot be averaged as if it were a reward.
+        parts: what each part added, by name; the names are the same for every score of one reward, and the values sum
+            to the total.  Empty if the outcome is UNSCORED.
         verdict: the outcome and its reason.
     """
 
@@ -247,7 +255,7 @@ class Score:
             self._check_sum(self.total)
 
     def _check_sum(self, total: float) -> None:
-        """Up to rounding, which follows the greatest entry: a clip may take back nearly all of it."""
+        """Check that the parts sum to the total, up to rounding relative to the greatest part."""
         try:
             values = self.parts.values()
             off, rounding = abs(total - sum(values)), 1e-9 * max(1.0, abs(total), *map(abs, values))
@@ -261,7 +269,12 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One of the policy's turns in a multi-turn rollout: completion tokens [start, stop) and what they earned."""
+    """One of the policy's turns in a multi-turn rollout.
+
+    Attributes:
+        start, stop: its tokens are [start, stop) of the completion.
+        reward: of this turn; None if it has none of its own.
+    """
 
     start: int
     stop: int
@@ -273,15 +286,15 @@ class Rollout:
     """One completion with all that training needs.  T = number of completion tokens.
 
     Attributes:
-        task: what was asked.
+        task: what the completion answers.
         text: the completion as text.
         prompt_ids: token ids of the prompt.
         completion_ids: token ids, shape [T]; in a multi-turn rollout also the environment's replies.
         completion_mask: True where a token is trained on, shape [T].
-        behaviour_logprobs: natural log-probabilities under the policy that sampled, shape [T]; 0 where the mask
-            is False.  Always there: without them no importance ratio can be formed.
-        weights_version: which weights sampled it.
-        truncated: hit the token limit.
+        behaviour_logprobs: natural log-probabilities under the policy that sampled, shape [T]; 0 where the mask is
+            False.  Required: importance ratios are computed from them.
+        weights_version: of the weights that sampled it.
+        truncated: True if it hit the token limit.
         score: None until scored.
         turns: the policy's turns in order; empty for a single-turn rollout.
     """
@@ -316,7 +329,7 @@ class Rollout:
 
     @property
     def completion(self) -> Completion:
-        """What a reward sees of it; the length counts the policy's own tokens alone."""
+        """The completion as rewards see it; its length counts only the policy's own tokens."""
         return Completion(self.text, sum(map(bool, self.completion_mask)), self.truncated)
 
 
@@ -344,5 +357,9 @@ def _is_chat(prompt: object) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """A scalar of numpy or torch as Python's own; anything else as it is."""
+    """A scalar of numpy or torch as a plain Python value; anything else unchanged.
+
+    Args:
+        value: any value.
+    """
     return value.item() if getattr(value, "shape", None) == () else value

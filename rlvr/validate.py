@@ -1,7 +1,7 @@
-"""Checks of what a caller gives: one error that names the value, the rule and, where it is not obvious, the way out.
+"""Checks of values that callers give.  An error names the value, the rule and, if it is not obvious, the fix.
 
-A check returns the value as plain Python (numpy's 3 becomes 3), so that it can be recorded as JSON.  True and False are
-no numbers here, NaN and infinities neither.
+A check of whole numbers returns a plain int (numpy's 3 becomes 3), so that it can be recorded as JSON.  True, False,
+NaN and infinities are not numbers here.
 """
 
 from __future__ import annotations
@@ -29,12 +29,20 @@ _T = TypeVar("_T")
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """True for whole numbers of any make; False for True, False and 3.0."""
+    """True for whole numbers of Python and numpy; False for True, False and 3.0.
+
+    Args:
+        value: any value.
+    """
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """True for finite numbers of any make; False for True and False."""
+    """True for finite numbers of Python and numpy; False for True and False.
+
+    Args:
+        value: any value.
+    """
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -42,13 +50,13 @@ def require_whole(name: str, value: object, least: int, most: int | None = None,
     """The value as an int.
 
     Args:
-        name: what the caller knows it by.
-        value: what was given.
-        least, most: the smallest and the greatest that are allowed; None for no greatest.
-        hint: the way out, appended to the rule, such as "0 to score in this process".
+        name: of the argument or setting, as the caller knows it.
+        value: the value that was given.
+        least, most: the least and the greatest allowed value; None for no greatest.
+        hint: appended to the rule, such as "0 to score in this process".
 
     Raises:
-        UsageError: it is no whole number, or out of these limits.
+        UsageError: the value is no whole number, or outside these limits.
     """
     if not is_whole(value) or value < least or (most is not None and value > most):
         limits = f"of at least {least}" if most is None else f"from {least} to {most}"
@@ -61,10 +69,10 @@ def require_optional_whole(name: str, value: object, least: int, *, none: str = 
 
     Args:
         name, value, least: see `require_whole`.
-        none: what None stands for, such as "all"; it ends the rule: "…, or None for all".
+        none: what None stands for, such as "all"; the rule then ends in "or None for all".
 
     Raises:
-        UsageError: it is neither None nor a whole number of at least `least`.
+        UsageError: the value is neither None nor a whole number of at least `least`.
     """
     return None if value is None else require_whole(name, value, least, hint=f"or None{none and f' for {none}'}")
 
@@ -79,21 +87,21 @@ def require_number(
     below: float | None = None,
     hint: str = "",
 ) -> float:
-    """The value as it is: a finite number in [least, most], above `above` and below `below`.
+    """The value as an int or a float: a finite number in [least, most], above `above` and below `below`.
 
     Args:
-        name: what the caller knows it by.
-        value: what was given.
+        name: of the argument or setting, as the caller knows it.
+        value: the value that was given.
         least, most: limits that are themselves allowed.
-        above, below: limits that are not.
-        hint: the way out, appended to the rule.
+        above, below: limits that are not allowed themselves.
+        hint: appended to the rule.
 
     Raises:
-        UsageError: it is no finite number, or out of these limits.
+        UsageError: the value is no finite number, or outside these limits.
     """
     fits = is_number(value) and least <= value <= most
     if fits and (above is None or value > above) and (below is None or value < below):  # type: ignore[operator]
-        return value  # type: ignore[return-value]
+        return int(value) if is_whole(value) else float(value)  # type: ignore[arg-type]
     rules = [
         f"above {above:g}" if above is not None else "",
         f"of at least {least:g}" if least > -math.inf else "",
@@ -107,35 +115,36 @@ def require_number(
 
 
 def require_seconds(name: str, value: object, *, or_none: bool = False) -> float | None:
-    """The value as it is: a number of seconds above 0, or None where that is allowed.  Infinity stands for no limit.
+    """The value unchanged: a number of seconds above 0.  Infinity means no limit.
 
     Args:
-        name: what the caller knows it by.
-        value: what was given.
-        or_none: None is allowed too.
+        name: of the argument or setting, as the caller knows it.
+        value: the value that was given.
+        or_none: whether None is allowed too.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the value is no number above 0.
     """
     if value is None and or_none:
         return None
-    if not isinstance(value, Real) or isinstance(value, bool) or not value > 0:  # true for NaN, which no clock reaches
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not value > 0:  # type: ignore[operator]  # true for NaN, which no clock reaches
         none = ", or None" if or_none else ""
         raise UsageError(f"{name} is {_given(value)}; it must be a number of seconds above 0{none}")
     return value  # type: ignore[return-value]
 
 
 def require_one_of(name: str, value: _T, allowed: Iterable[_T], *, or_none: bool = False) -> _T:
-    """The value, which has to be one of those that are allowed.
+    """The value unchanged: one of the allowed values.
 
     Args:
-        name: what the caller knows it by.
-        value: what was given.
+        name: of the argument or setting, as the caller knows it.
+        value: the value that was given.
         allowed: the choices, in the order in which the error lists them.
-        or_none: None is allowed too.
+        or_none: whether None is allowed too.
 
     Raises:
-        UsageError: it is none of them; names the nearest.
+        UsageError: the value is not allowed; names the nearest choice.
     """
     choices = tuple(allowed)
     if (value is None and or_none) or value in choices:
@@ -146,7 +155,12 @@ def require_one_of(name: str, value: _T, allowed: Iterable[_T], *, or_none: bool
 
 
 def nearest(value: object, choices: Iterable[object]) -> str:
-    """`; did you mean 'x'?` with the choice that looks most like the value; empty where none does."""
+    """`; did you mean 'x'?` with the choice most like the value; empty if none is like it.
+
+    Args:
+        value: the value that was given.
+        choices: the allowed values.
+    """
     found = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1)
     return f"; did you mean {found[0]!r}?" if found else ""
 
@@ -156,6 +170,6 @@ def _after(hint: str) -> str:
 
 
 def _given(value: object) -> str:
-    """As it would be typed; with its type where that is too long to be shown whole."""
+    """The value as it would be typed; with its type if it is too long to be shown whole."""
     text = brief(value)
     return text if text.endswith(("…", "shown")) else text.partition(" ")[2]

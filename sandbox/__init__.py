@@ -1,4 +1,4 @@
-"""Runs untrusted programs: in milliseconds, inside hard limits, with a verdict on how they ended.
+"""Runs untrusted programs in milliseconds, within hard limits, and reports how they ended.
 
 Sandbox ─▶ pool ─▶ slots ═══▶ guest/keeper ─▶ guest/zygote ─▶ guest/box ─▶ guest/user: the program
 """

@@ -1,4 +1,4 @@
-"""One cgroup per slot, in version 1 or 2: memory of the whole run, its processes, and a CPU clock that misses nobody.
+"""One cgroup per slot, in version 1 or 2: memory and processes of a run, and a CPU clock that counts each of them.
 
     find() ──▶ Hierarchy ──create()──▶ Cgroup    None where this user may not make any
 
@@ -38,7 +38,7 @@ class Hierarchy:
         """A new cgroup.
 
         Raises:
-            OSError: not allowed after all.
+            OSError: the kernel does not allow it.
         """
         name = f"rlvr-{os.getpid()}-{next(_numbers)}"
         folders = {controller: parent / name for controller, parent in self._parents()}
@@ -52,7 +52,7 @@ class Hierarchy:
                 yield controller, parent
 
     def sweep(self) -> None:
-        """Remove what processes left that were killed together with their keeper."""
+        """Remove the cgroups of processes that were killed together with their keeper."""
         for _, parent in set(self._parents()):
             for folder in parent.glob("rlvr-*-*"):
                 pid = folder.name.split("-")[1]
@@ -62,7 +62,15 @@ class Hierarchy:
 
 
 class Cgroup:
-    """The cgroup of a slot.  Its zygote and boxes are in it too: `base` is what they use by themselves."""
+    """The cgroup of a slot.  The zygote and its boxes are in it too.
+
+    Args:
+        version: 1 or 2.
+        memory, pids, cpu: the folders of these controllers, in version 2 the same one; None where there is none.
+
+    Attributes:
+        base: bytes that the zygote and its boxes use by themselves.
+    """
 
     def __init__(self, version: int, memory: Path, pids: Path | None, cpu: Path | None) -> None:
         self.version, self.memory, self.pids = version, memory, pids
@@ -82,20 +90,24 @@ class Cgroup:
         self.meters = [usage or "", str(self._events_file)]  # what a box reads: CPU time, and kills for want of memory
 
     def settle(self) -> None:
-        """The zygote is ready: what is used now is ours, not the program's."""
+        """Measure `base`, once the zygote is ready."""
         self.base = self._used() + (_SPARE_MIB << 20)
 
     def limit(self, memory: int, processes: int) -> None:
-        """Set the limits of the next run: bytes, and processes with threads.
+        """Set the limits of the next run.
+
+        Args:
+            memory: bytes.
+            processes: how many processes and threads.
 
         Raises:
-            OSError: the kernel did not take it; nothing may run then.
+            OSError: the kernel refused them; nothing may run then.
         """
         memory += self._left()
         if (memory, processes) == self._limit:
             return
         value = memory + self.base
-        # with swap may never be below without: whichever order the kernel takes
+        # The limit with swap may never be below the one without, so the right order depends on the old values
         for _ in range(2):
             _write(self._swap_file, value)
             _write(self._limit_file, value)
@@ -107,7 +119,7 @@ class Cgroup:
         self._limit = memory, processes
 
     def mark(self) -> None:
-        """Begin to measure a run."""
+        """Begin to measure a run, for `kills` and `peak`."""
         _write(self._peak_file, 0)
         self._kills_before = self._killed()
         self._used_before = self._used()
@@ -117,9 +129,9 @@ class Cgroup:
         return self._killed() - self._kills_before
 
     def peak(self) -> int | None:
-        """Bytes that were used at most since `mark`, beyond what was used then; None where that is not counted.
+        """Peak bytes since `mark`, beyond what was used then; None where that is not counted.
 
-        Version 2 can begin anew only since Linux 6.12 and only for one descriptor: there, we do not know.
+        In version 2 the peak can be reset only since Linux 6.12 and only for one descriptor: there, it is not counted.
         """
         return None if self.version == 2 else max(0, int(_read(self._peak_file) or 0) - self._used_before)
 
@@ -128,10 +140,10 @@ class Cgroup:
         return int(found[1]) if found else 0
 
     def _left(self) -> int:
-        """Bytes of the run before, in whole MiB: its output, which the host is still reading.
+        """Bytes that the previous run still holds, in whole MiB: its output, which the host is still reading.
 
-        Page tables and the like are freed some milliseconds late: we wait, or they would be the next run's.  What does
-        not go by then the kernel can take back when it must, such as the names of files that were looked up.
+        Page tables and the like are freed some milliseconds late.  We wait for that, or they would count for the next
+        run.  What stays, such as the names of files that were looked up, the kernel can take back when it must.
         """
         shared = 0
         for _ in range(_LATE_MS):
@@ -152,7 +164,7 @@ class Cgroup:
         return int(_read(self._used_file) or 0)
 
     def remove(self) -> None:
-        """Once the zygote is gone, which takes the kernel some milliseconds."""
+        """Remove the folders.  That works once the zygote is gone, which takes the kernel some milliseconds."""
         for folder in self.folders:
             for _ in range(100):
                 try:

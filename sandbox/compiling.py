@@ -37,10 +37,10 @@ class Compiler:
     """Makes programs ready to execute.  Thread-safe.
 
     Args:
-        execute: runs a header and files in a box, as `Sandbox` does.
+        execute: runs a header and files in a box; `Sandbox` gives its own method.
 
     Attributes:
-        caches: folder inside a slot → folder of the host, for what compilations share.
+        caches: folder inside a slot → folder of the host, for files that compilations share.
     """
 
     def __init__(self, execute: Callable[..., Run]) -> None:
@@ -52,7 +52,11 @@ class Compiler:
         self.caches: Mapping[str, str] = {_CACHE: str(_cache())} if tool("cpp") else {}
 
     def compiled(self, program: Program) -> tuple[dict[str, Any], Files, Run]:
-        """Header and files for a box, and how the compilation went: after CE or IE there is nothing to run."""
+        """Header and files for a box, and the compilation as a run: after CE or IE there is nothing to run.
+
+        Args:
+            program: in any language.
+        """
         language = program.language
         if language == "python":
             return {"kind": "script", "main": program.main, "args": list(program.args)}, files_of(program), _NOTHING
@@ -77,7 +81,7 @@ class Compiler:
         key = _digest(argv, {name: content for name, (content, _) in read.items()})
         with self._guard:
             lock = self._locks.setdefault(key, threading.Lock())
-        with lock:  # the cases of a problem come at once, and one compilation will do
+        with lock:  # the cases of a problem come together, and one compilation suffices
             with self._guard:
                 if (found := self._binaries.get(key)) is not None:
                     self._binaries.move_to_end(key)
@@ -94,12 +98,12 @@ class Compiler:
         return made, built
 
     def _broken(self, command: str) -> str:
-        """What is wrong with a compiler that does not compile the least of programs; "" if nothing is."""
+        """What is wrong with the compiler if it cannot compile even the smallest program; "" if nothing is."""
         if self._flaw is None:
             argv = [command, *_FLAGS, "-o", _BINARY, "least.cpp"]
             built = self._compile(argv, {"least.cpp": (_LEAST.encode(), 0o644)}, _BINARY)[1]
             if built.ending is Ending.IE:
-                return built.why  # of now, and not of the compiler
+                return built.why  # a passing failure of ours, not the compiler's
             said = built.stderr.decode("utf-8", "replace").strip() or built.why
             self._flaw = "" if built.ending is Ending.OK else f"{command} compiles nothing here: {said}"
         return self._flaw
@@ -147,7 +151,11 @@ _precompiling = threading.Lock()
 
 
 def files_of(program: Program) -> Files:
-    """Its own files."""
+    """The files of a program, with the mode in which a box writes them.
+
+    Args:
+        program: in any language.
+    """
     return {name: (content, 0o644) for name, content in program.contents().items()}
 
 
@@ -160,7 +168,7 @@ def _digest(argv: list[str], files: Mapping[str, bytes]) -> str:
 
 @lru_cache(maxsize=1)
 def _cache() -> Path:
-    """A folder of this user's for this compiler: nobody else may put a header there."""
+    """A folder for this compiler that belongs to this user: no other user may put a header there."""
     command = tool("cpp") or ""
     version = subprocess.run([command, "--version"], capture_output=True, stdin=subprocess.DEVNULL).stdout
     key = _digest([command, *_FLAGS], {"version": version})[:16]

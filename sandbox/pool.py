@@ -1,4 +1,4 @@
-"""The slots of a sandbox: started as they are needed, replaced when they die, never used by two callers at once."""
+"""The slots of a sandbox: started when needed, replaced when they die, used by one caller at a time."""
 
 from __future__ import annotations
 
@@ -36,6 +36,13 @@ _PRELOAD: Final = (
 class SlotPool:
     """Up to `workers` slots under one keeper.  Thread-safe; in a forked child it starts over.
 
+    Args:
+        python: the interpreter of the programs.
+        packages: what they may import beside the standard library.
+        caches: folder inside a slot → folder of the host, bound read-only.
+        limits: of most runs; others cost a remount of the scratch folder.
+        workers: how many slots there may be.
+
     Attributes:
         memory: "cgroup v1", "cgroup v2", or "" where this user may not make one.
     """
@@ -66,17 +73,17 @@ class SlotPool:
         alone: bool = False,
         sent: Callable[[], None] = lambda: None,
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Have a slot work on the requests: its replies, and what its cgroup says of them.
+        """Run the requests in one slot; returns its replies, and what its cgroup counted.
 
         Args:
-            build: makes the requests; called again if the slot was found dead before it took them.
-            limits: memory and processes, which the cgroup keeps.
-            wall_s: how long the requests may take.
-            sent: called once the requests are under way, for descriptors that must then be closed here.
-            alone: wait until no other slot works, and let none start.
+            build: makes the requests; called again if the slot failed and another one is tried.
+            limits: memory and processes, which the cgroup enforces.
+            wall_s: wall seconds that the requests may take.
+            alone: wait until no other slot works, and let none start meanwhile.
+            sent: called once the requests have been sent, for descriptors that must then be closed here.
 
         Raises:
-            SandboxFailed: no slot could be had.
+            SandboxFailed: no slot could be started, or each one that was tried failed.
         """
         closings = self._closings
         for attempt in range(_TRIES):
@@ -130,9 +137,8 @@ class SlotPool:
     def _permits(self, count: int) -> Iterator[None]:
         held = 0
         try:
-            with (
-                self._alone if count > 1 else contextlib.nullcontext()
-            ):  # two who collect would each wait for the other
+            # one at a time may collect several: two callers would each wait for what the other holds
+            with self._alone if count > 1 else contextlib.nullcontext():
                 for _ in range(count):
                     self._free.acquire()
                     held += 1
@@ -190,7 +196,7 @@ class SlotPool:
         }
 
     def close(self) -> None:
-        """End every process; who waits for a run gets `SandboxFailed`.  A later run starts afresh."""
+        """End every process; callers that wait for a run get `SandboxFailed`.  A later run starts new processes."""
         if os.getpid() != self._owner:
             return
         with self._lock:

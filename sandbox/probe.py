@@ -1,6 +1,6 @@
-"""What do runs rest on here?  Found by trying to break out with canaries, never by what ought to be so.
+"""Finds out which guarantees hold on this host, by attacking each of them from inside the sandbox.
 
-Each guarantee has an attack.  It holds where the attack failed; then its mechanism is named.
+A guarantee holds where its attack failed; the mechanism that keeps it is then named.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _REMEDY: Final = {
     "memory": "give this user a cgroup with the memory controller (systemd: Delegate=yes), or run as root",
     "system-calls": "use a kernel with CONFIG_SECCOMP_FILTER",
 }
-_ROOT_REMEDY: Final = "see docs/sandbox.md, 'What the host needs'"
+_ROOT_REMEDY: Final = "see docs/reference/sandbox.md, 'What the host needs'"
 
 _SMALL: Final = Limits(cpu_s=5.0, wall_s=20.0, memory_mib=64, output_mib=0.25, processes=12, disk_mib=2.0, files=64)
 
-# Each attack of this one adds to `won` what it got hold of.
+# An attack that succeeds adds to `won` what it reached.
 _ATTACKS: Final = r"""
 import ctypes, errno, json, os, platform, socket, sys
 canary = json.loads(sys.argv[1])
@@ -215,10 +215,10 @@ class _Canary:
 
 
 def examine(execute: Callable[..., Run], memory: str) -> list[Guarantee]:
-    """Every guarantee in turn.
+    """Every guarantee, with its mechanism or None.
 
     Args:
-        execute: runs a header and files in a box (see `Sandbox`).
+        execute: runs a header and files in a box; `Sandbox` gives its own method.
         memory: the kind of cgroup that counts memory, "" for none.
     """
     if sys.platform != "linux":

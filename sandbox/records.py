@@ -1,8 +1,7 @@
-"""What goes into a run and what comes out of it.  Everything here is data."""
+"""What goes into a run and what comes out of it: data without behaviour."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -10,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from rlvr.errors import UsageError, brief
+from rlvr.validate import require_number, require_one_of, require_whole
 
 __all__ = [
     "Call",
@@ -38,7 +38,7 @@ _NAME_BYTES = 255
 
 
 class Ending(StrEnum):
-    """How a program stopped.  All but IE are its own doing."""
+    """How a program stopped.  The program causes all of these but IE."""
 
     OK = "OK"  # by itself, with exit code 0
     RE = "RE"  # by itself with another exit code, or by a signal
@@ -54,8 +54,8 @@ class Limits:
     """What one run may use, all its processes together.
 
     Attributes:
-        cpu_s: CPU seconds, user and system: the clock that decides, for it does not depend on what else runs here.
-        wall_s: wall seconds, behind the CPU clock, for programs that sleep; None for 3 × cpu_s + 2.
+        cpu_s: CPU seconds, user and system.  This limit decides, as it does not depend on what else the machine does.
+        wall_s: wall seconds, for programs that sleep; None for 3 × cpu_s + 2.
         memory_mib: RAM in MiB, with its files in the scratch folder and its output.
         output_mib: MiB of standard output, and as much of standard error.
         processes: processes and threads alive at once.
@@ -73,15 +73,11 @@ class Limits:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            value = getattr(self, f.name)
-            whole = f.type in ("int", int)
+            name, value = f"Limits: {f.name}", getattr(self, f.name)
             if f.name == "wall_s" and value is None:
                 value = 3 * self.cpu_s + 2
-                object.__setattr__(self, "wall_s", value)
-            good = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-            if not good or not 0 < value < math.inf:  # false for NaN
-                what = "a whole number" if whole else "a number"
-                raise UsageError(f"Limits: {f.name} is {brief(value)}; it must be {what} above 0")
+            value = require_whole(name, value, 1) if f.type == "int" else require_number(name, value, above=0)
+            object.__setattr__(self, f.name, value)
 
     @property
     def wall(self) -> float:
@@ -99,8 +95,8 @@ class Program:
 
     Attributes:
         language: one of `LANGUAGES`.
-        source: its one file, or the main one of several; MAIN names it.
-        files: more files, by relative path, text or bytes.
+        source: the text of its main file, whose name is `MAIN[language]`; None if that is among `files`.
+        files: more files: relative path → text or bytes.
         args: the command line after the program's name.
     """
 
@@ -110,8 +106,7 @@ class Program:
     args: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.language not in MAIN:
-            raise UsageError(f"the language is {brief(self.language)}; it must be one of {', '.join(LANGUAGES)}")
+        require_one_of("the language", self.language, LANGUAGES)
         files = dict(self.files)
         main = MAIN[self.language]
         if self.source is not None:
@@ -159,14 +154,14 @@ def _check_name(name: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """One thing the sandbox promises, and what it rests on here.
+    """One promise of the sandbox, and what keeps it on this host.
 
     Attributes:
         name: short and stable, as `allow_missing` takes it.
-        promise: for people.
-        mechanism: what keeps it, such as "cgroup v1 memory"; None if it is MISSING.
-        found: what the canary attack saw.
-        remedy: what the host needs, where it is missing.
+        promise: a sentence that says what it means.
+        mechanism: what keeps it, such as "cgroup v1"; None if the promise cannot be kept here.
+        found: what the attack on it found.
+        remedy: what the host needs where the promise cannot be kept; else empty.
     """
 
     name: str
@@ -181,12 +176,10 @@ class Isolation:
     """What every run of a sandbox was isolated by.
 
     Attributes:
-        level: as asked for.
         mechanisms: guarantee → mechanism.
         waived: guarantees that are missing and were waived by name.
     """
 
-    level: str
     mechanisms: Mapping[str, str]
     waived: frozenset[str] = frozenset()
 
@@ -196,15 +189,15 @@ class Run:
     """How a program ran.
 
     Attributes:
-        ending: see `Ending`.
-        why: for people; for TLE which clock, for RE the exit code or signal, for IE what we failed at.
+        ending: how it stopped.
+        why: more about that in words: for TLE which clock, for RE the exit code or signal, for IE what failed.
         exit_code: None if a signal ended it.
         signal: the signal that ended it, None if none did.
         cpu_s: CPU seconds of all its processes.
         wall_s: wall seconds from its first instruction to its end.
-        memory_mib: peak MiB of the run where a cgroup counts it, else of its largest process; with what the
-            interpreter takes.
-        stdout, stderr: bytes, cut at the limit.  For CE, stderr has what the compiler said.
+        memory_mib: peak MiB of the whole run where a cgroup counts it, else of its largest process; the interpreter
+            is included.
+        stdout, stderr: bytes, cut at the limit.  For CE, stderr is the compiler's message.
         isolation: what the run was isolated by.
     """
 
@@ -221,7 +214,7 @@ class Run:
 
     @property
     def text(self) -> str:
-        """Standard output as text; what is no UTF-8 becomes U+FFFD."""
+        """Standard output as text; bytes that are not UTF-8 become U+FFFD."""
         return self.stdout.decode("utf-8", "replace")
 
 
@@ -230,8 +223,8 @@ class Call:
     """One call of a function that a program defines.
 
     Attributes:
-        name: a global of the program, else a method of its class `Solution`; or "Class.method".
-        args, kwargs: plain values (docs/code.md lists the types that travel).
+        name: a global function, else a method of the program's class `Solution`; or "Class.method".
+        args, kwargs: plain values (docs/reference/code.md lists the types that travel).
     """
 
     name: str
@@ -241,12 +234,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a call came to.
+    """The result of a call.
 
     Attributes:
         value: what it returned, rebuilt here from plain data; None where `error` is set.
-        error: "ValueError: message" if it raised, "NotAValue: …" if what it returned is no plain value.
-        listed: it returned an iterator or a view of a dict, and `value` is the list of what that gave.
+        error: "ValueError: message" if it raised, "NotAValue: …" if its return value is no plain value.
+        listed: True if it returned an iterator or a view of a dict; `value` is then the list of its items.
     """
 
     value: Any = None
@@ -260,7 +253,7 @@ class CallRun:
 
     Attributes:
         run: the run as a whole.
-        replies: one for each call, in order; None where none came: the program ended or was killed before.
+        replies: one for each call, in order; None for calls before whose reply the program ended or was killed.
     """
 
     run: Run
@@ -269,13 +262,13 @@ class CallRun:
 
 @dataclass(frozen=True, slots=True)
 class TestSuite:
-    """Tests that run in a process of their own, beside the program's, and hold its values to the expected ones.
+    """Tests of a program's functions.  They run in a process of their own, beside the program's.
 
     Attributes:
         style: "check" (HumanEval's `check(candidate)`), "asserts", "unittest" or "pytest".
-        test: the tests' code.  Trusted: the program never sees it.
-        setup: code that runs before it; its names win over the program's.
-        entry_point: what `check` is called with.
+        test: the tests' code.  Trusted; the program never sees it.
+        setup: trusted code that runs before `test`; its names win over the program's.
+        entry_point: name of the function under test, which `check` is called with; None where tests name it.
         modules: the names under which tests import the program.
         stop: end at the first case that fails.
     """
@@ -292,7 +285,13 @@ class TestSuite:
 
 @dataclass(frozen=True, slots=True)
 class TestCase:
-    """One test: its outcome is "pass", "fail", "error" or "skip"."""
+    """One test and its outcome.
+
+    Attributes:
+        name: as the tests call it, or "assert 3".
+        outcome: "pass", "fail", "error" or "skip".
+        message: why it failed or was skipped.
+    """
 
     __test__ = False
 
@@ -303,16 +302,16 @@ class TestCase:
 
 @dataclass(frozen=True, slots=True)
 class TestRun:
-    """How a suite went.
+    """How a test suite ran.
 
     Attributes:
-        run: of the program.
-        tests: of the process that the suite ran in.
-        cases: as far as it came.
+        run: the program's run.
+        tests: the run of the tests' process.
+        cases: those that were finished, in order.
         done: the suite came to its end.
         died: the program ended, or was killed, before the suite did.
         fault: what is wrong with the suite itself; None if nothing is.  Says nothing about the program.
-        missing: what is not installed here that the suite needs; None if nothing is.
+        missing: what the suite needs and is not installed here; None if nothing is.
     """
 
     __test__ = False

@@ -1,4 +1,4 @@
-"""`Sandbox`: runs untrusted programs, thousands of them, beside a process of any size."""
+"""`Sandbox`: runs untrusted programs, thousands of them, for a calling process of any size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from rlvr.errors import IsolationUnavailable, SandboxFailed, UsageError, brief
+from rlvr.errors import IsolationUnavailable, SandboxFailed, UsageError
 from rlvr.sandbox import probe
 from rlvr.sandbox.compiling import Compiler, Files, files_of
 from rlvr.sandbox.guest import calls as guest_calls
@@ -38,31 +38,32 @@ from rlvr.sandbox.records import (
 )
 from rlvr.sandbox.slots import Request, memfd, packed
 from rlvr.sandbox.toolchains import find_packages, find_python
+from rlvr.validate import require_one_of, require_whole
 from rlvr.workers import usable_cores
 
 __all__ = ["Sandbox"]
 
 _T = TypeVar("_T")
 
-_LEVELS: Final = ("strict",)
 _ANSWERS_MIB: Final = 64
 _SOLUTION: Final = "solution.py"  # a program whose functions are called is a module; its __main__ part does not run
 
 
 class Sandbox:
-    """Runs programs that nobody trusts.  Safe from threads and asyncio; pickles as its settings.
+    """Runs untrusted programs.  Safe to use from threads and asyncio; pickles as its settings.
 
         with Sandbox() as sandbox:
             run = sandbox.run(Program("python", "print(int(input()) + 1)"), stdin="41")
             run.ending, run.text                     # Ending.OK, "42\\n"
 
     Args:
-        level: "strict" is the only one: every guarantee of docs/sandbox.md, or an exception.
-        limits: of a run that does not bring its own.
-        workers: how many runs at once; "auto" is one more than there are usable cores, so that none waits for us.
-        python: an interpreter for Python programs; None is the one that runs us.
+        limits: of runs that are given none of their own; None for the defaults of `Limits`.
+        workers: how many programs may run at once; "auto" for one more than there are usable cores, so that the cores
+            stay busy while this process prepares a run.
+        python: path of an interpreter for Python programs; None for the one of this process.
         packages: distributions that programs may import beside the standard library: ("numpy",).
-        allow_missing: guarantees that may be missing, by name; every run then says so.
+        allow_missing: names of guarantees that may be missing (docs/reference/sandbox.md); they are then in
+            `run.isolation.waived`.
 
     Raises:
         UsageError: a setting that cannot work.
@@ -70,7 +71,6 @@ class Sandbox:
 
     def __init__(
         self,
-        level: str = "strict",
         limits: Limits | None = None,
         workers: int | str = "auto",
         *,
@@ -78,19 +78,16 @@ class Sandbox:
         packages: Sequence[str] = (),
         allow_missing: Iterable[str] = (),
     ) -> None:
-        if level not in _LEVELS:
-            raise UsageError(f"level is {brief(level)}; it must be 'strict': to do without a guarantee, name it")
-        if workers != "auto" and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-            raise UsageError(f"workers is {brief(workers)}; it must be 'auto' or a whole number above 0")
         if isinstance(packages, str) or isinstance(allow_missing, str):
             raise UsageError("packages and allow_missing take several names: ('numpy',), not 'numpy'")
-        self.level, self.limits = level, limits or Limits()
-        self.workers = usable_cores() + 1 if workers == "auto" else int(workers)
+        self.limits = limits or Limits()
+        self.workers = (
+            usable_cores() + 1 if workers == "auto" else require_whole("workers", workers, 1, hint="or 'auto'")
+        )
         self.python, self.packages = python, tuple(packages)
         self.allow_missing = frozenset(allow_missing)
-        unknown = self.allow_missing - set(probe.PROMISES)
-        if unknown:
-            raise UsageError(f"allow_missing={sorted(unknown)}: the guarantees are {', '.join(probe.PROMISES)}")
+        for name in self.allow_missing:
+            require_one_of("a name in allow_missing", name, probe.PROMISES)
         self._compiler = Compiler(self._execute)
         self._pool = SlotPool(
             find_python(python),
@@ -107,7 +104,7 @@ class Sandbox:
 
     def __reduce__(self) -> Any:
         settings = {"python": self.python, "packages": self.packages, "allow_missing": self.allow_missing}
-        return _again, (self.level, self.limits, self.workers, settings)
+        return _again, (self.limits, self.workers, settings)
 
     def __enter__(self) -> Sandbox:
         return self.warm()
@@ -126,18 +123,18 @@ class Sandbox:
         return self
 
     def close(self) -> None:
-        """End every process; a run under way ends IE.  Idempotent; a later run starts afresh."""
+        """End every process; runs that are under way end IE.  Idempotent; a later run starts new processes."""
         self._pool.close()
         threads, self._threads = self._threads, None
         if threads:
             threads.shutdown(wait=False)
 
     def check(self) -> list[Guarantee]:
-        """Try to break out in every way we know, and list what each guarantee rests on, or that it is MISSING."""
+        """Attack each guarantee; returns them with the mechanism that keeps them, None where the attack succeeded."""
         return probe.examine(self._execute, self._pool.memory)
 
     def isolation(self) -> Isolation:
-        """What runs are isolated by; the first call tries it out.
+        """What runs are isolated by; the first call finds it out with `check`.
 
         Raises:
             IsolationUnavailable, SandboxFailed: see `warm`.
@@ -154,7 +151,7 @@ class Sandbox:
                             raise IsolationUnavailable(guarantee.name, guarantee.found, guarantee.remedy, waivable=some)
                         waived.add(guarantee.name)
                 kept = {g.name: g.mechanism for g in found if g.mechanism is not None}
-                self._isolation = Isolation(self.level, kept, frozenset(waived))
+                self._isolation = Isolation(kept, frozenset(waived))
             return self._isolation
 
     def run(
@@ -163,12 +160,13 @@ class Sandbox:
         """Run a program to its end.
 
         Args:
+            program: what to run.
             stdin: its standard input; a text is sent as UTF-8.
             limits: instead of the sandbox's own.
-            alone: while nothing else runs in this sandbox, for a verdict that rests on the wall clock.
+            alone: wait until nothing else runs in this sandbox, for a verdict that depends on the wall clock.
 
         Raises:
-            IsolationUnavailable: see `warm`.  Whatever else goes wrong on our side is a run that ended IE.
+            IsolationUnavailable: see `warm`.  Any other failure of ours is a run that ended IE.
         """
         isolation = self.isolation()
         limits = limits or self.limits
@@ -181,8 +179,12 @@ class Sandbox:
     def compile(self, program: Program) -> Run:
         """Compile a program now, so that its runs need not.
 
+        Args:
+            program: what to compile.
+
         Returns:
-            OK with what that took, nothing where there is nothing to compile; else a run that ended CE or IE.
+            A run that ended OK, with the time that compiling took, or CE or IE.  A language without a compiler, and a
+            program that was compiled before, give OK with all times 0.
         """
         isolation = self.isolation()
         return dataclasses.replace(self._compiler.compiled(program)[2], isolation=isolation)
@@ -198,13 +200,18 @@ class Sandbox:
     ) -> CallRun:
         """Load a Python program as a module and call its functions, one after the other, in one process.
 
-        What they return comes back as plain data and is rebuilt here; expected values have no business over there.
+        Return values come back as plain data and are rebuilt here.  Expected values are never sent to the program.
 
         Args:
-            case_cpu_s: CPU seconds for each call, within `limits` for all of them.
+            program: in Python.
+            calls: what to call, in order.
+            limits: of all the calls together, instead of the sandbox's own.
+            case_cpu_s: CPU seconds for each call, within `limits` for all of them; None for no such limit.
+            alone: see `run`.
 
         Raises:
-            UsageError: no Python program, or an argument that is no plain value.
+            UsageError: the program is not in Python.
+            ValueError: an argument is no plain value.
         """
         isolation = self.isolation()
         limits = limits or self.limits
@@ -222,12 +229,18 @@ class Sandbox:
         return CallRun(dataclasses.replace(run, isolation=isolation), tuple(replies))
 
     def test(self, program: Program, suite: TestSuite, *, limits: Limits | None = None, alone: bool = False) -> TestRun:
-        """Run tests against a Python program, each in a process that the other cannot see.
+        """Run tests against a Python program.  Tests and program have processes that cannot see each other.
 
-        The tests' process asks for calls and gets values; what it expects never leaves it.
+        The tests' process asks the program's for calls and gets values; expected values never leave it.
+
+        Args:
+            program: in Python.
+            suite: the tests.
+            limits: of the program and of the tests, each; instead of the sandbox's own.
+            alone: see `run`.
 
         Raises:
-            UsageError: no Python program.
+            UsageError: the program is not in Python.
         """
         isolation = self.isolation()
         limits = limits or self.limits
@@ -336,9 +349,11 @@ class Sandbox:
         }
 
     def run_many(self, jobs: Iterable[tuple[Program, bytes | str]], *, limits: Limits | None = None) -> Iterator[Run]:
-        """Run (program, stdin) pairs, `workers` at once; the runs come in the order of the jobs.
+        """Run many programs, `workers` at once; the runs come in the order of the jobs.
 
-        Jobs are taken as they are needed, so they may be a generator without end.
+        Args:
+            jobs: (program, stdin) pairs.  They are taken as they are needed, so this may be an endless generator.
+            limits: of each run, instead of the sandbox's own.
         """
         pool = self._executor()
         waiting: deque[Future[Run]] = deque()
@@ -354,15 +369,30 @@ class Sandbox:
                 future.cancel()
 
     async def arun(self, program: Program, stdin: bytes | str = b"", **options: Any) -> Run:
-        """`run` without blocking the event loop."""
+        """`run` without blocking the event loop.
+
+        Args:
+            program, stdin: see `run`.
+            options: the other arguments of `run`.
+        """
         return await self._aside(self.run, program, stdin, **options)
 
     async def acall(self, program: Program, calls: Sequence[Call], **options: Any) -> CallRun:
-        """`call` without blocking the event loop."""
+        """`call` without blocking the event loop.
+
+        Args:
+            program, calls: see `call`.
+            options: the other arguments of `call`.
+        """
         return await self._aside(self.call, program, calls, **options)
 
     async def atest(self, program: Program, suite: TestSuite, **options: Any) -> TestRun:
-        """`test` without blocking the event loop."""
+        """`test` without blocking the event loop.
+
+        Args:
+            program, suite: see `test`.
+            options: the other arguments of `test`.
+        """
         return await self._aside(self.test, program, suite, **options)
 
     async def _aside(self, work: Callable[..., _T], *args: Any, **options: Any) -> _T:
@@ -375,8 +405,8 @@ class Sandbox:
             return self._threads
 
 
-def _again(level: str, limits: Limits, workers: int, settings: Mapping[str, Any]) -> Sandbox:
-    return Sandbox(level, limits, workers, **settings)
+def _again(limits: Limits, workers: int, settings: Mapping[str, Any]) -> Sandbox:
+    return Sandbox(limits, workers, **settings)
 
 
 class _Streams:
@@ -392,7 +422,7 @@ class _Streams:
         return self._bundle
 
     def rewind(self) -> None:
-        """As if nothing had run yet."""
+        """Undo what a run wrote and read, for another attempt."""
         for name, fd in self.fds.items():
             os.lseek(fd, 0, os.SEEK_SET)
             if name != "stdin":
@@ -406,7 +436,7 @@ class _Streams:
             os.close(fd)
 
 
-def _reply_of(reply: guest_calls.Reply) -> Reply:
+def _reply_of(reply: guest_calls.CallReply) -> Reply:
     error = None if reply.error is None else ": ".join(filter(None, reply.error))
     return Reply(reply.value, error, reply.listed)
 
@@ -426,7 +456,7 @@ def _module(program: Program, kind: str) -> tuple[dict[str, Any], Files]:
 
 
 def _run_of(reply: Mapping[str, Any], counts: Mapping[str, Any], streams: _Streams, limits: Limits) -> Run:
-    """What a box said, in our words."""
+    """The run that a box's reply describes."""
     if "died" in reply:
         if counts["kills"]:
             return Run(Ending.MLE, why=f"over {limits.memory_mib} MiB", memory_mib=float(limits.memory_mib))

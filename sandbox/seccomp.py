@@ -5,8 +5,8 @@
 The namespaces decide what a call can reach; this list keeps guests away from the rest of the kernel, where the next
 hole will be.  What is not on it gets ENOSYS, the answer of an older kernel: libraries know it and fall back.  On it
 is what Python, C++, JavaScript and shell programs were seen to need, and plain relatives of that.  Left out although
-some programs ask for them: inotify (it tells what other runs do with shared files), splice (many holes; those who use
-it copy instead), memory policies, protection keys, System V IPC.
+some programs ask for them: inotify (it tells what other runs do with shared files), splice (many holes; programs that
+use it copy instead), memory policies, protection keys, System V IPC.
 
 No filter can follow a pointer, so paths and the fields of structures are the mount namespace's work, not ours.
 Every argument we do look at is 32 bits wide to the kernel (clone takes the low word of its flags): the high word is
@@ -34,19 +34,23 @@ KILL: Final = 0x8000_0000  # the whole process, with SIGSYS
 
 
 def refuse(error: int) -> int:
-    """The verdict that fails a call with `error`.  refuse(0) succeeds without doing anything."""
+    """The verdict that fails a call.
+
+    Args:
+        error: the errno; 0 for a call that succeeds without doing anything.
+    """
     return 0x0005_0000 | error
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A rule that reads an argument.
+    """A rule that depends on an argument of the call.
 
     Attributes:
-        argument: which one, from 0.
-        cases: what follows for each value.
-        otherwise: what follows for every other.
-        mask: the bits that count.
+        argument: its index, from 0.
+        cases: value of the argument → rule.
+        otherwise: the rule for every other value.
+        mask: the bits of the argument that are compared.
     """
 
     argument: int
@@ -130,7 +134,7 @@ _UNSUPPORTED: Final = """
     fremovexattr 199 16,
 """
 
-# Told what an ordinary user is told, so that the error says what is wrong.  The sched_* calls are among them because
+# EPERM, as for an ordinary user, so that the error says what is wrong.  The sched_* calls are among them because
 # they work on any process of the same user, hence on pid 1, which watches the guest, and undo a pinning to cores.
 _REFUSED: Final = """
     ptrace 101 117, mount 165 40, umount2 166 39, chroot 161 51, pivot_root 155 41, unshare 272 97,
@@ -152,7 +156,7 @@ _CLONE_MASK: Final = 0x7E02_0000 | 0x8000
 _RULES: Final[Mapping[str, Rule]] = {
     "clone": Switch(0, {0: ALLOW}, refuse(errno.EPERM), mask=_CLONE_MASK),
     "clone3": refuse(errno.ENOSYS),  # its flags lie behind a pointer; libraries then use clone
-    # AF_UNIX alone: the network namespace has nobody in it, and the other families are a large part of the kernel
+    # AF_UNIX alone: the network namespace is empty, and the other families are a large part of the kernel
     "socket": _only(0, "1", errno.EAFNOSUPPORT),
     "socketpair": _only(0, "1", errno.EAFNOSUPPORT),
     # SO_REUSEADDR BROADCAST RCVBUF KEEPALIVE LINGER REUSEPORT PASSCRED RCVTIMEO SNDTIMEO; never ATTACH_FILTER
@@ -166,7 +170,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     # Not SETLEASE: the host's open() of such a file would wait for 45 s.  Not ADD_SEALS: output may be a memfd of ours.
     "fcntl": _only(1, "0 1 2 3 4 5 6 7 36 37 38 1030 1031 1032 1034", errno.EINVAL),
     # SET_ and GET_PDEATHSIG, GET_DUMPABLE, SET_ and GET_NAME, GET_SECCOMP, CAPBSET_READ, GET_SECUREBITS, SET_ and
-    # GET_TIMERSLACK, SET_ and GET_NO_NEW_PRIVS, SVE_GET_VL.  Not SET_VMA: its names are memory that nobody counts.
+    # GET_TIMERSLACK, SET_ and GET_NO_NEW_PRIVS, SVE_GET_VL.  Not SET_VMA: its names are memory that no limit counts.
     "prctl": _only(0, "1 2 3 15 16 21 23 27 29 30 38 39 51", errno.EINVAL),
     # the thread pointer (SET_GS SET_FS GET_FS GET_GS) and wide registers (GET_XCOMP_SUPP GET_XCOMP_PERM REQ_XCOMP_PERM)
     "arch_prctl": _only(0, "0x1001 0x1002 0x1003 0x1004 0x1021 0x1022 0x1023", errno.EINVAL),
@@ -232,7 +236,7 @@ def program(arch: str | None = None, *, memfd: bool = False) -> bytes:
             them; without one a guest would hold as much RAM as it likes.
 
     Raises:
-        UsageError: a machine we have no numbers for.
+        UsageError: the list has no numbers for this machine.
     """
     machine = platform.machine() if arch is None else arch
     machine = _ALIASES.get(machine.lower(), machine)

@@ -1,4 +1,4 @@
-"""The host's half: one keeper process, and slots that a request is sent to.
+"""The host's side: one keeper process, and the slots that requests are sent to.
 
     Sandbox ──▶ Keeper ══ start ══▶ zygote (a slot) ──forks──▶ boxes
        └────────────── Slot ══ request, descriptors ═══════════▶ a box ══ reply ══▶ Slot
@@ -24,39 +24,51 @@ from typing import Any, Final
 from rlvr.errors import SandboxFailed
 from rlvr.sandbox.cgroups import Cgroup
 from rlvr.sandbox.toolchains import Python, environment
+from rlvr.workers import framing
+from rlvr.workers.framing import framed, write_all
 
 __all__ = ["Keeper", "NoNamespaces", "Request", "Slot", "memfd", "packed"]
 
 _START_S: Final = 60.0
 _GRACE_S: Final = 15.0  # beyond a run's wall limit, until its box is taken for dead
 _REPLY_BYTES: Final = 1 << 16
-_SANDBOX: Final = Path(__file__).parent
+_FOLDERS: Final = [str(Path(module).parent) for module in (__file__, framing.__file__)]
 
+# The packages are faked: a guest has a few modules of theirs, and their __init__.py is never run there.
 _BOOT: Final = """
 import sys, types
-for name, path in (("rlvr", sys.argv[1]), ("rlvr.sandbox", sys.argv[2])):
-    module = types.ModuleType(name)
-    module.__path__ = [path]
-    sys.modules[name] = module
+for name, *folder in (("rlvr",), ("rlvr.sandbox", sys.argv[1]), ("rlvr.workers", sys.argv[2])):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = folder
 from rlvr.sandbox.guest.keeper import main
 main(*map(int, sys.argv[3:]))
 """
 
 
 class NoNamespaces(Exception):
-    """The kernel does not let this user make them."""
+    """The kernel does not let this user make namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One box's work: JSON for the box, and descriptors by the name it knows them under."""
+    """What one box is asked to do.
+
+    Attributes:
+        message: JSON-able; its "id" is in the reply.
+        fds: descriptors by the name under which the box knows them.
+    """
 
     message: dict[str, Any]
     fds: Mapping[str, int]
 
 
 class Keeper:
-    """The process behind a sandbox.  Thread-safe."""
+    """The process that starts and ends the slots of a sandbox.  Thread-safe.
+
+    Args:
+        python: the interpreter that it runs, and the programs with it.
+        config: what the keeper needs to know (`SlotPool`), JSON-able.
+    """
 
     def __init__(self, python: Python, config: Mapping[str, Any]) -> None:
         self.config = config
@@ -64,7 +76,7 @@ class Keeper:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._errors = memfd(b"", name="keeper")
         settings = memfd(json.dumps(config).encode())
-        command = [python.executable, "-S", "-s", "-X", "utf8", "-c", _BOOT, str(_SANDBOX.parent), str(_SANDBOX)]
+        command = [python.executable, "-S", "-s", "-X", "utf8", "-c", _BOOT, *_FOLDERS]
         command += [str(theirs.fileno()), str(settings), str(os.getpid())]
         try:
             self._process = subprocess.Popen(
@@ -85,8 +97,11 @@ class Keeper:
     def start_slot(self, cgroup: Cgroup | None) -> Slot:
         """A new zygote.
 
+        Args:
+            cgroup: what its processes are counted in; None where this user may not make one.
+
         Raises:
-            NoNamespaces: not with the rights we have.
+            NoNamespaces: this user's rights do not suffice.
             SandboxFailed: for any other reason.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -105,7 +120,11 @@ class Keeper:
         return Slot(self, ours, answer["pid"], cgroup)
 
     def kill(self, pid: int) -> None:
-        """SIGKILL a zygote, and with it all in its slot."""
+        """SIGKILL a zygote; every process of its slot ends with it.
+
+        Args:
+            pid: the zygote's number.
+        """
         with self._lock, contextlib.suppress(SandboxFailed):
             self._send({"kill": pid})
 
@@ -131,17 +150,18 @@ class Keeper:
 
     @property
     def alive(self) -> bool:
+        """True until the process has ended."""
         return self._process.poll() is None
 
     def said(self) -> str:
-        """The end of what it wrote to its stderr: our own tracebacks."""
+        """The end of its stderr, where tracebacks of our own code are."""
         with contextlib.suppress(OSError, ValueError):
             size = os.fstat(self._errors).st_size
             return os.pread(self._errors, 2000, max(0, size - 2000)).decode(errors="replace").strip()
         return ""
 
     def close(self) -> None:
-        """It kills its slots when our end closes; we wait so that nothing is left when we return."""
+        """End it and all its slots; returns when nothing is left."""
         self._control.close()
         try:
             self._process.wait(_GRACE_S)
@@ -150,7 +170,7 @@ class Keeper:
             self._process.wait()
 
     def disown(self) -> None:
-        """In a forked child: it is the parent's."""
+        """In a forked child: let go of the parent's keeper, which goes on."""
         self._control.close()
         self._process.returncode = 0  # or Popen would warn of a process that is not ours
 
@@ -161,7 +181,14 @@ class Keeper:
 
 
 class Slot:
-    """One zygote and what it has in stock.  One caller at a time."""
+    """One zygote and its boxes.  For one caller at a time.
+
+    Args:
+        keeper: whose it is.
+        channel: our end of its socket.
+        pid: the zygote's number.
+        cgroup: what it is counted in; None for none.
+    """
 
     def __init__(self, keeper: Keeper, channel: socket.socket, pid: int, cgroup: Cgroup | None) -> None:
         self.keeper, self.pid, self.cgroup = keeper, pid, cgroup
@@ -176,10 +203,15 @@ class Slot:
     def run(
         self, requests: Sequence[Request], wall_s: float, sent: Callable[[], None] = lambda: None
     ) -> list[dict[str, Any]]:
-        """The replies, in order of the requests.
+        """The replies, in the order of the requests.
+
+        Args:
+            requests: one for each box that is to work.
+            wall_s: wall seconds that they may take.
+            sent: called once the requests have been sent.
 
         Raises:
-            SandboxFailed: the slot is of no more use; close it.
+            SandboxFailed: the slot cannot be used any more; close it.
         """
         try:
             for request in requests:
@@ -219,21 +251,30 @@ class Slot:
             self.cgroup.remove()
 
     def disown(self) -> None:
+        """In a forked child: let go of the parent's slot, which goes on."""
         self._channel.close()
 
 
 def memfd(content: bytes, *, name: str = "rlvr") -> int:
-    """A file in memory, positioned at its start."""
+    """A descriptor of a new file in memory, positioned at its start.
+
+    Args:
+        content: what it contains.
+        name: shown in /proc, for those who debug.
+    """
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
-    left = memoryview(content)
-    while left:
-        left = left[os.write(fd, left) :]
+    write_all(fd, content)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
 
 
 def packed(header: Mapping[str, Any], files: Mapping[str, tuple[bytes, int]]) -> int:
-    """Header and files (content, mode) in one memfd, as a box unpacks them."""
+    """A memfd with header and files, in the form in which a program's process unpacks them.
+
+    Args:
+        header: JSON-able; what to run and how.
+        files: name → content and mode.
+    """
     sizes = [[name, len(content), mode] for name, (content, mode) in files.items()]
     head = json.dumps({**header, "files": sizes}).encode()
-    return memfd(b"".join([len(head).to_bytes(4, "little"), head, *(content for content, _ in files.values())]))
+    return memfd(b"".join([framed(head), *(content for content, _ in files.values())]))

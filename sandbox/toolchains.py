@@ -1,4 +1,4 @@
-"""What this host has to run programs with, and what of the host a slot has to see for it."""
+"""The interpreters and compilers of this host, and the files of the host that a slot must see to use them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,14 @@ print(json.dumps({"found": found, "missing": missing}))
 
 @dataclass(frozen=True, slots=True)
 class Python:
-    """An interpreter: facts that it told about itself."""
+    """An interpreter, as it describes itself.
+
+    Attributes:
+        version: such as (3, 11, 2).
+        executable: its path, links resolved.
+        prefix: `sys.base_prefix`.
+        path: the folders of its standard library on `sys.path`.
+    """
 
     version: tuple[int, ...]
     executable: str
@@ -103,23 +110,31 @@ class Python:
 
 @dataclass(frozen=True, slots=True)
 class Packages:
-    """The site-packages that programs may import: name → where it lies."""
+    """The installed packages that programs may import.
+
+    Attributes:
+        names: of the distributions that were asked for.
+        folders: top-level file or folder, of these and of what they require → its path on the host.
+    """
 
     names: tuple[str, ...]
     folders: Mapping[str, str]
 
     @property
     def preload(self) -> tuple[str, ...]:
-        """Those that a zygote loads once for all its runs: what can be imported under its own name."""
+        """Those that a zygote imports once for all its runs: distributions whose name is also a module's."""
         return tuple(name for name in self.names if name in self.folders)
 
 
 @lru_cache
 def find_python(executable: str | None = None) -> Python:
-    """The interpreter behind a path, or behind this process: a virtual environment leads to the one it was made from.
+    """The interpreter behind a path; for a virtual environment, the one that it was made from.
+
+    Args:
+        executable: the path; None for this process's interpreter.
 
     Raises:
-        UsageError: it does not run, or is older than the guest's code.
+        UsageError: it does not run, or is too old for the guest's code.
     """
     asked = executable or sys.executable
     facts = _asked([asked, "-I", "-S", "-c", _PYTHON_FACTS], f"python={asked!r}")
@@ -132,10 +147,14 @@ def find_python(executable: str | None = None) -> Python:
 
 @lru_cache
 def find_packages(names: tuple[str, ...], executable: str | None = None) -> Packages:
-    """Packages that are installed beside an interpreter, with what they require.
+    """Packages that are installed for an interpreter, with what they require.
+
+    Args:
+        names: of distributions.
+        executable: the interpreter's path; None for this process's.
 
     Raises:
-        UsageError: one is not installed; names it.
+        UsageError: one is not installed; the error names it.
     """
     if not names:
         return Packages((), {})
@@ -160,22 +179,37 @@ def _asked(command: Sequence[str], what: str) -> dict[str, Any]:
 
 @lru_cache
 def tool(language: str) -> str | None:
-    """The program that runs or compiles a language, as a path inside a slot; None if this host has none."""
+    """The path, inside a slot, of the program that runs or compiles a language; None if this host has none.
+
+    Args:
+        language: one of `LANGUAGES` but "python".
+    """
     found = shutil.which(_TOOLS[language], path=os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin")
     return found and os.path.realpath(found)
 
 
 def missing(language: str) -> str:
-    """Why a language cannot run here, with the remedy."""
+    """Why a language cannot run here, with the remedy.
+
+    Args:
+        language: one for which `tool` gives None.
+    """
     package = {"cpp": "g++", "javascript": "nodejs", "bash": "bash"}[language]
     return f"no {_TOOLS[language]} on this host, so no {language} runs; install it (apt-get install {package})"
 
 
 def root_plan(python: Python, packages: Packages, caches: Mapping[str, str]) -> dict[str, Any]:
-    """What a slot sees.
+    """The files of the host that a slot sees.
 
-    `binds` and `packages` of (host path, path inside); the latter come after the folders that are shown `empty`, for
-    they may lie in one; and `links`.  A package keeps its path: the zygote has loaded it from there.
+    Args:
+        python: the interpreter of the programs.
+        packages: what they may import.
+        caches: folder inside a slot → folder of the host.
+
+    Returns:
+        `binds`, pairs of a path on the host and a path inside; `links`, pairs of a path inside and its target;
+        `empty`, folders that are hidden; `packages`, more binds.  These come last, since they may lie in a hidden
+        folder; each keeps its path, from which the zygote has already loaded it.
     """
     binds = {path: path for path in _SYSTEM if Path(path).exists()}
     links = {}
@@ -197,13 +231,13 @@ def root_plan(python: Python, packages: Packages, caches: Mapping[str, str]) -> 
 
 
 def _libraries(python: Python) -> set[str]:
-    """Folders in which other people's packages lie, or may."""
+    """Folders in which packages of the host may lie."""
     inside = {"/usr/lib/python3", *(p for p in python.path if Path(p).is_dir())}
     return inside | {str(p) for lib in ("/usr/lib", f"{python.prefix}/lib") for p in Path(lib).glob("python3*")}
 
 
 def environment() -> dict[str, str]:
-    """All that a program finds in os.environ: nothing of the host's."""
+    """All variables that a program finds in os.environ; none is the host's."""
     return {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "HOME": "/tmp",
@@ -219,5 +253,10 @@ def environment() -> dict[str, str]:
 
 
 def search_path(python: Python, packages: Packages) -> list[str]:
-    """`sys.path` inside: the standard library, and the packages that are allowed."""
+    """`sys.path` inside: the standard library, and the packages that are allowed.
+
+    Args:
+        python: the interpreter of the programs.
+        packages: what they may import.
+    """
     return [*python.path, *sorted({str(Path(folder).parent) for folder in packages.folders.values()})]

@@ -26,7 +26,7 @@ def run_forked(language: str, code: str, folder: Path) -> subprocess.CompletedPr
     if process.exitcode is None:
         process.kill()
         process.join()
-    return subprocess.CompletedProcess(code, process.exitcode, "", log.read_text())
+    return subprocess.CompletedProcess(code, process.exitcode, log.read_text(), "")
 
 
 def _run(language: str, code: str, folder: Path, log: Path) -> None:

@@ -19,18 +19,25 @@ from tests.forked import run_forked
 from tests.processes import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "docs/scoring.md", "docs/authors.md", "docs/math.md", "docs/code.md", "docs/sandbox.md",
-         "docs/training.md", "recipes/math_grpo/README.md"]  # fmt: skip
-PAGES += [f"docs/{name}.md" for name in ("trl", "verl", "openrlhf", "gymnasium", "reasoning_gym", "serve")]
-
-
-HEAVY = ("authors.md", "trl.md", "checking.md", "environments.md")
-"""Pages that check environments or import TRL: 10 CPU seconds and more each."""
+ALL = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+ALL += sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/*/README.md")])
+RUN = ("python", "sh")
+TRAINING = "docs/using/training.md"
+HEAVY = ("docs/using/trl.md", "docs/writing/checking.md", "docs/writing/environments.md")
+"""Pages that import TRL or check environments, which takes 10 CPU seconds and more each."""
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """(language, code) of each fenced block of a page."""
+    """(language, content) of each fenced block of a page."""
     return re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+PAGES = [
+    name
+    for name in (page.relative_to(ROOT).as_posix() for page in ALL)
+    if not name.startswith("docs/benchmarks/")  # their commands take hours and other people's data
+    and any(language in RUN for language, _ in blocks(name))
+]
 
 
 def run(language: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -38,33 +45,48 @@ def run(language: str, code: str, folder: Path) -> subprocess.CompletedProcess[s
     program = [sys.executable, "-c", code] if language == "python" else ["bash", "-c", code]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
-        program, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=PATIENCE_S
+        program, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=5 * PATIENCE_S
     )
 
 
+def missing(shown: str, printed: str) -> list[str]:
+    """Lines of a `text` block that the block before it did not print, in this order; `…` stands for anything."""
+    rest, lost = printed.splitlines(), []
+    for line in filter(str.strip, shown.splitlines()):
+        pattern = re.compile(".*".join(map(re.escape, line.rstrip().split("…"))))
+        at = next((i for i, real in enumerate(rest) if pattern.fullmatch(real.rstrip())), None)
+        if at is None:
+            lost.append(line)
+        else:
+            rest = rest[at + 1 :]
+    return lost
+
+
 @pytest.mark.docs
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[pytest.mark.slow] * page.endswith(HEAVY)) for page in PAGES]
-)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * (page in HEAVY)) for page in PAGES])
 def test_every_block_of_the_page_runs(page: str, tmp_path: Path):
-    """A reader copies them; `rlvr score` ends with 1 where the page itself shows rows that need a look."""
+    """A reader copies them; a block of `text` is output of the block before it."""
     solution = {"is_correct": True, "solution": "It is 2.\nA: 2"}
     models = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
     row = {"question": "1 + 1?", "ground_truth": "Two.\nA: 2"} | dict.fromkeys(models, solution)
-    (tmp_path / "example_model_solutions.jsonl").write_text(json.dumps(row) + "\n")  # what docs/scoring.md starts from
+    (tmp_path / "example_model_solutions.jsonl").write_text(json.dumps(row) + "\n")  # for docs/using/scoring.md
     function = {"task_id": "A/0", "prompt": "def one():\n", "entry_point": "one"}
     function["test"] = "def check(candidate):\n    assert candidate() == 1\n"
-    with gzip.open(tmp_path / "HumanEval.jsonl.gz", "wt") as file:  # and docs/code.md
+    with gzip.open(tmp_path / "HumanEval.jsonl.gz", "wt") as file:  # and docs/reference/code.md
         file.write(json.dumps(function) + "\n")
     (tmp_path / "samples.jsonl").write_text(json.dumps({"task_id": "A/0", "completion": "    return 1"}) + "\n")
     found = blocks(page)
-    assert found
     with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])  # for docs/serve.md: its own may be taken here
+        port = str(free.getsockname()[1])  # for docs/using/serving.md: its own may be taken here
     try:
+        printed = ""
         for language, code in found:
-            done = (run_forked if page.endswith("training.md") else run)(language, code.replace("8421", port), tmp_path)
+            if language == "text":
+                assert not missing(code, printed), f"{page} shows\n{code}\nand printed was\n{printed}"
+                continue
+            done = (run_forked if page == TRAINING else run)(language, code.replace("8421", port), tmp_path)
             assert done.returncode == 0, f"{page}:\n{code}\n{done.stdout}\n{done.stderr}"
+            printed = done.stdout
     finally:
         if (tmp_path / "serve.pid").exists():  # the page ends with stopping it, unless a block before fails
             with contextlib.suppress(ProcessLookupError):
@@ -76,7 +98,43 @@ def test_no_block_is_left_out(page: str):
     """A fence without a language would never be run."""
     fences = re.findall(r"^```(\w*)", (ROOT / page).read_text(), re.MULTILINE)
     assert len(fences) == 2 * len(blocks(page))
-    assert set(fences[::2]) <= {"python", "sh"}
+    assert set(fences[::2]) <= {*RUN, "text"}
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub makes of the headings: lower case, without punctuation, hyphens for spaces."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = [heading.lower() for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", ALL, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_leads_somewhere(page: Path):
+    """To a file of the checkout, and to a heading of it where there is an anchor."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not link.startswith(("http://", "https://")):
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link
+
+
+def test_the_contents_list_every_page():
+    """A page that docs/README.md does not name would not be found."""
+    contents = ROOT / "docs" / "README.md"
+    links = re.findall(r"\]\(([^)#\s]+)", contents.read_text())
+    listed = {(contents.parent / link).resolve() for link in links if not link.startswith("http")}
+    assert set(ROOT.glob("docs/**/*.md")) - {contents} - listed == set()
+
+
+def test_pages_that_the_code_names_are_there():
+    """Errors, help texts and docstrings say `docs/….md`; a page that moves takes them along."""
+    folders = ("rlvr", "envs", "verifiers", "sandbox", "recipes", "benchmarks", "tests")
+    sources = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    named = {name for path in sources for name in re.findall(r"docs/[\w/]+\.md", path.read_text())}
+    assert named
+    assert {name for name in named if not (ROOT / name).is_file()} == set()
 
 
 @pytest.mark.parametrize("code", [code for language, code in blocks("README.md") if language == "python"])

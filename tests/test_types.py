@@ -359,7 +359,10 @@ def test_errors_travel_between_processes(error: Exception):
 
 def test_errors_say_what_to_do():
     """The fix stands in the message; the traceback of a worker stays beside it."""
-    assert str(rlvr.MissingDependency("x", "gym")) == "x is not installed; get it with: pip install 'rlvr[gym]'"
+    assert str(rlvr.MissingDependency("x", "gym")) == (
+        "x is not installed; get it with: pip install -c constraints.txt '.[gym]' in a checkout of rlvr, "
+        "or pip install 'PATH/TO/WHEEL[gym]'"
+    )
     error = rlvr.WorkerError("ValueError", "no digits", "Traceback …")
     assert (str(error), error.kind, error.traceback) == ("ValueError: no digits", "ValueError", "Traceback …")
     assert str(rlvr.WorkerError("MemoryError", "")) == "MemoryError"

@@ -1,10 +1,11 @@
-"""A tiny model, made here and taught to add half-right, learns by DAPO to add right.  No GPU, no download.
+"""A tiny model that was taught to add with mistakes learns by DAPO to add right.  No GPU, no download.
 
 rlvr train arithmetic_cpu --steps 100 --seed 0
 """
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -14,8 +15,9 @@ import torch
 import tyro
 from rich.console import Console
 
-from rlvr.recipes.arithmetic_cpu.sums import Sums
-from rlvr.recipes.common import concluded
+import rlvr
+from rlvr.recipes.arithmetic_cpu.sums import Sums, added_by_columns
+from rlvr.recipes.common import show_results
 from rlvr.samplers.protocol import TokenRow
 from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
@@ -44,14 +46,19 @@ DEFAULTS = Settings()
 
 
 def main(settings: Settings = DEFAULTS) -> int:
-    """Warm start, training, and what came of it."""
+    """Warm start, training and its results; returns the exit code.
+
+    Args:
+        settings: of both.
+    """
     started, console = time.perf_counter(), Console()
     run = settings.run or Path(mkdtemp(prefix="arithmetic-"))
     first = str(Sums().task(0).prompt)
     console.print(f"{first}{worked(first, Random(0), noise=0.0)}", highlight=False)
 
     policy = Policy(*tiny(CHARSET, hidden=96, layers=2, heads=4, seed=settings.seed))
-    warm_start(policy, settings, console)
+    steps, noise, seed = settings.warm_steps, settings.noise, settings.seed
+    warm_start(policy, Sums(), worked, steps=steps, noise=noise, seed=seed, console=console)
     warm_s = time.perf_counter() - started
 
     config = Config(
@@ -73,36 +80,46 @@ def main(settings: Settings = DEFAULTS) -> int:
     )
     with Trainer(config, policy=policy, env=Sums(), eval_env=Sums(split="test"), console=console) as trainer:
         trainer.run()
-    code = concluded(trainer, before="after the warm start")
+    code = show_results(trainer, before="after the warm start")
     console.print(f"{warm_s:.0f} s of warm start, {time.perf_counter() - started:.0f} s in all", highlight=False)
     return code
 
 
 def worked(prompt: str, rng: Random, noise: float) -> str:
-    """An answer column by column, as one writes it down: each column goes wrong with the chance `noise`."""
-    a, b = prompt.rstrip("=").split("+")
-    carry, digits, said = 0, "", []
-    for x, y in zip(reversed(a), reversed(b), strict=True):
-        total = int(x) + int(y) + carry
-        if rng.random() < noise:
-            total = max(0, total + rng.choice([-2, -1, 1, 2]))
-        said.append(f"{x}+{y}" + "+1" * carry + f"={total}")
-        carry, digits = int(total > 9), str(total % 10) + digits
-    return " ".join(said) + " \\boxed{" + "1" * carry + digits + "}"
+    """An answer with every column written out; see `added_by_columns`."""
+    columns, total = added_by_columns(prompt, rng, noise)
+    return " ".join(f"{x}+{y}{'+1' * carry}={column}" for x, y, carry, column in columns) + f" \\boxed{{{total}}}"
 
 
-def warm_start(policy: Policy, settings: Settings, console: Console) -> None:
-    """Next-token training on noisy answers to training tasks: it learns the manner, and the noise with it."""
-    rng, env = Random(settings.seed), Sums()
+def warm_start(
+    policy: Policy,
+    env: rlvr.SingleTurnEnv,
+    worked: Callable[[str, Random, float], str],
+    *,
+    steps: int,
+    noise: float,
+    seed: int,
+    console: Console,
+) -> None:
+    """Train on the next token of noisy answers: the policy learns how they are written, and their mistakes.
+
+    Args:
+        policy: is trained in place.
+        env: its training tasks are answered.
+        worked: makes an answer of a prompt, a generator and the noise.
+        steps: number of updates, with 64 answers each.
+        noise: share of the columns that are added wrong, from 0 to 1.
+        seed: of the tasks and of the mistakes.
+        console: shows the loss at every 50th step.
+    """
+    rng = Random(seed)
     optimizer = torch.optim.AdamW(policy.model.parameters(), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=settings.warm_steps, pct_start=0.1)
-    for step in range(settings.warm_steps):
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps, pct_start=0.1)
+    for step in range(steps):
         prompts = [str(env.task(rng.randrange(10**6)).prompt) for _ in range(64)]
-        answers = [
-            policy.tokenizer(worked(prompt, rng, settings.noise), add_special_tokens=False) for prompt in prompts
-        ]
+        answers = [policy.tokenizer(worked(prompt, rng, noise), add_special_tokens=False) for prompt in prompts]
         rows = [
-            TokenRow(policy.codec.encode(prompt), [*answer["input_ids"], policy.tokenizer.eos_token_id])
+            TokenRow(policy.tokenization.encode(prompt), [*answer["input_ids"], policy.tokenizer.eos_token_id])
             for prompt, answer in zip(prompts, answers, strict=True)
         ]
         loss = -policy.logprobs(rows).sum() / sum(len(row.completion_ids) for row in rows)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tyro import MISSING
 
-from rlvr.recipes.common import Flags, concluded
+from rlvr.recipes.common import Flags, show_results
 from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
 
@@ -46,9 +46,9 @@ DEFAULTS = Flags(
 
 
 def main(flags: Flags = DEFAULTS) -> int:
-    """Train, and say what came of it."""
+    """Train and print the results; returns the exit code."""
     env, eval_env = flags.environments()
     env = env.with_reward(2 * env.reward - 1)  # 1 if right, else -1 (2.4); the trainer adds eq. 13 for length
     with Trainer(flags.config, env=env, eval_env=eval_env) as trainer:
         trainer.run()
-    return concluded(trainer)
+    return show_results(trainer)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tyro import MISSING
 
-from rlvr.recipes.common import Flags, trained
+from rlvr.recipes.common import Flags, train
 from rlvr.train.config import Config
 
 __all__ = ["DEFAULTS", "main"]
@@ -35,5 +35,5 @@ DEFAULTS = Flags(
 
 
 def main(flags: Flags = DEFAULTS) -> int:
-    """Train, and say what came of it."""
-    return trained(flags)
+    """Train and print the results; returns the exit code."""
+    return train(flags)

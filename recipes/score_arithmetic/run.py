@@ -1,4 +1,4 @@
-"""Score a few hundred scripted completions of the arithmetic environment and show what became of each kind.
+"""Score a few hundred scripted completions of the arithmetic environment and show the outcomes of each kind.
 
 python -m recipes.score_arithmetic.run --completions 400 --workers 2
 """
@@ -17,7 +17,7 @@ import rlvr
 from rlvr.scoring.tally import Tally
 from rlvr.verifiers.math import BOXED
 
-__all__ = ["Config", "HOSTILE", "answer", "kinds", "main"]
+__all__ = ["HOSTILE", "ScoringSettings", "answer", "kinds", "main"]
 
 HOSTILE = (
     "\\boxed{9^{9^{9^{9^{9}}}}}",
@@ -32,7 +32,7 @@ HOSTILE = (
 
 
 @dataclass(frozen=True)
-class Config:
+class ScoringSettings:
     """Score scripted completions."""
 
     completions: int = 400
@@ -41,18 +41,18 @@ class Config:
     seed: int = 0
 
 
-def main(cfg: Config) -> None:
+def main(settings: ScoringSettings) -> None:
     """Generate tasks, answer them by script, score the answers through the pool, and print three tables."""
     console = Console()
-    env = rlvr.make("arithmetic-v1", difficulty=cfg.difficulty, operations="+-*/")
+    env = rlvr.make("arithmetic-v1", difficulty=settings.difficulty, operations="+-*/")
     assert isinstance(env, rlvr.SingleTurnEnv)
     env = env.with_reward(env.reward + 0.1 * rlvr.Format(BOXED) + 0.5 * rlvr.Overlong(max_tokens=512, cache=128))
     console.print(f"environment {env.id}, reward [bold]{escape(str(env.reward))}[/], bounds {env.reward.bounds}")
     console.print(f"a task: {escape(str(env.task(0).prompt))}")
 
-    items = [answer(env, index, Random(f"{cfg.seed}/{index}")) for index in range(cfg.completions)]
+    items = [answer(env, index, Random(f"{settings.seed}/{index}")) for index in range(settings.completions)]
     tally, by_kind = Tally(), Counter[tuple[str, rlvr.Outcome]]()
-    with rlvr.Scorer(env, workers=cfg.workers) as scorer:
+    with rlvr.Scorer(env, workers=settings.workers) as scorer:
         start = time.perf_counter()
         for scored in scorer.stream(items):
             tally.add(scored)
@@ -61,7 +61,9 @@ def main(cfg: Config) -> None:
 
     tally.show(console)
     console.print(kinds(by_kind))
-    console.print(f"{cfg.completions} completions in {took_s:.2f} s on {cfg.workers} workers, hostile ones included")
+    console.print(
+        f"{settings.completions} completions in {took_s:.2f} s on {settings.workers} workers, hostile ones included"
+    )
 
 
 def answer(env: rlvr.SingleTurnEnv, index: int, rng: Random) -> rlvr.Item:
@@ -81,7 +83,7 @@ def answer(env: rlvr.SingleTurnEnv, index: int, rng: Random) -> rlvr.Item:
 
 
 def kinds(by_kind: Counter[tuple[str, rlvr.Outcome]]) -> Table:
-    """What was scripted against what came out."""
+    """A table of outcomes by kind of completion."""
     table = Table("scripted as")
     for outcome in rlvr.Outcome:
         table.add_column(outcome, justify="right")
@@ -91,4 +93,4 @@ def kinds(by_kind: Counter[tuple[str, rlvr.Outcome]]) -> Table:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Config))
+    main(tyro.cli(ScoringSettings))

@@ -1,7 +1,8 @@
-"""Judge each completion by its score.  Axes: P prompts, G completions per prompt.
+"""Advantages of whole completions from their scores.  Axes: P prompts, G completions per prompt.
 
-Every function takes `scored`, False for a rollout that is UNSCORED or missing (groups may be ragged): it counts in no
-mean and no std, its score may be anything, and its advantage is 0.  Advantages carry no gradient.
+Every function takes `scores`, one per completion, and `scored`, False for a rollout that is UNSCORED or missing (groups
+may have different sizes) and None for none of these: such a rollout is in no mean and no std, its score may be any
+number, and its advantage is 0.  Advantages carry no gradient.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rlvr.algo.masks import counted, require_finite, standardised
+from rlvr.algo.masks import require_finite, standardised, zero_masked
 
 __all__ = [
     "batch_mean",
@@ -26,12 +27,18 @@ __all__ = [
 def group_advantages(
     scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"] | None = None, *, scale: bool = True, eps: float = 1e-6
 ) -> Float[Tensor, "P G"]:
-    r"""Judge each completion against its siblings: A = (r - mean_G r) / (std_G r + eps).
+    r"""Compare each completion with its group: A = (r - mean_G r) / (std_G r + eps).
 
-    `scale=True` is GRPO (arXiv:2402.03300, 4.1.2); False keeps only the centring (Dr. GRPO, arXiv:2503.20783, 3.2).
-    The papers do not say which std: ours divides by the number of scored siblings, as numpy's does, verl's and TRL's
-    by one less, which makes their advantages sqrt((G - 1) / G) times ours.  A group of one, or one that agrees, gives
-    exactly 0; verl passes the raw score of a group of one through.
+    The papers do not say which std: ours divides by the number of scored rollouts, as numpy's does, verl's and TRL's
+    by one less, which makes their advantages sqrt((G - 1) / G) times ours.  A group of one, or of equal scores, gives
+    exactly 0; verl returns the raw score of a group of one.
+
+    Args:
+        scores: r.
+        scored: False for rollouts that do not count; None if all do.
+        scale: divide by the std, as GRPO does (arXiv:2402.03300, 4.1.2); False only centres (Dr. GRPO,
+            arXiv:2503.20783, 3.2).
+        eps: added to the std.
 
     Raises:
         ValueError: a scored rollout's score is not finite.
@@ -40,10 +47,14 @@ def group_advantages(
 
 
 def rloo_advantages(scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"] | None = None) -> Float[Tensor, "P G"]:
-    """Judge each completion against the mean of its *other* siblings: A_i = r_i - mean_{j≠i} r_j.
+    """Compare each completion with the mean of the *others* in its group: A_i = r_i - mean_{j≠i} r_j.
 
-    RLOO (arXiv:2402.14740, 2.3), which is n / (n - 1) times the centred score, n being the scored siblings.  With
-    n = 1 there is nobody to compare with and A is 0; verl passes the raw score through.
+    RLOO (arXiv:2402.14740, 2.3), which is n / (n - 1) times the centred score, with n scored rollouts in the group.
+    With n = 1, A is 0; verl returns the raw score.
+
+    Args:
+        scores: r.
+        scored: False for rollouts that do not count; None if all do.
 
     Raises:
         ValueError: a scored rollout's score is not finite.
@@ -59,27 +70,34 @@ def reinforce_advantages(
     *,
     baseline: float | Float[Tensor, "#P #G"] = 0.0,
 ) -> Float[Tensor, "P G"]:
-    """A = r - b (Williams 1992).  The gradient stays unbiased as long as b does not depend on the completion.
+    """A = r - b (Williams 1992).  The gradient is unbiased if b does not depend on the completion.
 
-    `baseline` is a constant, `batch_mean(…)`, a `moving_average(…)`, or one number per prompt [P, 1], such as the
-    score of the greedy completion (ReMax, arXiv:2310.10505).  `batch_mean` contains the completion's own score, which
-    shrinks the expected gradient by 1 - 1/n; `rloo_advantages` does not.
+    Args:
+        scores: r.
+        scored: False for rollouts that do not count; None if all do.
+        baseline: b, a constant, `batch_mean(…)`, a `moving_average(…)`, or one number per prompt [P, 1], such as the
+            score of the greedy completion (ReMax, arXiv:2310.10505).  `batch_mean` includes the completion's own
+            score, which multiplies the expected gradient by 1 - 1/n; `rloo_advantages` does not.
 
     Raises:
         ValueError: a scored rollout's score is not finite.
     """
     _weights(scores, scored)
-    return counted(scores.detach() - baseline, scored)
+    return zero_masked(scores.detach() - baseline, scored)
 
 
 def batch_mean(scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"] | None = None) -> float:
-    """The mean score of the batch, each scored completion counted once; 0 if there is none.
+    """The mean score of the scored completions; 0 if there is none.
+
+    Args:
+        scores: one per completion.
+        scored: False for rollouts that do not count; None if all do.
 
     Raises:
         ValueError: a scored rollout's score is not finite.
     """
     weights = _weights(scores, scored)
-    return float(counted(scores.detach(), scored).sum() / weights.sum().clamp(min=1))
+    return float(zero_masked(scores.detach(), scored).sum() / weights.sum().clamp(min=1))
 
 
 def moving_average(
@@ -87,14 +105,19 @@ def moving_average(
 ) -> float | None:
     """The baseline for the *next* batch: decay · average + (1 - decay) · batch_mean.
 
-    `average` is None before the first batch, whose mean is then the start (no bias towards 0).  A batch without a
-    scored rollout changes nothing.
+    A batch without a scored rollout changes nothing.
+
+    Args:
+        average: the baseline so far; None before the first batch, whose mean is then the start (no bias towards 0).
+        scores: one per completion of the batch.
+        scored: False for rollouts that do not count; None if all do.
+        decay: in [0, 1).
 
     Raises:
-        ValueError: `decay` outside [0, 1), or a scored rollout's score is not finite.
+        ValueError: `decay` is outside [0, 1), or a scored rollout's score is not finite.
     """
     if not 0 <= decay < 1:
-        raise ValueError(f"decay is {decay}; it must lie in [0, 1), where 0 forgets all but the last batch")
+        raise ValueError(f"decay is {decay}; it must lie in [0, 1), where 0 uses the last batch only")
     if scored is not None and not scored.any():
         return average
     mean = batch_mean(scores, scored)
@@ -111,10 +134,16 @@ def global_advantages(
 ) -> Float[Tensor, "P G"]:
     """Normalise over the whole batch: A = (r - mean_batch) / (std_batch + eps).  REINFORCE++ (arXiv:2501.03262).
 
-    `group_baseline=True` subtracts the group's mean first (REINFORCE++-baseline).  Each completion counts once;
-    with `lengths_tokens`, the number of its trained tokens, it counts once per token, as in the paper, where the
-    advantage is a token's.  With a KL penalty in the reward advantages differ from token to token: see
-    `returns.whiten`.  The std is the population's; verl's has n - 1, and its eps stands under the root.
+    If advantages differ from token to token, as with a KL penalty in the reward, use `returns.whiten` instead.  The std
+    is the population's; verl's has n - 1, and its eps is under the root.
+
+    Args:
+        scores: r.
+        scored: False for rollouts that do not count; None if all do.
+        group_baseline: subtract the group's mean first (REINFORCE++-baseline).
+        lengths_tokens: number of each completion's trained tokens, so that it counts once per token, as in the paper;
+            None: each completion counts once.
+        eps: added to the std.
 
     Raises:
         ValueError: a scored rollout's score is not finite.
@@ -136,11 +165,14 @@ def magistral_advantages(
 ) -> Float[Tensor, "P G"]:
     """Centre per group, then normalise per mini-batch.  Magistral (arXiv:2506.10910, 2.1), "advantage normalization".
 
-    Mean and std of a mini-batch count each completion once, whatever its length.  A group may be spread over several
-    mini-batches: it is centred as a whole.
+    Mean and std of a mini-batch count each completion once, whatever its length.  A group is centred as a whole, even
+    if its rollouts are in several mini-batches.
 
     Args:
-        minibatch: the number of the mini-batch each rollout is trained in; None if there is only one.
+        scores: one per completion.
+        scored: False for rollouts that do not count; None if all do.
+        minibatch: number of the mini-batch in which each rollout is trained; None if there is only one.
+        eps: added to the std.
 
     Raises:
         ValueError: a scored rollout's score is not finite.
@@ -149,7 +181,7 @@ def magistral_advantages(
     centred = standardised(scores.detach(), weights, scale=False, eps=0.0)
     if minibatch is None:
         minibatch = torch.zeros_like(scores, dtype=torch.long)
-    # One row per mini-batch, in which the others' rollouts weigh nothing; their sum has each rollout once.
+    # One row per mini-batch, in which other rollouts have weight 0; the sum over rows has each rollout once.
     members = torch.stack(
         [(minibatch == number) * weights for number in sorted(set(minibatch.flatten().tolist()))]
     ).flatten(1)
@@ -158,6 +190,10 @@ def magistral_advantages(
 
 
 def _weights(scores: Tensor, scored: Tensor | None) -> Tensor:
-    """1 for a rollout that counts, 0 for another, after the check that all that count are finite."""
+    """1 for rollouts that count, else 0.
+
+    Raises:
+        ValueError: a score that counts is not finite.
+    """
     require_finite(scores, scored, "the score", "prompt", "completion")
     return torch.ones_like(scores) if scored is None else scored.to(scores.dtype)

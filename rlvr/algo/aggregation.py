@@ -1,8 +1,8 @@
-"""From losses per token to one number.  Axes: B rows of a micro-batch, T tokens.
+"""Losses per token to one number.  Axes: B rows of a micro-batch, T tokens.
 
-Every denominator is the whole batch's, over micro-batches and ranks: the parts of a loss simply add up, and so do the
-gradients, however the rows were split.  A row is never split.  (Where ranks average gradients instead of adding them,
-the caller multiplies by their number.)
+Every denominator is the whole batch's, over all micro-batches and ranks.  So losses and gradients of micro-batches add
+up to those of the batch, however its rows were split.  A row is never split.  (If ranks average gradients instead of
+adding them, the caller multiplies by the number of ranks.)
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlvr.algo.masks import counted
+from rlvr.algo.masks import zero_masked
 
 __all__ = ["Denominators", "constant", "denominators", "sequence_mean", "token_mean"]
 
 
 @dataclass(frozen=True, slots=True)
 class Denominators:
-    """Of a whole batch; `a + b` is that of both parts of one.
+    """The denominators of a whole batch.  `a + b` are those of two parts together.
 
     Attributes:
-        sequences: rows with at least one trained token; one masked as a whole (overlong, unscored) is none.
-        tokens: trained tokens.
+        sequences: number of rows with at least one trained token; wholly masked rows (overlong, unscored) do not count.
+        tokens: number of trained tokens.
     """
 
     sequences: int
@@ -34,7 +34,11 @@ class Denominators:
 
 
 def denominators(completion_mask: Bool[Tensor, "B T"]) -> Denominators:
-    """Count before any row is skipped: one whose advantages are all 0 has no gradient, and is still in the mean."""
+    """The denominators of a batch.  Count before rows are skipped: a row with advantages 0 is still in the mean.
+
+    Args:
+        completion_mask: True for trained tokens.
+    """
     per_row = completion_mask.sum(dim=1)
     return Denominators(int((per_row > 0).sum()), int(per_row.sum()))
 
@@ -44,13 +48,18 @@ def sequence_mean(
 ) -> Float[Tensor, ""]:
     """Mean over rows of the mean over a row's trained tokens (GRPO, arXiv:2402.03300, eq. 3; GSPO).
 
-    A token of a long completion weighs less.
+    Tokens of long completions have less weight.
+
+    Args:
+        losses: per token.
+        completion_mask: True for trained tokens.
+        sequences: of the whole batch, see `Denominators`.
 
     Raises:
         ValueError: sequences < 1.
     """
     _require_some("sequences", sequences)
-    per_row = counted(losses, completion_mask).sum(dim=1) / completion_mask.sum(dim=1).clamp(min=1)
+    per_row = zero_masked(losses, completion_mask).sum(dim=1) / completion_mask.sum(dim=1).clamp(min=1)
     return per_row.sum() / sequences
 
 
@@ -58,13 +67,18 @@ def token_mean(losses: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"
     """Mean over all trained tokens of the batch (DAPO, arXiv:2503.14476, 3.3).
 
     The paper's eq. 12 divides by the tokens of a *group*, inside an expectation over prompts; verl's code, which the
-    authors used, and this divide by those of the batch.
+    authors used, and this one divide by those of the batch.
+
+    Args:
+        losses: per token.
+        completion_mask: True for trained tokens.
+        tokens: of the whole batch, see `Denominators`.
 
     Raises:
         ValueError: tokens < 1.
     """
     _require_some("tokens", tokens)
-    return counted(losses, completion_mask).sum() / tokens
+    return zero_masked(losses, completion_mask).sum() / tokens
 
 
 def constant(
@@ -72,15 +86,19 @@ def constant(
 ) -> Float[Tensor, ""]:
     """Sum over a row's tokens divided by a constant length, mean over rows (Dr. GRPO, arXiv:2503.20783, 3.2).
 
-    `length_tokens` is the longest completion allowed, the same in every step; 1 gives the plain sum, the
-    log-probability of a whole completion as RLOO has it (arXiv:2402.14740, 2.3).
+    Args:
+        losses: per token.
+        completion_mask: True for trained tokens.
+        sequences: of the whole batch, see `Denominators`.
+        length_tokens: most tokens of a completion, the same in every step; 1 gives the sum over tokens, as RLOO has
+            it (arXiv:2402.14740, 2.3).
 
     Raises:
         ValueError: sequences < 1 or length_tokens < 1.
     """
     _require_some("sequences", sequences)
     _require_some("length_tokens", length_tokens)
-    return counted(losses, completion_mask).sum() / (sequences * length_tokens)
+    return zero_masked(losses, completion_mask).sum() / (sequences * length_tokens)
 
 
 def _require_some(name: str, value: int) -> None:

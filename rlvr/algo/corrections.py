@@ -1,30 +1,32 @@
-"""When the engine that sampled computes other numbers than the trainer.  Axes: B rows, T tokens.
+"""Importance weights for an engine whose log-probabilities differ from the trainer's.  Axes: B rows, T tokens.
 
-The same weights in another kernel or precision are another policy.  w = exp(logprobs - behaviour_logprobs), with
-`logprobs` the trainer's under the weights *that sampled* and `behaviour_logprobs` the engine's, reweighs what was
-sampled; the objective's own ratio then has the trainer's numbers on both sides.  Multiply the per-token losses by the
-weights.  They carry no gradient, and are 0 where masked.
+The same weights in another kernel or precision are another policy.  Samples of the engine are therefore weighted by
+w = exp(logprobs - behaviour_logprobs), with `logprobs` computed by the trainer under the weights *that sampled*, and
+`behaviour_logprobs` by the engine.  Both sides of the objective's own ratio then come from the trainer.  Multiply the
+losses per token by the weights.  They carry no gradient, and are 0 where masked.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlvr.algo.masks import counted
+from rlvr.algo.masks import zero_masked
+from rlvr.algo.presets import Level
 from rlvr.algo.ratios import LOG_RATIO, RatioStats, log_ratio, ratio_stats, sequence_mean_log_ratio
 
-__all__ = ["Correction", "Level", "masked", "truncated"]
-
-Level = Literal["token", "sequence", "geometric"]
-"""One weight per token; per row, the product over its trained tokens (unbiased, of high variance); or their geometric
-mean, which does not grow with the length."""
+__all__ = ["CorrectionWeights", "Level", "masked", "truncated"]
 
 
-class Correction(NamedTuple):
-    """Weights for the per-token losses, and how far apart the two engines were."""
+class CorrectionWeights(NamedTuple):
+    """Weights for the losses per token.
+
+    Attributes:
+        weights: 0 where masked.
+        stats: of the ratios between trainer and engine.
+    """
 
     weights: Float[Tensor, "B T"]
     stats: RatioStats
@@ -37,18 +39,25 @@ def truncated(
     *,
     cap: float = 2.0,
     level: Level = "token",
-) -> Correction:
+) -> CorrectionWeights:
     """min(w, cap): truncated importance sampling (Ionides 2008; TIS of Yao et al. 2025, "Your Efficient RL Framework
     Secretly Brings You Off-Policy RL Training", cap 2).  `stats.high` counts tokens at the cap.
 
+    Args:
+        logprobs: of the trainer, under the weights that sampled.
+        behaviour_logprobs: of the engine.
+        completion_mask: True for trained tokens.
+        cap: the greatest weight, at least 1.
+        level: what has one weight: "token", "sequence" or "geometric".
+
     Raises:
-        ValueError: cap < 1, or no such level.
+        ValueError: `cap` is below 1, or there is no such level.
     """
     if not cap >= 1:
-        raise ValueError(f"cap is {cap}; it must be at least 1, or equal engines would be corrected")
+        raise ValueError(f"cap is {cap}; it must be at least 1, the weight where both engines agree")
     log_r, w = _weights(logprobs, behaviour_logprobs, completion_mask, level)
     stats = ratio_stats(log_r, completion_mask, used=w, high=w > cap)
-    return Correction(counted(w.clamp(max=cap), completion_mask), stats)
+    return CorrectionWeights(zero_masked(w.clamp(max=cap), completion_mask), stats)
 
 
 def masked(
@@ -59,27 +68,35 @@ def masked(
     low: float,
     high: float,
     level: Level = "token",
-) -> Correction:
-    """w inside [low, high], 0 outside: the tokens (or rows) on which the engines disagree teach nothing.
+) -> CorrectionWeights:
+    """w inside [low, high], 0 outside: tokens (or rows) on which the engines disagree have no gradient.
 
-    IcePop (arXiv:2510.18855, 2.3.2) per token, with 0.5 and 5; masked importance sampling per sequence.  The
-    denominator keeps what was dropped.  `stats.low` and `stats.high` count it.
+    IcePop (arXiv:2510.18855, 2.3.2) per token, with 0.5 and 5; masked importance sampling per sequence.  Dropped
+    tokens stay in the denominator; `stats.low` and `stats.high` count them.
+
+    Args:
+        logprobs: of the trainer, under the weights that sampled.
+        behaviour_logprobs: of the engine.
+        completion_mask: True for trained tokens.
+        low: the least weight that is kept, in [0, 1].
+        high: the greatest weight that is kept, at least 1.
+        level: what has one weight: "token", "sequence" or "geometric".
 
     Raises:
-        ValueError: bounds that do not hold 1, or no such level.
+        ValueError: 1 is not between the bounds, or there is no such level.
     """
     if not 0 <= low <= 1 <= high:
         raise ValueError(
-            f"low is {low} and high is {high}; they must hold 1 between them, or equal engines are dropped"
+            f"low is {low} and high is {high}; 1 must lie between them, the weight where both engines agree"
         )
     log_r, w = _weights(logprobs, behaviour_logprobs, completion_mask, level)
     below, above = w < low, w > high
     stats = ratio_stats(log_r, completion_mask, used=w, low=below, high=above)
-    return Correction(counted(w, completion_mask & ~below & ~above), stats)
+    return CorrectionWeights(zero_masked(w, completion_mask & ~below & ~above), stats)
 
 
 def _weights(logprobs: Tensor, behaviour_logprobs: Tensor, mask: Tensor, level: Level) -> tuple[Tensor, Tensor]:
-    """The log ratio of each token, and w at the wanted level, one per token either way."""
+    """The log ratio of each token, and w, repeated for each token of a row if it is the row's."""
     log_r = log_ratio(logprobs.detach(), behaviour_logprobs, mask)
     if level == "token":
         return log_r, log_r.exp()

@@ -1,4 +1,4 @@
-r"""How far the policy is from the reference policy.  Axes: B rows, T tokens; d = logprobs - ref_logprobs.
+r"""The KL penalty against the reference policy.  Axes: B rows, T tokens; d = logprobs - ref_logprobs.
 
 Estimates of KL(π ‖ ref) from one token sampled by π (Schulman 2020, "Approximating KL divergence"):
 
@@ -6,32 +6,30 @@ Estimates of KL(π ‖ ref) from one token sampled by π (Schulman 2020, "Approx
     k2 = d² / 2             biased, never negative
     k3 = e^-d - 1 + d       unbiased, never negative (GRPO, arXiv:2402.03300, eq. 4)
 
-An unbiased value does not mean a right gradient.  What π moves along, in expectation over its own tokens, when the
-estimate is put
+An unbiased estimate does not imply a correct gradient.  The expected direction of the update, over tokens sampled by
+π, if the estimate is put
 
                 in the loss (differentiated)        in the reward (a constant that weighs ∇log π)
     k1          nothing: ∇k1 = ∇log π has mean 0    -∇KL(π ‖ ref), the policy gradient of the penalty
     k2          -∇KL(π ‖ ref)                       another direction
     k3          -∇KL(ref ‖ π), the forward KL       -∇KL(π ‖ ref) + ∇KL(ref ‖ π)
 
-So k2 in the loss or k1 in the reward if the reverse KL is meant (REINFORCE++, arXiv:2501.03262), k3 in the loss for
-GRPO as published.  On a second step over the same rollouts the tokens are no longer π's, and none of this is exact.
+So use k2 in the loss or k1 in the reward for the reverse KL (REINFORCE++, arXiv:2501.03262), and k3 in the loss for
+GRPO as published.  In a second step on the same rollouts the tokens are no longer sampled by π, and nothing of this is
+exact.
 """
 
 from __future__ import annotations
-
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlvr.algo.masks import counted
+from rlvr.algo.masks import zero_masked
+from rlvr.algo.presets import Estimator
 from rlvr.algo.ratios import log_ratio
 
 __all__ = ["Estimator", "kl_loss", "penalised"]
-
-Estimator = Literal["k1", "k2", "k3"]
 
 
 def kl_loss(
@@ -41,12 +39,18 @@ def kl_loss(
     *,
     estimator: Estimator,
 ) -> Float[Tensor, "B T"]:
-    """The estimate per token, with its gradient in `logprobs`; see the module for which gradient that is.
+    """The estimate per token, with a gradient in `logprobs` (see above for its direction); 0 where masked.
 
-    The reference carries none.  d is kept in ± 20, so that e^-d stays finite; verl also cuts k3 at 10.
+    d is clamped to ± 20, so that e^-d stays finite; verl also clamps k3 to 10.
+
+    Args:
+        logprobs: under the policy.
+        ref_logprobs: under the reference policy; no gradient flows there.
+        completion_mask: True for trained tokens.
+        estimator: "k1", "k2" or "k3".
 
     Raises:
-        ValueError: no such estimator.
+        ValueError: there is no such estimator.
     """
     d = log_ratio(logprobs, ref_logprobs, completion_mask)
     if estimator == "k1":
@@ -69,10 +73,16 @@ def penalised(
 ) -> Float[Tensor, "B T"]:
     """r_t - β k_t: the penalty in the reward, without gradient (arXiv:1909.08593, sec. 2); 0 where masked.
 
-    `logprobs` are those of the policy that sampled.  `returns.discounted_returns` then spreads it over time.
+    Args:
+        rewards: r, per token.
+        logprobs: under the policy that sampled.
+        ref_logprobs: under the reference policy.
+        completion_mask: True for trained tokens.
+        coefficient: β.
+        estimator: k.
 
     Raises:
-        ValueError: no such estimator.
+        ValueError: there is no such estimator.
     """
     estimate = kl_loss(logprobs, ref_logprobs, completion_mask, estimator=estimator)
-    return (counted(rewards, completion_mask) - coefficient * estimate).detach()
+    return (zero_masked(rewards, completion_mask) - coefficient * estimate).detach()

@@ -1,4 +1,4 @@
-"""Sums over the entries that count.  What a mask leaves out never touches a result, be it inf or NaN."""
+"""Masked sums and means.  Masked entries do not change a result, even if they are inf or NaN."""
 
 from __future__ import annotations
 
@@ -6,16 +6,27 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-__all__ = ["counted", "masked_mean", "require_finite", "standardised"]
+__all__ = ["masked_mean", "require_finite", "standardised", "zero_masked"]
 
 
-def counted(x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"] | None) -> Float[Tensor, "*shape"]:
-    """`x`, exactly 0 where the mask is False.  A product would not do: 0 · inf is NaN, and so is its gradient."""
+def zero_masked(x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"] | None) -> Float[Tensor, "*shape"]:
+    """`x`, and exactly 0 where the mask is False.  Not a product, since 0 · inf is NaN, and so is its gradient.
+
+    Args:
+        x: of any shape.
+        mask: of the same shape; None keeps all.
+    """
     return x if mask is None else torch.where(mask, x, 0.0)
 
 
 def masked_mean(x: Float[Tensor, "*shape"], weights: Tensor, *, dim: int) -> Float[Tensor, "*rest"]:
-    """Σ w·x / Σ w along `dim`, which is kept with length 1; 0 where the weights sum to 0."""
+    """Σ w·x / Σ w along `dim`, which is kept with length 1; 0 where the weights sum to 0.
+
+    Args:
+        x: of any shape.
+        weights: w, of the same shape, 0 or above.
+        dim: the dimension of the mean.
+    """
     total = weights.sum(dim=dim, keepdim=True)
     return (weights * x).sum(dim=dim, keepdim=True) / torch.where(total > 0, total, 1).to(x.dtype)
 
@@ -26,12 +37,18 @@ def standardised(
     """Each row centred by its weighted mean and divided by its weighted population std + eps; 0 where a weight is 0.
 
     A row whose counted entries are equal gives exactly 0, whatever eps: its largest entry is subtracted before the
-    mean is taken, since the rounded mean of three times 0.1 is not 0.1, and what is left would be divided by little.
+    mean is taken.  Otherwise rounding (the mean of three times 0.1 is not 0.1) would be divided by a tiny std.
+
+    Args:
+        x: the entries.
+        weights: 0 for entries that do not count.
+        scale: divide by the std; False only centres.
+        eps: added to the std.
     """
     here = weights > 0
     anchor = torch.where(here, x, -torch.inf).amax(dim=1, keepdim=True)
     x = torch.where(here, x - anchor, 0.0)
-    centred = counted(x - masked_mean(x, weights, dim=1), here)
+    centred = zero_masked(x - masked_mean(x, weights, dim=1), here)
     if not scale:
         return centred
     std = masked_mean(centred.square(), weights, dim=1).sqrt()
@@ -42,13 +59,15 @@ def require_finite(x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"] | No
     """Refuse a counted entry that is not finite.
 
     Args:
-        what: the name of `x` in the message.
-        axes: what an index of each axis is called there.
+        x: of any shape.
+        mask: True where an entry counts; None for everywhere.
+        what: name of `x` in the message.
+        axes: name of each axis in the message.
 
     Raises:
-        ValueError: with the place and the value of the first one.
+        ValueError: an entry is not finite; the message has the place and the value of the first one.
     """
-    bad = ~counted(x, mask).isfinite()
+    bad = ~zero_masked(x, mask).isfinite()
     if bad.any():
         where = bad.nonzero()[0].tolist()
         place = ", ".join(f"{axis} {i}" for axis, i in zip(axes, where, strict=True))

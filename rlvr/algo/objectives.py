@@ -1,9 +1,13 @@
-"""What moves the policy.  Axes: B rows of a micro-batch, T tokens; r = exp(logprobs - behaviour_logprobs).
+"""Policy losses per token.  Axes: B rows of a micro-batch, T tokens; r = exp(logprobs - behaviour_logprobs).
 
-Each function gives per-token *losses* (to be minimised) [B, T] and gradient-free statistics; `rlvr.algo.aggregation`
-makes one number of the losses and holds the denominator.  Behaviour logprobs and advantages carry no gradient.  A token
-outside of `completion_mask` has loss 0 and gradient 0, even where its inputs are inf or NaN.  Advantages are one per
-token, or one per row [B, 1].
+Each function returns *losses* (to be minimised) [B, T] and statistics without gradient; `rlvr.algo.aggregation` turns
+the losses into one number, with the right denominator.  A token outside of `completion_mask` has loss 0 and gradient 0,
+even if its inputs are inf or NaN.  The arguments that most functions share:
+
+    logprobs             under the policy, carrying its gradient
+    behaviour_logprobs   under the policy that sampled; no gradient
+    advantages           one per token [B, T], or one per row [B, 1]; no gradient
+    completion_mask      True for trained tokens
 """
 
 from __future__ import annotations
@@ -14,14 +18,19 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlvr.algo.masks import counted
+from rlvr.algo.masks import zero_masked
 from rlvr.algo.ratios import RatioStats, log_ratio, ratio_stats, sequence_mean_log_ratio
 
 __all__ = ["Losses", "a2c", "cispo", "clipped", "gspo", "next_beta", "ppo_kl", "reinforce"]
 
 
 class Losses(NamedTuple):
-    """An objective's losses per token and what they were made of."""
+    """An objective's losses.
+
+    Attributes:
+        losses: per token, 0 where masked.
+        stats: of the ratios in them.
+    """
 
     losses: Float[Tensor, "B T"]
     stats: RatioStats
@@ -33,12 +42,16 @@ def reinforce(
     advantages: Float[Tensor, " B #T"],
     completion_mask: Bool[Tensor, "B T"],
 ) -> Losses:
-    """-A log π: the policy gradient itself (Williams 1992).  Behaviour logprobs serve the statistics alone.
+    """-A log π: the policy gradient itself (Williams 1992).
 
-    Right only for the weights that sampled: a second step on the same rollouts needs a ratio.
+    Correct only for the weights that sampled: a second step on the same rollouts needs a ratio.
+
+    Args:
+        logprobs, advantages, completion_mask: as in the module's docstring.
+        behaviour_logprobs: only for the statistics.
     """
     A = _advantages(advantages, completion_mask)
-    losses = -A * counted(logprobs, completion_mask)
+    losses = -A * zero_masked(logprobs, completion_mask)
     return Losses(losses, ratio_stats(log_ratio(logprobs, behaviour_logprobs, completion_mask), completion_mask))
 
 
@@ -51,7 +64,12 @@ def a2c(
 ) -> Losses:
     """-(R - V) log π: advantage actor-critic's policy term (arXiv:1602.01783, sec. 4).
 
-    R from `returns.n_step_returns`.  V carries no gradient here: the critic learns from `terms.value_loss`.
+    The critic learns from `terms.value_loss`, not from this: V carries no gradient here.
+
+    Args:
+        logprobs, behaviour_logprobs, completion_mask: as in the module's docstring.
+        returns: R, such as `returns.n_step_returns`.
+        values: V, the critic's.
     """
     return reinforce(logprobs, behaviour_logprobs, returns - values, completion_mask)
 
@@ -68,12 +86,18 @@ def clipped(
 ) -> Losses:
     """-min(r A, clip(r, 1 - low, 1 + high) A): PPO's clip, decoupled clip, dual clip.
 
-    low = high is PPO (arXiv:1707.06347, eq. 7), high > low is DAPO's clip-higher (arXiv:2503.14476, eq. 10).
-    `dual` = c bounds the loss of a bad token whose ratio has run away: for A < 0 it is at most -c A
-    (arXiv:1912.09729; verl takes c = 3).  A clipped token has gradient 0.
+    low = high is PPO (arXiv:1707.06347, eq. 7), high > low is DAPO's clip-higher (arXiv:2503.14476, eq. 10).  A clipped
+    token has gradient 0.
+
+    Args:
+        logprobs, behaviour_logprobs, advantages, completion_mask: as in the module's docstring.
+        low: in [0, 1].
+        high: 0 or more.
+        dual: c, above 1 + high: for A < 0 the loss is at most -c A, however great the ratio (arXiv:1912.09729; verl
+            has c = 3).  None for no such bound.
 
     Raises:
-        ValueError: bounds that do not hold 1, or dual ≤ 1 + high.
+        ValueError: a bound is out of its range.
     """
     _require_bounds(low, high)
     if dual is not None and not dual > 1 + high:
@@ -86,9 +110,9 @@ def clipped(
     if dual is not None:
         over = (A < 0) & (r > dual)
         losses = torch.where(over, -dual * A, losses)
-    # The bound takes hold only on the side to which the advantage pulls.
+    # A bound has an effect only on the side to which the advantage moves the ratio.
     stats = ratio_stats(log_r, completion_mask, low=(A < 0) & (r < 1 - low), high=(A > 0) & (r > 1 + high), dual=over)
-    return Losses(counted(losses, completion_mask), stats)
+    return Losses(zero_masked(losses, completion_mask), stats)
 
 
 def gspo(
@@ -103,25 +127,30 @@ def gspo(
 ) -> Losses:
     """-min(s A, clip(s, 1 - low, 1 + high) A), s = exp(mean_t log r_t), one ratio per completion.
 
-    GSPO (arXiv:2507.18071, eq. 5-7; low 3e-4, high 4e-4 in 5.1), to be aggregated by `sequence_mean`.  With
-    `per_token` it is GSPO-token (eq. 13-14): the same value s, but a token's gradient is its own, s A_t ∇log π_t.
-    Where a row has one advantage, both have the same gradient (sec. 4.3); they differ where advantages do.
+    GSPO (arXiv:2507.18071, eq. 5-7; low 3e-4, high 4e-4 in 5.1), to be aggregated by `sequence_mean`.
+
+    Args:
+        logprobs, behaviour_logprobs, advantages, completion_mask: as in the module's docstring.
+        low: in [0, 1].
+        high: 0 or more.
+        per_token: GSPO-token (eq. 13-14): the same value s, but a token's gradient is s A_t ∇log π_t.  It is the same
+            gradient if a row has one advantage (sec. 4.3), and another if advantages differ within a row.
 
     Raises:
-        ValueError: bounds that do not hold 1.
+        ValueError: a bound is out of its range.
     """
     _require_bounds(low, high)
     A = _advantages(advantages, completion_mask)
     log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
     s = sequence_mean_log_ratio(log_r, completion_mask).exp()
     if per_token:
-        own = counted(logprobs, completion_mask)
+        own = zero_masked(logprobs, completion_mask)
         s = s.detach() * (own - own.detach()).exp()
     else:
         s = s.expand_as(log_r)
     losses = torch.maximum(-s * A, -s.clamp(1 - low, 1 + high) * A)
     stats = ratio_stats(log_r, completion_mask, used=s, low=(A < 0) & (s < 1 - low), high=(A > 0) & (s > 1 + high))
-    return Losses(counted(losses, completion_mask), stats)
+    return Losses(zero_masked(losses, completion_mask), stats)
 
 
 def cispo(
@@ -133,19 +162,23 @@ def cispo(
     high: float,
     low: float = 1.0,
 ) -> Losses:
-    """-sg(clip(r, 1 - low, 1 + high)) A log π: the weight is clipped, the token still learns.
+    """-sg(clip(r, 1 - low, 1 + high)) A log π: the weight is clipped, and clipped tokens keep their gradient.
 
-    CISPO (arXiv:2506.13585, eq. 4-5).  The paper sets no lower bound, which is `low` = 1, tunes `high` and does not
-    print it.
+    CISPO (arXiv:2506.13585, eq. 4-5).
+
+    Args:
+        logprobs, behaviour_logprobs, advantages, completion_mask: as in the module's docstring.
+        high: 0 or more; the paper tunes it and does not print it.
+        low: in [0, 1]; 1 is no lower bound, as in the paper.
 
     Raises:
-        ValueError: bounds that do not hold 1.
+        ValueError: a bound is out of its range.
     """
     _require_bounds(low, high)
     A = _advantages(advantages, completion_mask)
     log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
     r = log_r.detach().exp()
-    losses = -r.clamp(1 - low, 1 + high) * A * counted(logprobs, completion_mask)
+    losses = -r.clamp(1 - low, 1 + high) * A * zero_masked(logprobs, completion_mask)
     return Losses(losses, ratio_stats(log_r, completion_mask, low=r < 1 - low, high=r > 1 + high))
 
 
@@ -159,8 +192,12 @@ def ppo_kl(
 ) -> Losses:
     """-r A + β KL(behaviour ‖ policy): PPO with a penalty instead of a clip (arXiv:1707.06347, eq. 8).
 
-    The KL is estimated per token as r - 1 - log r.  The tokens are the behaviour policy's, so its mean is the KL and
-    its mean gradient the KL's.  `next_beta` adapts β after each step.
+    The KL is estimated per token as r - 1 - log r.  As the behaviour policy sampled the tokens, the mean of the
+    estimate is the KL, and the mean of its gradient the KL's gradient.
+
+    Args:
+        logprobs, behaviour_logprobs, advantages, completion_mask: as in the module's docstring.
+        beta: β, 0 or more; `next_beta` adapts it after each step.
 
     Raises:
         ValueError: beta is negative or not finite.
@@ -171,19 +208,24 @@ def ppo_kl(
     log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
     r = log_r.exp()
     losses = -r * A + beta * (r - 1 - log_r)
-    return Losses(counted(losses, completion_mask), ratio_stats(log_r, completion_mask))
+    return Losses(zero_masked(losses, completion_mask), ratio_stats(log_r, completion_mask))
 
 
 def next_beta(beta: float, kl: float, *, target: float) -> float:
     """β / 2 after a step with KL below target / 1.5, 2 β above 1.5 target, else β (arXiv:1707.06347, sec. 4).
 
+    Args:
+        beta: β of the step.
+        kl: mean KL of the step, in nats per token.
+        target: the KL that is wanted; 0.003 to 0.03 in the paper.
+
     Raises:
-        ValueError: target ≤ 0, or kl is not a number.
+        ValueError: target ≤ 0, or kl is NaN.
     """
     if not target > 0:
         raise ValueError(f"target is {target}; it must be above 0, 0.003 to 0.03 in the paper")
     if kl != kl:
-        raise ValueError("kl is NaN; a step that gave it has no place in beta")
+        raise ValueError("kl is NaN; leave such a step out of beta's adaptation")
     return beta / 2 if kl < target / 1.5 else beta * 2 if kl > target * 1.5 else beta
 
 

@@ -5,13 +5,13 @@ Needs no torch.  A field that names a piece holds the function's own name, so th
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, get_args
 
 from rlvr.errors import UsageError
+from rlvr.validate import require_number, require_one_of, require_optional_whole, require_whole
 
 __all__ = [
     "Advantage",
@@ -21,9 +21,10 @@ __all__ = [
     "Correction",
     "Estimator",
     "Kl",
+    "Level",
     "Need",
     "Objective",
-    "Overlong",
+    "OverlongHandling",
     "PRESETS",
     "Reset",
     "preset",
@@ -38,79 +39,98 @@ Advantage = Literal[
     "process_advantages",
     "monte_carlo_advantages",
     "discounted_returns",
-    "gae",
 ]
-Objective = Literal["reinforce", "a2c", "clipped", "gspo", "cispo", "ppo_kl"]
+"""Functions of `rlvr.algo.advantages` and `rlvr.algo.returns`."""
+Objective = Literal["reinforce", "clipped", "gspo", "cispo"]
+"""Functions of `rlvr.algo.objectives`."""
 Aggregation = Literal["sequence_mean", "token_mean", "constant"]
+"""Functions of `rlvr.algo.aggregation`."""
 Estimator = Literal["k1", "k2", "k3"]
-Overlong = Literal["keep", "mask", "soft"]
-"""Truncated completions: trained on as they were scored; left out of the loss; scored with `rlvr.Overlong`."""
-Need = Literal["values", "prefix_values"]
-"""What the trainer brings besides scores: a critic's values per token; values of prefixes from forked rollouts."""
-
-
-def _require_one_of(field: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise UsageError(f"{field} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
+"""Estimates of the KL divergence, see `rlvr.algo.kl`."""
+Level = Literal["token", "sequence", "geometric"]
+"""What has one correction weight, see `rlvr.algo.corrections`: a token; a row, the product over its trained tokens
+(unbiased, of high variance); or a row, their geometric mean, which does not grow with the length."""
+OverlongHandling = Literal["keep", "mask", "soft"]
+"""Truncated completions are trained on as they were scored; left out of the loss; or scored with `rlvr.Overlong`."""
+Need = Literal["prefix_values"]
+"""What an algorithm needs besides scores: values of prefixes, from completions that fork there (VinePPO)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """The ratio is kept in [1 - low, 1 + high]; `dual` as in `objectives.clipped`."""
+    """The range [1 - low, 1 + high] in which the ratio is kept.
+
+    Attributes:
+        low: in [0, 1].
+        high: 0 or more.
+        dual: the bound of the dual clip (see `objectives.clipped`), above 1 + high; None for none.
+    """
 
     low: float
     high: float
     dual: float | None = None
 
     def __post_init__(self) -> None:
-        if not (0 <= self.low <= 1 and 0 <= self.high < float("inf")):
-            raise UsageError(f"clip is [1 - {self.low}, 1 + {self.high}]; low lies in [0, 1] and high is 0 or more")
-        if self.dual is not None and not self.dual > 1 + self.high:
-            raise UsageError(f"clip.dual is {self.dual}; it must be above 1 + high = {1 + self.high:g}, or None")
+        require_number("clip.low", self.low, 0, 1)
+        require_number("clip.high", self.high, 0)
+        if self.dual is not None:
+            require_number("clip.dual", self.dual, above=1 + self.high, hint="which is 1 + high, or None")
 
 
 @dataclass(frozen=True, slots=True)
 class Kl:
-    """A penalty for leaving the reference policy: which estimate, how much, and where (see `rlvr.algo.kl`)."""
+    """A penalty on the KL divergence from the reference policy (see `rlvr.algo.kl`).
+
+    Attributes:
+        estimator: which estimate of the divergence.
+        coefficient: its weight, above 0.
+        place: added to the loss, or subtracted from the reward.
+    """
 
     estimator: Estimator
     coefficient: float
     place: Literal["loss", "reward"]
 
     def __post_init__(self) -> None:
-        _require_one_of("kl.estimator", self.estimator, get_args(Estimator))
-        _require_one_of("kl.place", self.place, ("loss", "reward"))
-        if not 0 < self.coefficient < float("inf"):
-            raise UsageError(f"kl.coefficient is {self.coefficient}; it must be above 0, and kl None for none")
+        require_one_of("kl.estimator", self.estimator, get_args(Estimator))
+        require_one_of("kl.place", self.place, ("loss", "reward"))
+        require_number("kl.coefficient", self.coefficient, above=0, hint="and kl None for no penalty")
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Weights against a sampler whose numbers are not the trainer's: a function of `rlvr.algo.corrections`.
+    """Importance weights for a sampler whose log-probabilities differ from the trainer's.
 
-    `low` is for `masked` alone; `high` is the cap of `truncated`.
+    Attributes:
+        kind: a function of `rlvr.algo.corrections`.
+        level: what has one weight.
+        low: the least weight that `masked` keeps; not used by `truncated`.
+        high: the greatest weight that `masked` keeps, and the cap of `truncated`.
     """
 
     kind: Literal["truncated", "masked"] = "truncated"
-    level: Literal["token", "sequence", "geometric"] = "token"
+    level: Level = "token"
     low: float = 0.0
     high: float = 2.0
 
     def __post_init__(self) -> None:
-        _require_one_of("correction.kind", self.kind, ("truncated", "masked"))
-        _require_one_of("correction.level", self.level, ("token", "sequence", "geometric"))
+        require_one_of("correction.kind", self.kind, ("truncated", "masked"))
+        require_one_of("correction.level", self.level, get_args(Level))
         if not 0 <= self.low <= 1 <= self.high:
-            raise UsageError(f"correction keeps [{self.low}, {self.high}]; 1 must lie inside, or equal engines differ")
+            raise UsageError(
+                f"correction keeps weights in [{self.low}, {self.high}]; 1 must lie inside, as it is the weight where "
+                "sampler and trainer agree"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """ProRL's hard reset: the reference becomes the policy, and the optimiser starts afresh.
+    """ProRL's hard reset: the policy becomes the new reference, and the optimiser starts afresh.
 
     Attributes:
-        every_steps: None for no period.
-        stall_validations: reset after so many validations without a new best; None to ignore validation.
-        optimizer: drop its moments too.
+        every_steps: steps between resets; None for no fixed period.
+        stall_validations: reset after this many validations in a row without a new best; None to ignore validation.
+        optimizer: reset the optimiser's moments too.
     """
 
     every_steps: int | None = None
@@ -120,10 +140,8 @@ class Reset:
     def __post_init__(self) -> None:
         if self.every_steps is None and self.stall_validations is None:
             raise UsageError("a reset without every_steps and without stall_validations never happens; give one")
-        for name in ("every_steps", "stall_validations"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"reset.{name} is {value}; it must be at least 1, or None")
+        require_optional_whole("reset.every_steps", self.every_steps, 1)
+        require_optional_whole("reset.stall_validations", self.stall_validations, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,31 +149,35 @@ class Algorithm:
     """What is computed from a batch of rollouts, and how often it is trained on.
 
     Attributes:
-        paper: where it is from.
-        advantage: a function of `rlvr.algo.advantages` or `rlvr.algo.returns`.  With a penalty in the reward, those
-            that judge whole completions take the score minus the sum of a completion's penalties, those that go over
-            time (discounted_returns, gae) take the penalties per token, and the score on the last one.
-        scale: divide by the group's std (group_advantages, process_advantages).
-        group_baseline: subtract the group's mean first (global_advantages).
-        gamma, lam: of `gae` and of rewards per token.
+        paper: where it was published.
+        advantage: a function of `rlvr.algo.advantages` or `rlvr.algo.returns`.  With a KL penalty in the reward, those
+            that compare whole completions take the score minus the sum of the completion's penalties;
+            `discounted_returns` takes the penalties per token, and the score on the last one.
         objective: a function of `rlvr.algo.objectives`.
-        clip: for clipped, gspo and cispo; None for the others.
         aggregation: a function of `rlvr.algo.aggregation`.
+        clip: for clipped, gspo and cispo; None for reinforce.
+        scale: divide by the group's standard deviation (group_advantages, process_advantages).
+        group_baseline: subtract the group's mean first (global_advantages).
+        gamma: discount per token (discounted_returns).
+        lam: λ of `returns.gae`.  No preset uses it before there is a critic; it stays as runs have recorded it.
         length_tokens: the length of `constant`; None for the sampler's max_tokens.
-        kl: None for no reference policy at all.
-        entropy: coefficient of the entropy bonus.
-        dynamic_sampling: leave out groups that are all right or all wrong, and refill.
-        overlong: what becomes of truncated completions.
-        correction: None where sampler and trainer agree.
-        reset: when reference and optimiser start afresh.
-        value_clip: of `terms.value_loss`; None for the plain square.  Only with "values" in `needs`.
-        whiten: normalise advantages that differ from token to token over all tokens of the batch.
+        kl: the KL penalty; None for none, and then there is no reference policy.
+        entropy: coefficient of the entropy bonus; 0 for none.
+        dynamic_sampling: drop groups whose completions are all correct or all wrong, and sample others instead.
+        overlong: what is done with truncated completions.
+        correction: weights for differences between sampler and trainer; None for none.
+        reset: when reference and optimiser start afresh; None for never.
+        whiten: normalise advantages over all tokens of the batch, where they differ from token to token.
         needs: inputs besides scores.
         epochs: passes over each batch of rollouts.
-        prompts, group_size, minibatch: prompts per step, completions of each, rollouts per optimiser step: the
-            published ones, as a hint; None where the paper has none.
-        temperature: at which completions are sampled.
-        sources: where each published number stands, and which are ours.
+        prompts: prompts per step, as published; not used by the trainer.  None where the paper has none.
+        group_size: completions per prompt, as published: what `Config.group_size` is by default.
+        minibatch: rollouts per optimiser step, as published; not used by the trainer.
+        temperature: sampling temperature.
+        sources: where each published number stands, and which ones are ours.
+
+    Raises:
+        UsageError: a number out of its range, or pieces that do not fit each other.
     """
 
     paper: str
@@ -171,10 +193,9 @@ class Algorithm:
     kl: Kl | None = None
     entropy: float = 0.0
     dynamic_sampling: bool = False
-    overlong: Overlong = "keep"
+    overlong: OverlongHandling = "keep"
     correction: Correction | None = None
     reset: Reset | None = None
-    value_clip: float | None = None
     whiten: bool = False
     needs: tuple[Need, ...] = ()
     epochs: int = 1
@@ -185,26 +206,24 @@ class Algorithm:
     sources: str = ""
 
     def __post_init__(self) -> None:
-        _require_one_of("advantage", self.advantage, get_args(Advantage))
-        _require_one_of("objective", self.objective, get_args(Objective))
-        _require_one_of("aggregation", self.aggregation, get_args(Aggregation))
-        _require_one_of("overlong", self.overlong, get_args(Overlong))
+        require_one_of("advantage", self.advantage, get_args(Advantage))
+        require_one_of("objective", self.objective, get_args(Objective))
+        require_one_of("aggregation", self.aggregation, get_args(Aggregation))
+        require_one_of("overlong", self.overlong, get_args(OverlongHandling))
         for need in self.needs:
-            _require_one_of("needs", need, get_args(Need))
-        if (self.clip is not None) != (self.objective in ("clipped", "gspo", "cispo")):
+            require_one_of("needs", need, get_args(Need))
+        require_whole("epochs", self.epochs, 1)
+        for name in ("prompts", "group_size", "minibatch", "length_tokens"):
+            require_optional_whole(name, getattr(self, name), 1)
+        require_number("temperature", self.temperature, above=0, hint="near 1 to train")
+        if (self.clip is None) != (self.objective == "reinforce"):
             raise UsageError(
-                f"objective {self.objective!r} with clip {self.clip}; clipped, gspo, cispo take one, no other"
+                f"objective {self.objective!r} with clip {self.clip}; clipped, gspo, cispo need a clip, reinforce none"
             )
         if self.reset is not None and self.kl is None:
             raise UsageError("reset without kl: there is no reference policy to be reset; give kl or drop reset")
-        wanted: dict[str, Need] = {"gae": "values", "a2c": "values", "monte_carlo_advantages": "prefix_values"}
-        for piece in (self.advantage, self.objective):
-            if piece in wanted and wanted[piece] not in self.needs:
-                raise UsageError(f"{piece} is computed from {wanted[piece]}; add {wanted[piece]!r} to needs")
-        for name in ("epochs", "prompts", "group_size", "minibatch", "length_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name} is {value}; it must be at least 1")
+        if self.advantage == "monte_carlo_advantages" and "prefix_values" not in self.needs:
+            raise UsageError("monte_carlo_advantages is computed from prefix_values; add 'prefix_values' to needs")
 
 
 _SYMMETRIC: Final = Clip(low=0.2, high=0.2)  # arXiv:1707.06347, sec. 6.1: the best of 0.1, 0.2, 0.3
@@ -316,33 +335,18 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             sources="the authors' configuration for MATH: KL 1e-4 in the loss, clip 0.2, 2 epochs, 512 episodes of 64 "
             "prompts, mini-batch 64, temperature 0.6, K = 9 forks per step, advantages whitened, theirs per mini-batch",
         ),
-        "ppo": Algorithm(
-            paper="arXiv:1707.06347",
-            advantage="gae",
-            objective="clipped",
-            clip=_SYMMETRIC,
-            aggregation="token_mean",
-            lam=0.95,
-            kl=Kl("k1", 0.02, "reward"),
-            value_clip=0.2,
-            whiten=True,
-            needs=("values",),
-            sources="sec. 6.1: clip 0.2, lambda 0.95; gamma 1, KL 0.02 in the reward and value clip 0.2 as in "
-            "InstructGPT (arXiv:2203.02155, appendix C)",
-        ),
     }
 )
-"""By name; `preset` says what is near a wrong one.  `dataclasses.replace` changes a setting and checks it again."""
+"""The published algorithms by name.  `dataclasses.replace` changes a setting and checks the result again."""
 
 
 def preset(name: str) -> Algorithm:
-    """The algorithm of this name.
+    """The published algorithm of this name.
+
+    Args:
+        name: a key of `PRESETS`.
 
     Raises:
-        UsageError: there is none, with the nearest that there is.
+        UsageError: there is none of this name; the error lists them and names the nearest.
     """
-    if name in PRESETS:
-        return PRESETS[name]
-    near = difflib.get_close_matches(name, PRESETS, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise UsageError(f"there is no algorithm {name!r}{hint} (there are {', '.join(PRESETS)})")
+    return PRESETS[require_one_of("algorithm", name, PRESETS)]

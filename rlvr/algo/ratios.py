@@ -1,4 +1,4 @@
-"""Two policies' opinions of the same tokens.  Axes: B rows, T tokens.
+"""Ratios of two policies' probabilities of the same tokens.  Axes: B rows, T tokens.
 
 log ratio = logprobs - behaviour_logprobs        ratio = exp(log ratio)
 """
@@ -25,7 +25,12 @@ def log_ratio(
 ) -> Float[Tensor, "B T"]:
     """logprobs - other_logprobs within ± LOG_RATIO; 0, also in the gradient, where the mask is False.
 
-    The gradient goes to `logprobs` alone.
+    Only `logprobs` gets a gradient.
+
+    Args:
+        logprobs: under the policy, carrying its gradient.
+        other_logprobs: under the other policy.
+        completion_mask: True for trained tokens.
     """
     return torch.where(completion_mask, logprobs - other_logprobs.detach(), 0.0).clamp(-LOG_RATIO, LOG_RATIO)
 
@@ -33,21 +38,28 @@ def log_ratio(
 def sequence_mean_log_ratio(
     log_ratio: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"]
 ) -> Float[Tensor, "B 1"]:
-    """Mean over a row's trained tokens, the log of the geometric mean of its ratios; 0 for a row without any."""
+    """The log of the geometric mean of a row's ratios: the mean over its trained tokens; 0 for a row without any.
+
+    Args:
+        log_ratio: per token, 0 where masked.
+        completion_mask: True for trained tokens.
+    """
     return log_ratio.sum(dim=1, keepdim=True) / completion_mask.sum(dim=1, keepdim=True).clamp(min=1)
 
 
 @dataclass(frozen=True, slots=True)
 class RatioStats:
-    """Sums over trained tokens, without gradient: `a + b` is that of both micro-batches, `means()` what is logged.
+    """Statistics of ratios over trained tokens, without gradient.  `a + b` are those of two micro-batches together.
 
     Attributes:
-        tokens: trained tokens, as many as were summed over.
-        ratio_sum, ratio_max: of the ratios that the loss or the weight was made of; the max is 0 without tokens.
-        kl_sum: of ratio - 1 - log ratio, the estimate k3 of KL(behaviour policy ‖ policy), never negative
+        tokens: number of trained tokens.
+        ratio_sum: sum of the ratios in the loss or the weight.
+        ratio_max: the greatest of them; 0 without tokens.
+        kl_sum: sum of ratio - 1 - log ratio, the estimate k3 of KL(behaviour policy ‖ policy), never negative
             (Schulman 2020, "Approximating KL divergence").
-        low, high: tokens whose ratio was clipped (truncated, dropped) at the lower and at the upper bound.
-        dual: tokens at the bound of the dual clip.
+        low: number of tokens whose ratio was clipped (truncated, dropped) at the lower bound.
+        high: the same at the upper bound.
+        dual: number of tokens at the bound of the dual clip.
     """
 
     tokens: Tensor
@@ -63,7 +75,7 @@ class RatioStats:
         return RatioStats(**(both | {"ratio_max": torch.maximum(self.ratio_max, other.ratio_max)}))
 
     def means(self) -> dict[str, float]:
-        """Per token; waits for the device.  All 0 if there was no token."""
+        """Means per token, for the log; all 0 without tokens.  Waits for the device."""
         n = max(float(self.tokens), 1.0)
         return {
             "ratio_mean": float(self.ratio_sum) / n,
@@ -84,7 +96,14 @@ def ratio_stats(
     high: Bool[Tensor, "B T"] | None = None,
     dual: Bool[Tensor, "B T"] | None = None,
 ) -> RatioStats:
-    """Count what happened; `log_ratio` is per token, `used` the ratio in its stead if that is not exp(log_ratio)."""
+    """The statistics of a micro-batch.
+
+    Args:
+        log_ratio: per token.
+        completion_mask: True for trained tokens.
+        used: the ratio in the loss; None for exp(log_ratio).
+        low, high, dual: True where a token was clipped at this bound; None for nowhere.
+    """
     log_ratio = log_ratio.detach().float()
     token_ratio = log_ratio.exp()
     ratio = torch.where(completion_mask, token_ratio if used is None else used.detach().float(), 0.0)

@@ -1,8 +1,7 @@
-"""Credit over time: rewards and values per token or per step.  Axes: B rows, T tokens; P prompts, G per prompt.
+"""Returns and advantages per token or per step.  Axes: B rows, T tokens; P prompts, G completions per prompt.
 
-`completion_mask` is True where a token is trained on.  Everything else (padding, the environment's replies of several
-turns) is stepped over as if it were not there: no discount, no reward, no value, and the result there is 0.
-Nothing here carries a gradient.
+`completion_mask` is True for trained tokens.  Other tokens (padding, an environment's replies between turns) are
+skipped: no discount, no reward, no value, and the result there is 0.  Results carry no gradient.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rlvr.algo.masks import counted, require_finite, standardised
+from rlvr.algo.masks import require_finite, standardised, zero_masked
 
 __all__ = [
-    "Estimate",
+    "AdvantageEstimate",
     "discounted_returns",
     "gae",
     "monte_carlo_advantages",
@@ -26,8 +25,13 @@ __all__ = [
 ]
 
 
-class Estimate(NamedTuple):
-    """What a critic learns from and what the policy learns from."""
+class AdvantageEstimate(NamedTuple):
+    """The targets of policy and critic.
+
+    Attributes:
+        advantages: for the policy.
+        returns: for the critic.
+    """
 
     advantages: Float[Tensor, "B T"]
     returns: Float[Tensor, "B T"]
@@ -41,16 +45,23 @@ def gae(
     gamma: float = 1.0,
     lam: float = 0.95,
     bootstrap: Float[Tensor, " B"] | None = None,
-) -> Estimate:
+) -> AdvantageEstimate:
     """Generalised advantage estimation: A_t = δ_t + γλ A_{t+1}, δ_t = r_t + γ V_{t+1} - V_t; returns are A + V.
 
-    arXiv:1506.02438, eq. 16, as PPO writes it (arXiv:1707.06347, eq. 11-12).  `values[t]` is V of the state in which
-    token t is chosen.  `bootstrap` is V of the state after the last token: 0 (or None) where the completion ended, the
-    critic's estimate where it was truncated.  A reward stands on a trained token; one on a masked token is not seen.
-    Not whitened, unlike verl's: see `whiten`.
+    arXiv:1506.02438, eq. 16, as PPO writes it (arXiv:1707.06347, eq. 11-12).  Not whitened, unlike verl's: see
+    `whiten`.
+
+    Args:
+        rewards: r, per token; those on masked tokens are ignored.
+        values: V of the state in which token t is chosen.
+        completion_mask: True for trained tokens.
+        gamma: γ, discount per token, in [0, 1].
+        lam: λ, in [0, 1].
+        bootstrap: V of the state after the last token: 0 for a completion that ended, the critic's estimate for a
+            truncated one.  None for 0 everywhere.
 
     Raises:
-        ValueError: a trained token's reward or value is not finite, or gamma or lam outside [0, 1].
+        ValueError: a trained token's reward or value is not finite, or gamma or lam is outside [0, 1].
     """
     rewards, values = _checked(rewards, values, completion_mask, gamma)
     _require_share("lam", lam)
@@ -61,7 +72,7 @@ def gae(
         trained = completion_mask[:, t]
         last, value = torch.where(trained, here, last), torch.where(trained, values[:, t], value)
         advantages[:, t] = torch.where(trained, here, 0.0)
-    return Estimate(advantages, advantages + values)
+    return AdvantageEstimate(advantages, advantages + values)
 
 
 def discounted_returns(
@@ -71,10 +82,16 @@ def discounted_returns(
     gamma: float = 1.0,
     bootstrap: Float[Tensor, " B"] | None = None,
 ) -> Float[Tensor, "B T"]:
-    """R_t = Σ_{k≥0} γ^k r_{t+k} (+ γ^n · bootstrap): what followed each token, to the end of the completion.
+    """R_t = Σ_{k≥0} γ^k r_{t+k} (+ γ^n · bootstrap): discounted rewards from each token to the end of the completion.
+
+    Args:
+        rewards: r, per token; those on masked tokens are ignored.
+        completion_mask: True for trained tokens.
+        gamma: γ, discount per token, in [0, 1].
+        bootstrap: value of the state after the last token; None for 0.
 
     Raises:
-        ValueError: a trained token's reward is not finite, or gamma outside [0, 1].
+        ValueError: a trained token's reward is not finite, or gamma is outside [0, 1].
     """
     return gae(rewards, torch.zeros_like(rewards), completion_mask, gamma=gamma, lam=1.0, bootstrap=bootstrap).returns
 
@@ -90,17 +107,24 @@ def n_step_returns(
 ) -> Float[Tensor, "B T"]:
     """R_t = r_t + γ r_{t+1} + … + γ^{n-1} r_{t+n-1} + γ^n V_{t+n}: truncated returns (A3C, arXiv:1602.01783, sec. 4).
 
-    n counts trained tokens; past the last one stands `bootstrap`, as in `gae`.  R - V is A2C's advantage.  n = 1 is
-    the one-step target r + γV', and n ≥ T the discounted return.
+    R - V is A2C's advantage.  n = 1 is the one-step target r + γV', and n ≥ T the discounted return.
+
+    Args:
+        rewards: r, per token; those on masked tokens are ignored.
+        values: V of the state in which token t is chosen.
+        completion_mask: True for trained tokens.
+        n: number of trained tokens to look ahead, at least 1.
+        gamma: γ, discount per token, in [0, 1].
+        bootstrap: value of the state after the last token, as in `gae`; None for 0.
 
     Raises:
-        ValueError: n < 1, gamma outside [0, 1], or a trained token's reward or value is not finite.
+        ValueError: n < 1, gamma is outside [0, 1], or a trained token's reward or value is not finite.
     """
     if n < 1:
         raise ValueError(f"n is {n}; a return looks at least 1 token ahead")
     rewards, values = _checked(rewards, values, completion_mask, gamma)
     end = _end_value(bootstrap, values)[:, None]
-    # Trained tokens first, so that a token's successor is its neighbour; `back` undoes it.
+    # Sorted with trained tokens first, so that a token's successor is its neighbour; `back` restores the order.
     order = completion_mask.long().argsort(dim=1, descending=True, stable=True)
     back = order.argsort(dim=1)
     trained = completion_mask.gather(1, order)
@@ -108,7 +132,7 @@ def n_step_returns(
     for _ in range(min(n, values.shape[1])):
         ahead = torch.cat([target[:, 1:], end], dim=1)
         target = torch.where(trained, rewards + gamma * ahead, end)
-    return counted(target.gather(1, back), completion_mask)
+    return zero_masked(target.gather(1, back), completion_mask)
 
 
 def process_advantages(
@@ -126,9 +150,11 @@ def process_advantages(
     step get 0.
 
     Args:
-        rewards: a step's reward, on the token with which the step ends; anything elsewhere.
-        step_ends: True on those tokens.
-        scored: False for a rollout that is left out.
+        rewards: the reward of a step, on its last token; other entries are ignored.
+        step_ends: True on the last token of each step.
+        scored: False for rollouts that do not count; None if all do.
+        scale: divide by the std; False only centres.
+        eps: added to the std.
 
     Raises:
         ValueError: a counted step's reward is not finite.
@@ -147,16 +173,17 @@ def monte_carlo_advantages(
 ) -> Float[Tensor, "B T"]:
     """VinePPO: each token of a step gets V(after the step) - V(before it)  (arXiv:2410.01679, sec. 4; γ = 1).
 
-    A value is the mean score of fresh completions of a prefix, at the last boundary the completion's own score, so
-    a row's steps add up to its score minus the prompt's value.  A boundary whose value nobody knows is left out: the
-    two steps around it become one.
+    The advantages of a row's steps sum to its score minus the prompt's value.  Leave out boundaries without a value:
+    the two steps around one become a single step.
 
     Args:
-        values: at each boundary.
+        values: V at each boundary: the mean score of new completions of the prefix; at the last boundary the
+            completion's own score.
         boundaries: 0, …, T of the row, in tokens; a row with fewer repeats its last one, with any value.
+        completion_mask: True for trained tokens.
 
     Raises:
-        ValueError: boundaries that decrease or leave a trained token out, or a value that is not finite.
+        ValueError: boundaries decrease or leave a trained token out, or a value is not finite.
     """
     if (boundaries.diff(dim=1) < 0).any():
         row = int((boundaries.diff(dim=1) < 0).any(dim=1).nonzero()[0])
@@ -171,9 +198,9 @@ def monte_carlo_advantages(
         )
     used = torch.cat([torch.ones_like(boundaries[:, :1], dtype=torch.bool), boundaries.diff(dim=1) > 0], dim=1)
     require_finite(values, used, "the value", "row", "boundary")
-    values = counted(values.detach(), used)
+    values = zero_masked(values.detach(), used)
     after = after.clamp(1, boundaries.shape[1] - 1)
-    return counted(values.gather(1, after) - values.gather(1, after - 1), completion_mask)
+    return zero_masked(values.gather(1, after) - values.gather(1, after - 1), completion_mask)
 
 
 def whiten(
@@ -181,8 +208,13 @@ def whiten(
 ) -> Float[Tensor, "B T"]:
     """(A - mean) / (std + eps) over all trained tokens of the whole batch, before it is split into micro-batches.
 
-    PPO's habit after `gae`, and REINFORCE++ (arXiv:2501.03262) after `discounted_returns` of rewards that hold a KL
+    PPO does this after `gae`, and REINFORCE++ (arXiv:2501.03262) after `discounted_returns` of rewards with a KL
     penalty.  The std is the population's; verl's has n - 1.
+
+    Args:
+        advantages: A, per token.
+        completion_mask: True for trained tokens.
+        eps: added to the std.
 
     Raises:
         ValueError: a trained token's advantage is not finite.
@@ -197,7 +229,7 @@ def _checked(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float) -> tup
     _require_share("gamma", gamma)
     require_finite(rewards, mask, "the reward", "row", "token")
     require_finite(values, mask, "the value", "row", "token")
-    return counted(rewards.detach(), mask), counted(values.detach(), mask)
+    return zero_masked(rewards.detach(), mask), zero_masked(values.detach(), mask)
 
 
 def _end_value(bootstrap: Tensor | None, values: Tensor) -> Tensor:

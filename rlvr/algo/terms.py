@@ -1,4 +1,4 @@
-"""The other terms of a loss, per token.  Axes: B rows, T tokens.  Masked tokens have loss 0 and gradient 0."""
+"""Value loss and entropy bonus, per token.  Axes: B rows, T tokens.  Masked tokens have loss 0 and gradient 0."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlvr.algo.masks import counted
+from rlvr.algo.masks import zero_masked
 
 __all__ = ["ValueLosses", "entropy_bonus", "value_loss"]
 
 
 class ValueLosses(NamedTuple):
-    """The critic's losses per token, and how many tokens the clip held."""
+    """The critic's losses per token.
+
+    Attributes:
+        losses: 0 where masked.
+        clipped: number of tokens whose loss was clipped.
+    """
 
     losses: Float[Tensor, "B T"]
     clipped: Float[Tensor, ""]
@@ -28,19 +33,25 @@ def value_loss(
     *,
     clip: float | None = None,
 ) -> ValueLosses:
-    """½ max((V - R)², (clip(V, V_old ± clip) - R)²): the critic's squared error, its step clipped like the policy's.
+    """½ max((V - R)², (clip(V, V_old ± clip) - R)²): the critic's squared error, clipped like PPO's policy loss.
 
-    The habit of OpenAI's baselines, studied in arXiv:2005.12729; PPO's paper has the plain square, which is
-    `clip=None`.  Old values and returns carry no gradient.
+    As in OpenAI's baselines, studied in arXiv:2005.12729; PPO's paper has the plain square.
+
+    Args:
+        values: V, carrying the critic's gradient.
+        old_values: V_old, before the update.
+        returns: R.
+        completion_mask: True for trained tokens.
+        clip: None for the plain square.
 
     Raises:
         ValueError: clip ≤ 0.
     """
     if clip is not None and not clip > 0:
         raise ValueError(f"clip is {clip}; it must be above 0, or None for the plain squared error")
-    # Cleaned before the square: its gradient is 2 (V - R), and 0 · inf would be NaN.
-    values = counted(values, completion_mask)
-    old, target = counted(old_values.detach(), completion_mask), counted(returns.detach(), completion_mask)
+    # Masked before the square: its gradient is 2 (V - R), and 0 · inf would be NaN.
+    values = zero_masked(values, completion_mask)
+    old, target = zero_masked(old_values.detach(), completion_mask), zero_masked(returns.detach(), completion_mask)
     plain = (values - target).square()
     if clip is None:
         return ValueLosses(plain / 2, plain.new_zeros(()))
@@ -53,6 +64,9 @@ def entropy_bonus(
 ) -> Float[Tensor, "B T"]:
     """-c H: a loss that falls as the policy's entropy at each token rises (arXiv:1602.01783, sec. 4).
 
-    `entropies` are in nats and carry the gradient.
+    Args:
+        entropies: H in nats, carrying the gradient.
+        completion_mask: True for trained tokens.
+        coefficient: c.
     """
-    return -coefficient * counted(entropies, completion_mask)
+    return -coefficient * zero_masked(entropies, completion_mask)

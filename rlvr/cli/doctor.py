@@ -1,92 +1,130 @@
-"""What this machine has, what is missing, and how to get it."""
+"""`rlvr doctor`: what this machine has, what is missing, and how to get it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import platform
-from collections.abc import Iterator
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Annotated
 
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from tyro.conf import arg
+
+from rlvr.cli.arguments import print_json
 from rlvr.environment.registry import environment_ids, load
-from rlvr.errors import RlvrError, WorkerError, WorkerTimeout
+from rlvr.errors import INSTALL_EXTRA, RlvrError, WorkerError, WorkerTimeout
 from rlvr.workers import Handler, WorkerPool, usable_cores
 
-__all__ = ["Finding", "examine"]
+__all__ = ["DoctorCommand", "Finding", "examine"]
 
-_CORE = ("cloudpickle", "datasets", "math-verify", "numpy", "rich", "sympy", "tyro")
-_EXTRAS = {
-    "train": ("torch", "transformers", "safetensors", "tensorboard"),
-    "vllm": ("vllm",),
-    "serve": ("fastapi", "uvicorn"),
-    "puzzles": ("reasoning-gym",),
-    "ray": ("ray",),
-    "gym": ("gymnasium",),
-    "language": ("py3langid",),
-}
+_MARKS = {True: "[green]ok     [/]", False: "[red]MISSING[/]", None: "[yellow]absent [/]"}
+_NAME, _EXTRA = re.compile(r"[\w.-]+"), re.compile(r"""extra == ["'](\w+)["']""")  # within a line of Requires-Dist
+_SHOWN = 2  # problems below the summary of seven lines; with the last line that makes ten
+
+
+@dataclass
+class DoctorCommand:
+    """Examine the machine: what is installed, what works, what is missing and how to get it.
+
+    Example: rlvr doctor -v
+
+    Exit code 1 if a required part is missing or does not work; extras that are not installed do not count.
+    """
+
+    verbose: Annotated[bool, arg(aliases=["-v"])] = False
+    """Print one line per part instead of a summary."""
+    json: bool = False
+    """Print all findings as JSON."""
+
+    def run(self, out: Console, err: Console) -> int:
+        findings = list(examine())
+        healthy = all(finding.ok is not False for finding in findings)
+        if self.json:
+            print_json(out, {"healthy": healthy, "findings": [asdict(finding) for finding in findings]})
+        elif self.verbose:
+            table = Table("", "part", "found", "remedy")
+            for it in findings:
+                part = it.part if it.group in ("system", "packages") else f"{it.group}: {it.part}"
+                table.add_row(_MARKS[it.ok], *map(escape, (part, it.found, it.remedy)))
+            out.print(table)
+        else:
+            _print_summary(out, findings)
+        return int(not healthy)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report.  `ok` is None for an optional part that is absent."""
+    """One part that was examined.
 
-    what: str
+    Attributes:
+        group: what it belongs to: system, packages, extras, workers, sandbox, languages or environments.
+        part: its name within the group.
+        ok: True if it is there and works, False if it must be and is not; None for an optional part that is absent.
+        found: what was seen: a version, a measurement, an error.
+        remedy: how to get it; empty if it is there.
+    """
+
+    group: str
+    part: str
     ok: bool | None
-    detail: str
+    found: str
     remedy: str = ""
 
 
 def examine() -> Iterator[Finding]:
-    """Look at versions, then try what matters: starting, killing and limiting a worker, and every environment."""
-    yield Finding("python", True, f"{platform.python_version()} on {platform.system()} {platform.release()}")
-    yield Finding("cores", True, f"{usable_cores()} of {os.cpu_count()} usable")
-    yield Finding("memory", True, f"{_memory_mib()} MiB")
-    for package in ("rlvr", *_CORE):
+    """Look at versions, then try what matters: start, kill and limit a worker, break out of the sandbox, load all."""
+    yield Finding("system", "python", True, f"{platform.python_version()} on {platform.system()} {platform.release()}")
+    yield Finding("system", "cores", True, f"{usable_cores()} of {os.cpu_count()} usable")
+    yield Finding("system", "memory", True, f"{_memory_mib()} MiB")
+    yield Finding("packages", "rlvr", True, version("rlvr"))
+    for package, extra in _dependencies():
         found = _version(package)
-        yield Finding(package, found is not None, found or "missing", "" if found else "pip install rlvr")
-    for extra, packages in _EXTRAS.items():
-        for package in packages:
-            found = _version(package)
-            remedy = "" if found else f"pip install 'rlvr[{extra}]'"
-            yield Finding(f"{package} ({extra})", True if found else None, found or "not installed", remedy)
-    yield from _workers()
-    yield from _sandbox()
+        if extra:
+            remedy = "" if found else INSTALL_EXTRA.format(extra=extra)
+            yield Finding("extras", f"{package} ({extra})", True if found else None, found or "not installed", remedy)
+        else:
+            remedy = "" if found else "install rlvr again, which brings it"
+            yield Finding("packages", package, found is not None, found or "missing", remedy)
+    yield from _examine_workers()
+    yield from _examine_sandbox()
     for name in environment_ids():
         try:
             load(name)
-            yield Finding(f"environment {name}", True, "loads")
+            yield Finding("environments", name, True, "loads")
         except Exception as error:  # noqa: BLE001  a plugin may raise anything; the report goes on
-            yield Finding(
-                f"environment {name}", False, f"{type(error).__name__}: {error}", "mend or uninstall its package"
-            )
+            found = f"{type(error).__name__}: {error}"
+            yield Finding("environments", name, False, found, "mend or uninstall its package")
 
 
-def _workers() -> Iterator[Finding]:
+def _examine_workers() -> Iterator[Finding]:
     """The guarantees of `rlvr.workers`, each found by trying."""
     with WorkerPool(_trial, memory_mib=512, quiet=True) as pool:
         try:
             pool.warm()
         except RlvrError as error:
-            yield Finding(
-                "workers start", False, str(error), "see the error; workers run this Python with this sys.path"
-            )
+            remedy = "see the error; workers run this Python with this sys.path"
+            yield Finding("workers", "start", False, str(error), remedy)
             return
-        yield Finding("workers start", True, "ready")
+        yield Finding("workers", "start", True, "ready")
         [hang] = pool.run(["hang"], wall_s=10.0, cpu_s=0.2)
         by = "CPU time" if "CPU" in str(hang) else "wall time alone, so a loaded machine may cut items short"
         killed = isinstance(hang, WorkerTimeout)
-        yield Finding("a hang is killed", killed, f"by {by}" if killed else str(hang))
+        yield Finding("workers", "a hang is killed", killed, f"by {by}" if killed else str(hang))
         [hoard] = pool.run(["hoard"], wall_s=10.0)
         if isinstance(hoard, WorkerError) and hoard.kind == "MemoryError":
-            yield Finding("memory is limited", True, "1 GiB refused under a limit of 512 MiB")
+            yield Finding("workers", "memory is limited", True, "1 GiB refused under a limit of 512 MiB")
         else:
-            yield Finding(
-                "memory is limited", None, "not on this system", "use Linux; elsewhere an item may fill memory"
-            )
+            remedy = "use Linux; elsewhere an item may fill memory"
+            yield Finding("workers", "memory is limited", None, "not on this system", remedy)
 
 
-def _sandbox() -> Iterator[Finding]:
+def _examine_sandbox() -> Iterator[Finding]:
     """What the sandbox promises here, found by trying to break out; and which languages run in it, by running them."""
     from rlvr.sandbox import Ending, Limits, Sandbox
     from rlvr.sandbox.toolchains import GREETINGS, missing, tool
@@ -95,22 +133,39 @@ def _sandbox() -> Iterator[Finding]:
         guarantees = sandbox.check()
         for g in guarantees:
             found = g.mechanism or f"MISSING: {g.found}"
-            yield Finding(f"sandbox: {g.name}", g.mechanism is not None, found, "" if g.mechanism else g.remedy)
+            yield Finding("sandbox", g.name, g.mechanism is not None, found, "" if g.mechanism else g.remedy)
         if not all(g.mechanism for g in guarantees):
             return
         for program in GREETINGS:
             language = program.language
             if language != "python" and tool(language) is None:
-                yield Finding(f"sandbox runs {language}", None, "no", missing(language))
+                yield Finding("languages", language, None, "no", missing(language))
                 continue
             run = sandbox.run(program)
             ok = run.ending is Ending.OK
-            yield Finding(
-                f"sandbox runs {language}",
-                ok,
-                run.text.strip() if ok else f"{run.ending} {run.why} {run.stderr[-200:].decode(errors='replace')}",
-                "" if ok else "see docs/sandbox.md, 'What the host needs'",
-            )
+            found = run.text.strip() if ok else f"{run.ending} {run.why} {run.stderr[-200:].decode(errors='replace')}"
+            remedy = "" if ok else "see docs/reference/sandbox.md, 'What the host needs'"
+            yield Finding("languages", language, ok, found, remedy)
+
+
+def _print_summary(out: Console, findings: Sequence[Finding]) -> None:
+    """One line per group, then the first problems with their remedies."""
+    for group in dict.fromkeys(finding.group for finding in findings):
+        parts = [finding for finding in findings if finding.group == group]
+        ok = False if any(it.ok is False for it in parts) else None if all(it.ok is None for it in parts) else True
+        lacking = ", ".join(it.part for it in parts if not it.ok)
+        count = f"{sum(it.ok is True for it in parts)} of {len(parts)}"
+        text = ", ".join(f"{it.part} {it.found}" for it in parts) if group == "system" else count
+        line = f"{_MARKS[ok]}  {group:14}{escape(text)}" + f"; without {escape(lacking)}" * bool(lacking)
+        out.print(line, no_wrap=True, overflow="ellipsis", highlight=False)
+    problems = [it for it in findings if it.ok is False]
+    for it in problems[:_SHOWN]:
+        found = it.found.partition("\n")[0]  # an error may have many lines
+        line = f"[red]{it.group}, {escape(it.part)}:[/] {escape(found)}; {escape(it.remedy)}"
+        out.print(line, no_wrap=True, overflow="ellipsis", highlight=False)
+    more = f"{len(problems) - _SHOWN} more problems; " if len(problems) > _SHOWN else ""
+    if any(not it.ok for it in findings):
+        out.print(f"{more}`rlvr doctor -v` says how to get what is missing", highlight=False)
 
 
 def _trial() -> Handler:
@@ -120,6 +175,14 @@ def _trial() -> Handler:
         return len(bytearray(1 << 30))
 
     return act
+
+
+def _dependencies() -> Iterator[tuple[str, str]]:
+    """(package, extra) of each dependency in rlvr's metadata, apart from `dev`; the extra is "" if always needed."""
+    for requirement in requires("rlvr") or ():
+        extra = _EXTRA.search(requirement)
+        if extra is None or extra[1] != "dev":
+            yield _NAME.match(requirement)[0], extra[1] if extra else ""  # type: ignore[index]  # it begins with a name
 
 
 def _version(package: str) -> str | None:

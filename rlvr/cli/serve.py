@@ -1,6 +1,6 @@
-"""The command that answers over HTTP: serve.
+"""`rlvr serve`: scores over HTTP.
 
-What needs FastAPI is imported when it runs: `rlvr --help` loads none of it.
+Modules that need FastAPI are imported when the command runs: `rlvr --help` loads none of them.
 """
 
 from __future__ import annotations
@@ -12,45 +12,43 @@ from typing import Annotated
 
 from rich.console import Console
 from rich.markup import escape
-from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from rlvr import serve
-from rlvr.cli.train import options_of
+from rlvr.cli.arguments import MemoryMib, NameValues, WallSeconds, options_of
 from rlvr.environment import Environment
 from rlvr.environment.registry import load, make
 from rlvr.errors import UsageError
 from rlvr.scoring import MEMORY_MIB, WALL_S
-from rlvr.serve import Limits
+from rlvr.serve import ServiceLimits
 
-__all__ = ["Serve", "environments"]
+__all__ = ["ServeCommand", "environments"]
 
 
 @dataclass
-class Serve:
-    """Score over HTTP, until SIGTERM or Ctrl-C; then what is under way is finished first.
+class ServeCommand:
+    """Score over HTTP until SIGTERM or Ctrl-C; requests under way are then finished first.
 
     Example: rlvr serve gsm8k-v1 math-v1 --port 8000
 
-    With RLVR_API_KEY in its environment it asks every caller for that key.  docs/serve.md has the details.
+    If the variable RLVR_API_KEY is set, every caller must send that key.  See docs/using/serving.md.
     """
 
     env: Annotated[Positional[tuple[str, ...]], arg(metavar="ENV")]
-    """Ids of environments, or where their classes stand: path/to/file.py:Class."""
+    """The environments: their ids, or path/to/file.py:Class."""
     host: str = "127.0.0.1"
-    """Address to listen on; one that other machines can reach needs RLVR_API_KEY."""
+    """Address to listen on; an address that other machines can reach requires RLVR_API_KEY."""
     port: int = 8000
-    """Port to listen on; 0 takes a free one and says which."""
+    """Port to listen on; 0 takes a free port and prints it."""
     without_key: bool = False
-    """Whoever can reach the address may use it, and there is no key."""
+    """Listen without an API key, even on an address that other machines can reach."""
     workers: int | None = None
-    """Worker processes of each environment; one per core unless given."""
-    option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()
-    """An option, NAME=VALUE, for each of the environments that has it; may be repeated."""
-    wall_s: float = WALL_S
-    """Wall seconds after which a completion's worker is killed and it counts as UNSCORED."""
-    memory_mib: int = MEMORY_MIB
-    """Limit on each worker's memory."""
-    limits: OmitArgPrefixes[Annotated[Limits, arg(name="")]] = field(default_factory=Limits)
+    """Number of worker processes of each environment; by default one per core."""
+    option: NameValues = ()
+    """Set an option of each environment that has it; may be repeated."""
+    wall_s: WallSeconds = WALL_S
+    memory_mib: MemoryMib = MEMORY_MIB
+    limits: OmitArgPrefixes[Annotated[ServiceLimits, arg(name="")]] = field(default_factory=ServiceLimits)
 
     def run(self, out: Console, err: Console) -> int:
         key = os.environ.get("RLVR_API_KEY", "").strip() or None
@@ -68,7 +66,7 @@ class Serve:
             service.warm()
             needs = "its API key" if key else "no API key"
             out.print(
-                f"serving {escape(', '.join(service.desks))} on {where}, which wants {needs}; {where}/docs says how",
+                f"serving {escape(', '.join(service.queues))} on {where}, which wants {needs}; {where}/docs says how",
                 soft_wrap=True,
                 highlight=False,
             )
@@ -79,6 +77,10 @@ class Serve:
 
 def environments(names: Sequence[str], given: Sequence[str]) -> dict[str, Environment]:
     """The environments by name, each with those of the NAME=VALUE pairs that are options of its own.
+
+    Args:
+        names: ids or places, as `rlvr.make` takes them.
+        given: see `options_of`.
 
     Raises:
         UsageError: a name twice, or an option that none of them has.

@@ -1,6 +1,6 @@
-"""Environment × sampler × scorer → groups.
+"""Collects groups of scored rollouts from an environment, a sampler and a scorer.
 
-cursor ─▶ tasks ─▶ Sampler.generate ─▶ Scorer, in the background ─▶ Rollout × G = Group ─▶ filters, refill ─▶ Collected
+cursor ─▶ tasks ─▶ Sampler.generate ─▶ Scorer, in the background ─▶ G rollouts = Group ─▶ filters, refill ─▶ Collected
 """
 
 from rlvr.collect.background import Timings

@@ -1,4 +1,4 @@
-"""Scoring while the sampler is still busy, and the stopwatch that says how much of it could be hidden."""
+"""Runs scoring in threads while the sampler generates, and measures how much of its time that hides."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 
 from rlvr.workers.threads import Threads
 
-__all__ = ["Background", "Timings"]
+__all__ = ["BackgroundCalls", "Timings"]
 
 _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
 class Timings:
-    """Wall seconds.
+    """Where wall time went, in seconds.
 
     Attributes:
-        generation_s: in which the sampler was at work.
-        scoring_s: spent on scores, or on an environment's steps, added up over the threads.
-        scoring_wait_s: in which nothing was left to do but wait for these; the rest of scoring_s was hidden.
+        generation_s: while the sampler was generating.
+        scoring_s: spent on scores, or on an environment's steps, summed over the threads.
+        scoring_wait_s: spent waiting for these after generation had ended.
     """
 
     generation_s: float = 0.0
@@ -32,8 +32,12 @@ class Timings:
     scoring_wait_s: float = 0.0
 
 
-class Background:
-    """Runs calls in `count` threads and takes the time; results may be read in any order."""
+class BackgroundCalls:
+    """Runs calls in threads and measures their time.
+
+    Args:
+        count: number of threads.
+    """
 
     def __init__(self, count: int) -> None:
         self._threads = Threads(count)
@@ -41,31 +45,36 @@ class Background:
         self._timings = Timings()
 
     def submit(self, function: Callable[..., _T], *args: Any) -> Future[_T]:
-        """Have it called as soon as a thread is free."""
+        """Call a function as soon as a thread is free.
+
+        Args:
+            function: what is called.
+            args: its arguments.
+        """
         return self._threads.submit(self._timed, function, *args)
 
     @contextmanager
     def generating(self) -> Iterator[None]:
-        """Time in here is the sampler's."""
+        """Count the time inside as the sampler's."""
         start = time.monotonic()
         yield
         self._timings.generation_s += time.monotonic() - start
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Time in here goes by waiting for results."""
+        """Count the time inside as waiting for results."""
         start = time.monotonic()
         yield
         self._timings.scoring_wait_s += time.monotonic() - start
 
-    def taken(self) -> Timings:
-        """Where time went since this was asked last."""
+    def take_timings(self) -> Timings:
+        """The timings since the last call of this method; they start again at 0."""
         with self._lock:
             spent, self._timings = self._timings, Timings()
         return spent
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start no further calls."""
         self._threads.close()
 
     def _timed(self, function: Callable[..., _T], *args: Any) -> _T:

@@ -1,8 +1,8 @@
-"""Groups worth training on: sample, score, filter, refill.
+"""Collects groups to train on: sample, score, filter, and sample again until there are enough.
 
-cursor ─▶ Groups.sample ─▶ unscored masked ─▶ uniform groups dropped ─▶ enough? ─▶ Collected
-                 ▲                                                        │ no, and rounds are left
-                 └────────────────────────────────────────────────────────┘
+cursor ─▶ Groups.sample ─▶ mask unscored rollouts ─▶ drop uniform groups ─▶ enough? ─▶ Collected
+                 ▲                                                            │ no, and rounds are left
+                 └────────────────────────────────────────────────────────────┘
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Any, Literal
 from rlvr.collect.cursor import Cursor
 from rlvr.collect.groups import Groups
 from rlvr.collect.prefixes import PrefixValues, prefix_values
-from rlvr.collect.saved import group_from, saved
-from rlvr.collect.stats import Dropped, dropped_group, failures, stats
+from rlvr.collect.serialization import group_as_dict, group_from_dict
+from rlvr.collect.stats import Dropped, collection_stats, dropped_group, unscored_reasons
 from rlvr.environment import Environment
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Sampler, Sampling
 from rlvr.scoring import Scorer
 from rlvr.types import Group, Rollout
-from rlvr.validate import require_number, require_whole
+from rlvr.validate import require_number, require_one_of, require_whole
 
 __all__ = ["Collected", "Collector"]
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What one `collect` came to.
+    """The result of one `collect`.
 
     Attributes:
-        groups: in the order in which their tasks were drawn; at most as many as were asked for.
-        dropped: the waste log.
-        stats: see `rlvr.collect.stats`.
+        groups: in the order of their tasks; at most as many as were requested.
+        dropped: groups that were sampled and are not trained on.
+        stats: metrics, see `rlvr.collect.stats`.
     """
 
     groups: Sequence[Group]
@@ -44,7 +44,11 @@ class Collected:
     stats: Mapping[str, float]
 
     def staleness(self, version: int) -> int:
-        """How many versions the oldest rollout lies behind these weights; 0 where there is none."""
+        """How many weight versions the oldest rollout is behind; 0 without rollouts.
+
+        Args:
+            version: of the weights to compare with.
+        """
         return max((version - r.weights_version for group in self.groups for r in group.rollouts), default=0)
 
 
@@ -54,40 +58,40 @@ class Collector:
         with Collector(env, sampler, group_size=16, sampling=Sampling(max_tokens=1024), dynamic=True) as collector:
             collected = collector.collect(prompts=32)
 
-    A rollout depends on the seed, its task, its place in the run and its number in the group alone; on neither what
-    is sampled beside it nor how long anything takes.
+    A rollout depends only on the seed, its task, its place in the run and its number in the group; not on the rest of
+    the batch, and not on how long anything takes.
 
-    A rollout that could not be scored keeps its place in the group, so that groups stay rectangular, with
-    `completion_mask` all False and `score.total` None: it belongs in no statistic of the group.  A group with
-    fewer than 2 scored rollouts (1 if group_size is 1) is dropped.
+    A rollout that could not be scored stays in its group, so that all groups have the same size, with
+    `completion_mask` all False and `score.total` None; no statistic of the group includes it.  A group with fewer than
+    2 scored rollouts (1 if group_size is 1) is dropped.
 
     Args:
-        group_size: G, rollouts per task.
-        sampling: how they are drawn; not at temperature 0, where all of a group would be the same.
-        scorer: of this very environment; None for one of its own, with a worker per core.  Multi-turn environments
-            take none.
+        env: the environment.
+        sampler: generates completions.
+        group_size: rollouts per task (G).
+        sampling: how they are sampled; not at temperature 0, where all rollouts of a group would be equal.
+        scorer: a scorer of `env`; None for a new one with a worker per core.  None for multi-turn environments.
         seed: of the order of tasks and of all rollouts.
         dynamic: dynamic sampling (DAPO, arXiv:2503.14476, section 3.2, eq. 11): drop groups whose scored rollouts
-            are all correct or all not, and sample further tasks in their place.  What counts is the verdict, not
-            the shaped total: a length penalty gives every group some spread, and still nothing to learn.
-        overlong: "mask" takes truncated rollouts out of the loss (DAPO, section 3.4, overlong filtering: "masks the
-            loss of truncated samples"): their `completion_mask` is all False, their score stays in the group's
-            mean and std, since only the loss is masked there.  "keep" trains on them; to punish them softly, add
-            `Overlong` to the reward.
-        max_rounds: how often dynamic sampling samples tasks for one `collect`; then it goes on with fewer groups,
-            perhaps with none, warns the first time, and counts them as `missing`.  Without dynamic sampling there is
-            one round, and none follows while nothing at all could be scored: further tasks would fare no better.
-        oversample: how many tasks a round samples for each group that is missing.  Above 1 there are fewer
-            rounds and some groups left over, which wait for the next `collect`.
-        max_staleness: a group left over is dropped when one of its rollouts lies more versions behind the sampler.
-        max_turns: of a multi-turn episode.
-        shuffle: give each epoch an order of its own; else tasks come by index.
+            are all correct or all wrong, and sample other tasks instead.  The verdict counts, not the shaped total,
+            since a length penalty makes totals differ in every group.
+        overlong: "mask" leaves truncated rollouts out of the loss (DAPO, section 3.4, overlong filtering: "masks the
+            loss of truncated samples"): their `completion_mask` is all False; their score stays in the group's mean
+            and std.  "keep" trains on them; to punish them softly, add `Overlong` to the reward.
+        max_rounds: most rounds of sampling in one `collect` with dynamic sampling.  After them it returns fewer
+            groups, perhaps none, warns the first time, and counts them as `missing`.  Without dynamic sampling there
+            is one round.  After rounds in which no rollout could be scored there is no further one.
+        oversample: tasks that a round samples for each missing group, at least 1.  Above 1 there are fewer rounds, and
+            some groups are left over for the next `collect`.
+        max_staleness: a group left over is dropped if one of its rollouts is more weight versions behind the sampler.
+        max_turns: most turns of an episode.
+        shuffle: give each epoch a random order; False for the order of the indices.
 
     Attributes:
-        groups: what samples and scores, without filters; `prefix_values` takes it too.
+        groups: samples and scores without filters; `prefix_values` needs it.
 
     Raises:
-        UsageError: a setting that cannot work, or parts that do not fit each other.
+        UsageError: a setting cannot work, or these do not fit each other.
     """
 
     def __init__(
@@ -111,8 +115,7 @@ class Collector:
         require_whole("max_rounds", max_rounds, 1)
         require_whole("max_staleness", max_staleness, 0)
         require_number("oversample", oversample, 1)
-        if overlong not in ("mask", "keep"):
-            raise UsageError(f"overlong is {overlong!r}; it must be 'mask' or 'keep'")
+        require_one_of("overlong", overlong, ("mask", "keep"))
         if sampling.temperature == 0:
             raise UsageError("temperature is 0: all rollouts of a group would be the same; train at 1, or near it")
         if dynamic and group_size == 1:
@@ -134,7 +137,7 @@ class Collector:
         self._has_warned = self._has_warned_of_length = False
 
     def close(self) -> None:
-        """End the threads, and the workers if they are its own."""
+        """End the threads, and the workers unless a scorer was given."""
         self.groups.close()
 
     def __enter__(self) -> Collector:
@@ -145,19 +148,22 @@ class Collector:
 
     @property
     def position(self) -> int:
-        """How many tasks have been sampled."""
+        """Number of tasks sampled so far."""
         return self._cursor.position
 
     @property
     def epoch(self) -> int:
-        """How many times every task has been sampled; 0 for ever where tasks are generated."""
+        """Number of completed epochs; always 0 if tasks are generated."""
         return self._cursor.epoch
 
     def collect(self, prompts: int) -> Collected:
-        """Groups of `prompts` tasks.  What raises or is interrupted has not happened: the next call begins as it did.
+        """Collect groups.  If this raises or is interrupted, the next call begins where this one began.
+
+        Args:
+            prompts: number of groups.
 
         Warns:
-            RuntimeWarning: there are fewer; the first time.
+            RuntimeWarning: there are fewer groups; only the first time.
         """
         require_whole("prompts", prompts, 1)
         before = self._cursor.position, self._left
@@ -171,7 +177,7 @@ class Collector:
         kept, dropped = self._still_fresh()
         sampled: list[Group] = []
         rounds = 0
-        self.groups.background.taken()  # whatever went by before is nobody's
+        self.groups.background.take_timings()  # time before this call does not count
         while len(kept) < prompts and rounds < (self.max_rounds if self.dynamic else 1):
             if sampled and not any(map(_is_scored, _rollouts(sampled))):
                 break
@@ -190,12 +196,12 @@ class Collector:
         if missing and not self._has_warned:
             _warn_of_fewer(len(groups), prompts, rounds, dropped)
             self._has_warned = True
-        numbers = stats(sampled, groups, dropped, self.groups.background.taken())
+        numbers = collection_stats(sampled, groups, dropped, self.groups.background.take_timings())
         numbers |= {"rounds": float(rounds), "left": float(len(self._left)), "missing": float(missing)}
         return Collected(groups, dropped, numbers)
 
     def _fitting(self, asked: Sequence[tuple[int, int]], dropped: list[Dropped]) -> list[tuple[int, int]]:
-        """Tasks whose prompts leave room for a completion; the others are dropped."""
+        """The tasks whose prompts leave room for a completion; the others are added to `dropped`."""
         positions: int | None = getattr(self.sampler, "positions", None)
         if positions is None:
             return list(asked)
@@ -211,15 +217,15 @@ class Collector:
                 self._has_warned_of_length = True
                 warnings.warn(
                     f"the prompt of task {task.id!r} has {length} tokens and may get {most} more, and the model has "
-                    f"{positions} positions: left out, as will be all that are too long. Lower max_tokens, or shorten "
-                    "prompts. Said once; the log counts them as dropped/too-long",
+                    f"{positions} positions: tasks that are too long are left out. Lower max_tokens, or shorten "
+                    "prompts. This warning comes once; the log counts such tasks as dropped/too-long",
                     RuntimeWarning,
                     stacklevel=4,
                 )
         return fitting
 
     def _still_fresh(self) -> tuple[list[tuple[int, Group]], list[Dropped]]:
-        """What an earlier call left over, and what of it has become too old."""
+        """Groups that an earlier call left over, and those of them that are dropped as too old."""
         oldest = self.sampler.version - self.max_staleness
         fresh = [all(r.weights_version >= oldest for r in group.rollouts) for _, group in self._left]
         kept = [left for left, is_fresh in zip(self._left, fresh, strict=True) if is_fresh]
@@ -227,7 +233,7 @@ class Collector:
         return kept, [dropped_group(group, "stale") for group in stale]
 
     def _useless(self, group: Group) -> str:
-        """Why nothing can be learned from a group; empty if something can."""
+        """Why a group cannot be trained on; empty if it can."""
         correct = [r.score.verdict.correct for r in group.rollouts if r.score is not None and _is_scored(r)]
         if len(correct) < min(2, len(group.rollouts)):
             return "few-scored"
@@ -247,33 +253,41 @@ class Collector:
     def prefix_values(
         self, rollouts: Sequence[Rollout], *, k: int = 9, steps: str | Sequence[Sequence[int]] = "\n"
     ) -> list[PrefixValues]:
-        """Monte-Carlo values of the rollouts' steps, see `rlvr.collect.prefix_values`."""
+        """Monte-Carlo values at the rollouts' step boundaries.
+
+        Args:
+            rollouts, k, steps: as in `rlvr.collect.prefix_values`.
+        """
         return prefix_values(self.groups, rollouts, k=k, steps=steps)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the next `collect` depends on but the sampler's weights; plain JSON."""
-        left = [{"index": index, "group": saved(group)} for index, group in self._left]
+        """Everything that the next `collect` depends on, except the sampler's weights, as plain JSON."""
+        left = [{"index": index, "group": group_as_dict(group)} for index, group in self._left]
         return {**self._identity(), "position": self._cursor.position, "epoch": self._cursor.epoch, "left": left}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a collector stood when `state_dict` was called.
+        """Continue where a collector was when its `state_dict` was called.
+
+        Args:
+            state: what `state_dict` returned.
 
         Raises:
-            UsageError: it was one of another environment, seed, or group size, or the tasks have changed since.
+            UsageError: that collector had another environment, seed or group size, or the tasks have changed since.
         """
         for name, value in self._identity().items():
             if state.get(name) != value:
                 raise UsageError(
                     f"this state is of a collector with {name} {state.get(name)!r}, and here it is {value!r}; resume "
-                    "with the settings the run began with"
+                    "with the settings that the run began with"
                 )
         left = [
-            (entry["index"], group_from(entry["group"], self.groups.task(entry["index"]))) for entry in state["left"]
+            (entry["index"], group_from_dict(entry["group"], self.groups.task(entry["index"])))
+            for entry in state["left"]
         ]
         self._cursor.position, self._left = int(state["position"]), left
 
     def _identity(self) -> dict[str, Any]:
-        """What decides which rollout stands where."""
+        """What the order of rollouts depends on."""
         return {
             "env": self.env.id,
             "split": self.env.split,
@@ -299,14 +313,15 @@ def _warn_of_fewer(groups: int, prompts: int, rounds: int, dropped: Sequence[Dro
     if reasons["all-correct"] or reasons["all-wrong"]:
         advice.append("choose tasks nearer to what the policy can do, or raise max_rounds")
     if reasons["few-scored"]:
-        why, count = failures(dropped).most_common(1)[0]
+        why, count = unscored_reasons(dropped).most_common(1)[0]
         advice.append(
-            f"{count} rollouts were not scored because of {why[:200]!r}: that is the scorer's failure, not the "
-            "policy's, and `rlvr doctor` looks for it"
+            f"{count} rollouts were not scored because of {why[:200]!r}: that is a failure of scoring, not of the "
+            "policy, and `rlvr doctor` looks for its cause"
         )
     warnings.warn(
         f"{groups} of {prompts} groups after {rounds} rounds; dropped: {counts}. "
-        f"Going on with fewer{': ' * bool(advice)}{'; '.join(advice)}. Said once; the log counts them as missing",
+        f"Going on with fewer{': ' * bool(advice)}{'; '.join(advice)}. "
+        "This warning comes once; see `missing` in the log",
         RuntimeWarning,
         stacklevel=4,
     )

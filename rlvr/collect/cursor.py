@@ -1,4 +1,4 @@
-"""Which task comes next: a position in an endless row of them, so that resuming is a number."""
+"""The order of tasks, as positions in an endless sequence, so that one number is enough to resume."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ __all__ = ["Cursor"]
 
 
 class Cursor:
-    """Walks through an environment's tasks, epoch after epoch, each in an order of its own.
+    """Goes through an environment's tasks, epoch after epoch, each in an order of its own.
 
     The order of an epoch is a permutation seeded by a hash of (id, split, seed, epoch).  An environment that
-    generates its tasks has one epoch that never ends, and its indices are taken as they come.
+    generates its tasks has one endless epoch, in order of the indices.
+
+    Args:
+        env: the environment.
+        seed: of the permutations.
+        shuffle: False for the order of the indices in every epoch.
 
     Attributes:
-        position: how many tasks were given out.
+        position: number of tasks taken so far.
+        size: tasks of an epoch; None if the environment generates them.
 
     Raises:
         UsageError: the environment has no task.
@@ -34,16 +40,24 @@ class Cursor:
 
     @property
     def epoch(self) -> int:
-        """How many times every task has been given out."""
+        """Number of completed epochs; always 0 if tasks are generated."""
         return 0 if self.size is None else self.position // self.size
 
     def take(self, count: int) -> list[tuple[int, int]]:
-        """The next tasks: (position, index)."""
+        """Take the next tasks: (position, index) of each.
+
+        Args:
+            count: number of tasks.
+        """
         first, self.position = self.position, self.position + count
         return [(position, self.index(position)) for position in range(first, self.position)]
 
     def index(self, position: int) -> int:
-        """The index of the task at a position."""
+        """The index of the task at a position.
+
+        Args:
+            position: in the endless sequence, from 0.
+        """
         if self.size is None:
             return position
         epoch, place = divmod(position, self.size)

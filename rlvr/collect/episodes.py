@@ -1,10 +1,10 @@
 """Episodes of a multi-turn environment: the policy's turns and the environment's replies in one token sequence.
 
-    prompt │ turn 0 │ reply │ turn 1 │ reply │ … │ turn n        completion_mask is True on the turns alone
+    prompt │ turn 0 │ reply │ turn 1 │ reply │ … │ turn n        completion_mask is True on the policy's turns only
 
-All episodes take their turns together: one `generate` for the turns of all that still go on, and as each turn is
-finished its environment steps in a thread.  A reply is encoded after the tokens that stand there, and the next turn
-goes on from tokens: nothing is tokenised twice, so what is trained on is what was sampled.
+All unfinished episodes take a turn in one call of `generate`, and each environment steps in a thread as soon as its
+turn is finished.  A reply is encoded as a continuation of the tokens so far, and the next turn continues these tokens.
+So nothing is tokenised twice, and the trained tokens are the sampled ones.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from numbers import Real
 
-from rlvr.collect.background import Background
+from rlvr.collect.background import BackgroundCalls
 from rlvr.environment import MultiTurnEnv, seeded
 from rlvr.errors import UsageError, brief
-from rlvr.samplers.protocol import Sample, Sampler, Sampling, drawn, rollout_seed
+from rlvr.samplers.protocol import Sample, Sampler, Sampling, generate_checked, rollout_seed
 from rlvr.types import Group, Outcome, Prompt, Rollout, Score, Task, Turn, Verdict
 
 __all__ = ["Episodes"]
@@ -29,7 +29,7 @@ __all__ = ["Episodes"]
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What an environment said to a turn."""
+    """The environment's reply to a turn."""
 
     reply: Prompt
     reward: float | None
@@ -39,7 +39,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _Episode:
-    """One under way."""
+    """An episode that is being played."""
 
     env: MultiTurnEnv
     task: Task
@@ -62,24 +62,32 @@ class _Episode:
 class Episodes:
     """Plays episodes of a multi-turn environment.
 
-    The episode of an index begins with `reset(seed=…, options={"index": index})`, the seed a hash of environment,
-    split and index; the G episodes of a group begin alike.  Each runs on a deep copy of the environment (the reward
-    is shared); one that holds much data should define `__deepcopy__`.
+    The episode of an index begins with `reset(seed=…, options={"index": index})`, where the seed is a hash of
+    environment, split and index, so that the G episodes of a group begin alike.  Each runs on a deep copy of the
+    environment, which shares the reward; an environment with much data should define `__deepcopy__`.
 
-    It ends where the environment says so, after `max_turns`, where the policy has used up `max_tokens` over all its
-    turns, and where the sampler has no more `positions`; all but the first are truncated.  A turn that hits the limit
-    is still shown to the environment, as a truncated completion is still scored.
+    An episode ends when the environment says so; it ends truncated after `max_turns`, when the policy has used up
+    `max_tokens` over all its turns, and when it reaches the sampler's `positions`.  A turn that hits a limit is still
+    given to the environment, as truncated completions are scored too.
 
-    The score is the `Score` under "score" in the last step's `info`.  Without one the total is the sum of the steps'
+    The score is the `Score` under "score" in the last step's `info`.  Without one, the total is the sum of the steps'
     rewards, and the outcome is CORRECT if the environment ended the episode and that sum is above 0, else WRONG.
-    A step that raises is our failure: the rollout is UNSCORED.
+    If a step raises, the rollout is UNSCORED.
+
+    Args:
+        env: the environment; it is copied, not changed.
+        sampler: generates the turns.
+        background: runs the environment's steps.
+        sampling: how turns are sampled; `max_tokens` holds for all turns of an episode together.
+        max_turns: most turns of an episode.
+        key: with the task, its place in the run and the number in the group, it seeds each episode.
     """
 
     def __init__(
         self,
         env: MultiTurnEnv,
         sampler: Sampler,
-        background: Background,
+        background: BackgroundCalls,
         sampling: Sampling,
         max_turns: int,
         key: tuple[str | int, ...],
@@ -89,14 +97,22 @@ class Episodes:
         self._positions: int = getattr(sampler, "positions", None) or sys.maxsize
 
     def task(self, index: int) -> Task:
-        """What the episode of an index begins with."""
+        """The task with which the episode of an index begins.
+
+        Args:
+            index: of the task.
+        """
         return self._begun(index)[1]
 
     def play(self, asked: Sequence[tuple[int, int]], group_size: int) -> list[Group]:
-        """Groups for these (place in the run, index), in this order.
+        """Play a group of episodes for each task, in the order of `asked`.
+
+        Args:
+            asked: (place in the run, index of the task) of each group.
+            group_size: episodes per task (G).
 
         Raises:
-            UsageError: the environment cannot be copied, or its reset does not keep to the contract.
+            UsageError: the environment cannot be copied, or resets with one seed differ.
         """
         groups = [self._group(p, place, index, group_size) for p, (place, index) in enumerate(asked)]
         going = [episode for group in groups for episode in group]
@@ -110,32 +126,32 @@ class Episodes:
         task = begun[0][1]
         if any((other.id, other.prompt) != (task.id, task.prompt) for _, other in begun):
             raise UsageError(
-                f"{self.env.id}: reset with one seed began with {brief(task.prompt)} and then with something else; the "
-                "seed has to fix all that is random in it"
+                f"{self.env.id}: two resets with the same seed differ, the first prompt was {brief(task.prompt)}; the "
+                "seed must determine everything random in reset"
             )
         return [_Episode(env, task, (p, g), (*self._key, task.id, place, g)) for g, (env, _) in enumerate(begun)]
 
     def _begun(self, index: int) -> tuple[MultiTurnEnv, Task]:
         try:
             env = copy.deepcopy(self.env, {id(self.env.reward): self.env.reward})
-        except Exception as error:  # whatever stands in it
+        except Exception as error:  # any attribute may refuse to be copied, with any exception
             raise UsageError(
-                f"{self.env.id} cannot be copied for episodes side by side ({type(error).__name__}: {error}); define "
+                f"{self.env.id} cannot be copied for parallel episodes ({type(error).__name__}: {error}); define "
                 "__deepcopy__, or make in reset what an episode changes"
             ) from error
-        seed = seeded("episode", env.id, env.split, index).getrandbits(32)  # NumPy's legacy generators take no more
+        seed = seeded("episode", env.id, env.split, index).getrandbits(32)  # NumPy's legacy generators take 32 bits
         prompt, info = env.reset(seed=seed, options={"index": index})
         name = info.get("task")
         return env, Task(name if isinstance(name, str) else f"{env.id}/{env.split}/{index}", prompt)
 
     def _turn(self, going: list[_Episode], groups: list[list[_Episode]], turn: int) -> list[_Episode]:
-        """One turn of every episode; those that go on."""
+        """Play one turn of every episode, and return the unfinished ones."""
         stepped: dict[tuple[int, int], Future[_Step]] = {}
         with self.background.generating():
             if turn == 0:
                 prompts = [group[0].task.prompt for group in groups]
                 seeds = [[rollout_seed(*episode.seed, turn) for episode in group] for group in groups]
-                for p, g, sample in drawn(self.sampler, prompts, len(groups[0]), self.sampling, seeds):
+                for p, g, sample in generate_checked(self.sampler, prompts, len(groups[0]), self.sampling, seeds):
                     self._take(stepped, groups[p][g], sample)
             else:
                 contexts = [(*episode.prompt_ids, *episode.ids) for episode in going]
@@ -144,7 +160,7 @@ class Episodes:
                     min(self.sampling.max_tokens - episode.own_tokens(), self._positions - len(context))
                     for episode, context in zip(going, contexts, strict=True)
                 ]
-                for i, _, sample in drawn(self.sampler, contexts, 1, self.sampling, seeds, limits):
+                for i, _, sample in generate_checked(self.sampler, contexts, 1, self.sampling, seeds, limits):
                     self._take(stepped, going[i], sample)
         with self.background.waiting():
             steps = [stepped[episode.number].result() for episode in going]
@@ -174,7 +190,7 @@ class Episodes:
             return False
         before = (*episode.prompt_ids, *episode.ids)
         reply = list(self.sampler.encode(step.reply, before))
-        if len(before) + len(reply) >= self._positions:  # no token fits behind it
+        if len(before) + len(reply) >= self._positions:  # no room is left for another turn
             episode.truncated, episode.score = True, _summed(episode, ended=False)
             return False
         episode.ids += reply
@@ -185,7 +201,7 @@ class Episodes:
 
 
 def _stepped(env: MultiTurnEnv, action: str) -> _Step:
-    """One step, in a thread.  The border: what the environment raises, or says against its contract, is our failure."""
+    """Step an environment, in a thread.  If it raises, or breaks its contract, the rollout is UNSCORED."""
     try:
         reply, reward, terminated, truncated, info = env.step(action)
         if not isinstance(reward, Real) or not math.isfinite(reward):
@@ -226,7 +242,7 @@ def _rollout(episode: _Episode) -> Rollout:
 
 
 def _plain(reply: Prompt) -> str:
-    """A reply as people read it in the rollout's text."""
+    """A reply as it appears in the rollout's text."""
     if isinstance(reply, str):
         return reply
     return "".join(f"\n{message['role']}: {message['content']}\n" for message in reply)

@@ -1,6 +1,6 @@
-"""How good is the policy?  avg@k, pass@k, maj@k on any environment, each with an interval.
+"""Evaluates a sampler on an environment: avg@n, pass@k and maj@k, each with a confidence interval.
 
-Axes: P tasks, n completions of each, k of these that are looked at, B bootstrap samples.
+Axes: P tasks, n completions of each, of which k are considered.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from rlvr.statistics import Estimate, estimate, majority_at_k, pass_at_k
 from rlvr.types import Group
 from rlvr.validate import require_whole
 
-__all__ = ["Report", "TaskResult", "evaluate"]
+__all__ = ["EvaluationReport", "TaskResult", "evaluate"]
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What came of one task.
+    """The result of one task.
 
     Attributes:
+        index: of the task.
         task: its id.
-        correct: of each scored completion, shape [scored].
-        answers: of each scored completion, None where none was found, shape [scored].
-        unscored: completions we failed to score; they are in no metric.
-        truncated: of all its completions.
-        reward: mean total of the scored ones; None if there are none.
-        length: mean tokens of all.
+        correct: True for each scored completion that is CORRECT, shape [scored].
+        answers: the answer of each scored completion, None if none was found, shape [scored].
+        unscored: number of completions that could not be scored; they are in no metric.
+        truncated: number of completions that hit the token limit.
+        reward: mean total of the scored completions; None if there are none.
+        length: mean number of tokens of all completions.
     """
 
     index: int
@@ -47,18 +48,24 @@ class TaskResult:
 
     @property
     def scored(self) -> int:
+        """Number of scored completions."""
         return len(self.correct)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """An evaluation.
+class EvaluationReport:
+    """The result of an evaluation.
 
     Attributes:
-        env, config: what was evaluated on.
+        env: id of the environment.
+        config: its options.
         n: completions per task.
+        sampling: how they were sampled.
+        seed: of the completions.
+        version: of the sampler's weights.
+        level: of the confidence intervals.
         metrics: `avg@n`, `reward`, and for each k `pass@k` and `maj@k`.
-        tasks: in the order of their indices.
+        tasks: the result of each task, in the order of their indices.
     """
 
     env: str
@@ -73,7 +80,7 @@ class Report:
 
     @property
     def unscored(self) -> int:
-        """Completions that we failed to score."""
+        """Number of completions that could not be scored."""
         return sum(task.unscored for task in self.tasks)
 
     @property
@@ -83,11 +90,11 @@ class Report:
 
     @property
     def length(self) -> float:
-        """Mean tokens of a completion."""
+        """Mean number of tokens of a completion."""
         return fmean(task.length for task in self.tasks)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, for JSON, if the options of the environment have a place there."""
+        """The report as a dict, which is JSON if the options of the environment are."""
         return asdict(self) | {"unscored": self.unscored, "truncated": self.truncated, "length": self.length}
 
 
@@ -106,35 +113,41 @@ def evaluate(
     prompts_at_once: int = 64,
     on_group: Callable[[Group], None] | None = None,
     progress: bool = False,
-) -> Report:
-    """Draw n completions of each task and say how good they are.
+) -> EvaluationReport:
+    """Sample n completions of each task, score them, and compute the metrics.
 
         report = evaluate(env, sampler, n=8, k=(1, 8), limit=500, sampling=Sampling(max_tokens=1024))
         print(report.metrics["pass@8"])
 
-    A completion depends on the seed, its task and its number alone.  UNSCORED ones are left out of every metric and
-    counted; a task with fewer than k scored ones is left out of pass@k and maj@k.
+    A completion depends only on the seed, its task and its number.  UNSCORED completions are left out of every metric
+    and counted; a task with fewer than k scored ones is left out of pass@k and maj@k.
 
     Args:
+        env: the environment.
+        sampler: generates completions.
+        sampling: how they are sampled.
         n: completions per task.
-        k: one or several numbers up to n; by default 1 and n.
-        limit: take the first tasks alone; needed where an environment never ends.
-        scorer: of this very environment; None for one of its own, with a worker per core.
-        level: of the intervals.
-        prompts_at_once: how many prompts the sampler is given together.
-        on_group: called with each group as it is finished, to keep the completions.
+        k: one or several numbers up to n, for pass@k and maj@k; None for 1 and n.
+        limit: evaluate only the first tasks, this many; needed if an environment generates tasks without end.
+        scorer: a scorer of `env`; None for a new one with a worker per core.
+        seed: of the completions.
+        level: of the confidence intervals.
+        max_turns: most turns of an episode.
+        prompts_at_once: prompts that the sampler is given together.
+        on_group: called with each finished group, for example to keep the completions; None for nothing.
+        progress: show a progress bar.
 
     Raises:
-        UsageError: a setting that cannot work.
+        UsageError: a setting cannot work.
     """
     ks = (1, n) if k is None else (k,) if isinstance(k, int) else tuple(k)
     for name, value in (("n", n), ("prompts_at_once", prompts_at_once), *(("k", one) for one in ks)):
         require_whole(name, value, 1)
     indices = _indices(env, limit)
     if max(ks, default=0) > n:
-        raise UsageError(f"k={max(ks)} of n={n} completions: draw at least k of each task")
+        raise UsageError(f"k is {max(ks)} and n is {n}; sample at least k completions of each task")
     if sampling.temperature == 0 and n > 1:
-        raise UsageError(f"temperature is 0: all n={n} completions of a task would be the same; draw one")
+        raise UsageError(f"temperature is 0: all n={n} completions of a task would be the same; use n=1")
     results: list[TaskResult] = []
     with (
         Groups(
@@ -157,13 +170,13 @@ def evaluate(
                 if progress:
                     tick()
     metrics = _metrics(results, n, sorted(set(ks)), level)
-    return Report(env.id, env.config, n, sampling, seed, sampler.version, level, metrics, tuple(results))
+    return EvaluationReport(env.id, env.config, n, sampling, seed, sampler.version, level, metrics, tuple(results))
 
 
 def _indices(env: Environment, limit: int | None) -> range:
     size = getattr(env, "size", None)
     if limit is None and size is None:
-        raise UsageError(f"{env.id} never runs out of tasks; say how many: limit=500")
+        raise UsageError(f"{env.id} generates tasks without end; say how many to evaluate on, such as limit=500")
     if limit is not None:
         require_whole("limit", limit, 1)
     if size == 0:
@@ -187,7 +200,7 @@ def _result(index: int, group: Group) -> TaskResult:
 
 
 def _metrics(results: Sequence[TaskResult], n: int, ks: Sequence[int], level: float) -> dict[str, Estimate]:
-    """A metric that no task has enough scored completions for is left out, and so is maj@k without any answer."""
+    """The metrics.  Those for which no task has enough scored completions are left out, and maj@k without answers."""
     scored = [result for result in results if result.scored]
     columns = {
         f"avg@{n}": [fmean(result.correct) for result in scored],

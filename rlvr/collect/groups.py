@@ -1,38 +1,41 @@
-"""Tasks made into groups of scored rollouts: the part that the collector and evaluation share."""
+"""Samples and scores groups of rollouts; used by the collector and by evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from rlvr.collect.background import Background
+from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.episodes import Episodes
 from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv
 from rlvr.errors import UsageError
-from rlvr.samplers.protocol import Sample, Sampler, Sampling, drawn, rollout_seed
+from rlvr.samplers.protocol import Sample, Sampler, Sampling, generate_checked, rollout_seed
 from rlvr.scoring import Scorer
 from rlvr.types import Completion, Group, Rollout, Score, Task
 from rlvr.validate import require_whole
 
 __all__ = ["Groups", "completion_of"]
 
-_STEPPING = 8  # threads for the steps of episodes: where steps are slow, they wait for something else
+_STEP_THREADS = 8  # for the steps of episodes; slow steps mostly wait for something else than this CPU
 
 
 class Groups:
     """Samples and scores groups of one environment.  Close it, or use it as a context manager.
 
-    A single-turn environment is scored by a `Scorer`: each rollout as soon as it is finished, or each group where
-    the reward compares.  A multi-turn environment plays episodes and says their scores itself, see `Episodes`.
+    A single-turn environment is scored by a `Scorer`: each rollout as soon as it is finished or, if the reward
+    compares completions, each group.  A multi-turn environment computes its scores itself, see `Episodes`.
 
     Args:
-        group_size: G, rollouts per task.
-        scorer: of this very environment; None for one of its own, with a worker per core.
-        max_turns: of an episode.
-        key: seeds every rollout, together with its task, its place in the run and its number in the group.
+        env: the environment.
+        sampler: generates completions.
+        group_size: rollouts per task (G).
+        sampling: how they are sampled.
+        scorer: a scorer of `env`; None for a new one with a worker per core.
+        max_turns: most turns of an episode.
+        key: with the task, its place in the run and the number in the group, it seeds each rollout.
 
     Raises:
-        UsageError: the parts do not fit each other.
+        UsageError: these do not fit each other.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class Groups:
         if not isinstance(sampler, Sampler):
             raise UsageError(f"{sampler!r} is no sampler: it needs version, generate, encode, decode and sync")
         if scorer is not None and isinstance(env, MultiTurnEnv):
-            raise UsageError(f"{env.id} has several turns and says their score itself; leave the scorer out")
+            raise UsageError(f"{env.id} has several turns and computes its score itself; leave the scorer out")
         if scorer is not None and scorer.env is not env:
             raise UsageError(f"the scorer is one of {scorer.env!r}; give a Scorer of the environment that is sampled")
         self.env, self.sampler, self.sampling = env, sampler, sampling
@@ -61,14 +64,14 @@ class Groups:
         self.key = tuple(key)
         self._own = Scorer(env) if scorer is None and isinstance(env, SingleTurnEnv) else None
         self.scorer = scorer or self._own
-        threads = max(1, self.scorer.workers) if self.scorer else _STEPPING
-        self.background = Background(threads)
+        threads = max(1, self.scorer.workers) if self.scorer else _STEP_THREADS
+        self.background = BackgroundCalls(threads)
         self._episodes = None
         if isinstance(env, MultiTurnEnv):
             self._episodes = Episodes(env, sampler, self.background, sampling, int(max_turns), self.key)
 
     def close(self) -> None:
-        """End the threads, and the workers if they are its own."""
+        """End the threads, and the workers unless a scorer was given."""
         self.background.close()
         if self._own is not None:
             self._own.close()
@@ -80,19 +83,32 @@ class Groups:
         self.close()
 
     def task(self, index: int) -> Task:
-        """The task at an index; of a multi-turn environment, what the episode of that index begins with."""
+        """The task at an index; for a multi-turn environment, with the prompt that the episode begins with.
+
+        Args:
+            index: of the task.
+        """
         if self._episodes is not None:
             return self._episodes.task(index)
         assert isinstance(self.env, SingleTurnEnv)
         return self.env.task(index)
 
     def score(self, task: Task, completions: Sequence[Completion]) -> Future[list[Score]]:
-        """Have completions of one single-turn task scored together, in the background."""
+        """Score completions of one single-turn task together, in the background.
+
+        Args:
+            task: the task.
+            completions: of this task.
+        """
         assert self.scorer is not None
         return self.background.submit(self.scorer.score_group, task, completions)
 
     def sample(self, asked: Sequence[tuple[int, int]]) -> list[Group]:
-        """Groups for these (place in the run, index of the task), in this order whatever is finished first."""
+        """Sample and score a group for each task, in the order of `asked`.
+
+        Args:
+            asked: (place in the run, index of the task) of each group.
+        """
         if self._episodes is not None:
             return self._episodes.play(asked, self.group_size)
         tasks = [self.task(index) for _, index in asked]
@@ -105,7 +121,7 @@ class Groups:
         try:
             with self.background.generating():
                 prompts = [task.prompt for task in tasks]
-                for p, g, sample in drawn(self.sampler, prompts, self.group_size, self.sampling, seeds):
+                for p, g, sample in generate_checked(self.sampler, prompts, self.group_size, self.sampling, seeds):
                     samples[p][g] = sample
                     self._begin_scoring(futures, tasks[p], p, g, samples[p])
             with self.background.waiting():
@@ -126,7 +142,7 @@ class Groups:
         g: int,
         samples: dict[int, Sample],
     ) -> None:
-        """What has come of a group so far stands in `samples`; a reward that compares has to see all of it."""
+        """Score sample g, or the group once `samples` has all of it if the reward compares completions."""
         if not self.env.reward.group_level:
             futures[p, g] = self.score(task, [completion_of(samples[g])])
         elif len(samples) == self.group_size:
@@ -147,7 +163,11 @@ class Groups:
 
 
 def completion_of(sample: Sample) -> Completion:
-    """What a reward sees of a sample."""
+    """The completion that a reward is given.
+
+    Args:
+        sample: of a sampler.
+    """
     return Completion(sample.text, len(sample.completion_ids), sample.truncated)
 
 

@@ -1,4 +1,4 @@
-"""How good is it to stand here?  Monte-Carlo values of the prefixes of a completion, for VinePPO.
+"""Monte-Carlo values at step boundaries (VinePPO).
 
 prompt │ step 1 │ step 2 │ … │ step S        boundaries b_0 = 0 < b_1 < … < b_S = T, in tokens
        ▲        ▲        ▲       ▲
@@ -16,22 +16,23 @@ from dataclasses import asdict, dataclass
 from rlvr.collect.groups import Groups
 from rlvr.environment import MultiTurnEnv
 from rlvr.errors import UsageError, brief
-from rlvr.samplers.protocol import Sample, Sampler, TokenIds, cut, drawn, rollout_seed
+from rlvr.samplers.protocol import Sample, Sampler, TokenIds, cut_at_stop, generate_checked, rollout_seed
 from rlvr.types import Completion, Rollout, Score
 from rlvr.validate import require_whole
 
-__all__ = ["PrefixValues", "forked", "prefix_values", "step_boundaries"]
+__all__ = ["PrefixValues", "prefix_values_and_costs", "prefix_values", "step_boundaries"]
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixValues:
-    """Values along one rollout of S steps.
+    """Values at the boundaries of one rollout with S steps.
 
     Attributes:
         boundaries: where steps begin and end, in completion tokens: 0, …, T; shape [S + 1].
-        values: at each boundary, shape [S + 1]: the mean total of its scored forks; at the end, where there is nothing
-            to sample, the rollout's own total.  None where none was scored, and at the end of an unscored rollout.
-        scored: forks behind each mean, shape [S + 1]; fewer than K where some could not be scored, 1 at the end.
+        values: at each boundary, shape [S + 1]: the mean total of the scored completions from there; at the end, the
+            rollout's own total.  None if none was scored, and at the end of an unscored rollout.
+        scored: number of completions in each mean, shape [S + 1]: K, or fewer if some could not be scored; at the end
+            1, or 0 for an unscored rollout.
     """
 
     boundaries: tuple[int, ...]
@@ -42,7 +43,12 @@ class PrefixValues:
 def step_boundaries(rollout: Rollout, sampler: Sampler, delimiter: str = "\n") -> tuple[int, ...]:
     """Where the steps of a rollout begin and end, in tokens: 0, after each delimiter, T.
 
-    A run of delimiters ends one step.  A token in which a step ends belongs to that step as a whole.
+    Consecutive delimiters end one step.  A token in which a step ends belongs to that step as a whole.
+
+    Args:
+        rollout: of a single turn.
+        sampler: decodes its tokens.
+        delimiter: text that ends a step.
     """
     T = len(rollout.completion_ids)
     text, found, at = rollout.text, [0], 0
@@ -56,7 +62,7 @@ def step_boundaries(rollout: Rollout, sampler: Sampler, delimiter: str = "\n") -
 
 
 def _first_token(rollout: Rollout, sampler: Sampler, chars: int, low: int, high: int) -> int:
-    """The least number of tokens whose text has so many characters; by bisection, for decoding is what costs."""
+    """The least number of tokens whose text has `chars` characters; by bisection, as decoding is slow."""
     while low < high:
         middle = (low + high) // 2
         if len(sampler.decode(rollout.completion_ids[:middle])) >= chars:
@@ -73,39 +79,47 @@ def prefix_values(
     k: int = 9,
     steps: str | Sequence[Sequence[int]] = "\n",
 ) -> list[PrefixValues]:
-    """Values of every step's beginning, from `k` fresh completions each (VinePPO, arXiv:2410.01679, section 4).
+    """The value at the beginning of every step, from `k` new completions each (VinePPO, arXiv:2410.01679, section 4).
 
-    The paper takes K = 9.  A fork is sampled and scored like any rollout, prefix and all, and it may use as many tokens
-    as the prefix leaves of `max_tokens`, so that its value is that of going on under the rollout's own limit.  The same
-    prefix of the same task is sampled once: rollouts of a group share the value of their prompt.
+    A completion from a prefix is scored together with the prefix, and prefix and completion together have at most
+    `max_tokens`, as the rollout had.  Equal prefixes of the same task are sampled once, so the rollouts of a group
+    share the value of their prompt.
 
     Args:
-        groups: the sampler, the environment and its scorer; of a `Collector`, its `groups`.
-        steps: a text that ends a step; or for each rollout its boundaries in tokens, 0 and T among them.
+        groups: sampler, environment and scorer; `Collector.groups`.
+        rollouts: whose values are wanted.
+        k: completions from each prefix (K); the paper has 9.
+        steps: the text that ends a step; or, for each rollout, its boundaries in tokens, with 0 and T.
 
     Raises:
-        UsageError: several turns; a reward that compares completions, for a fork has no siblings; boundaries that are
-            not increasing from 0 to T; k below 1.
+        UsageError: the environment has several turns; the reward compares completions, of which a prefix has no
+            group; the boundaries do not increase from 0 to T; `k` is below 1.
     """
-    return forked(groups, rollouts, k=k, steps=steps)[0]
+    return prefix_values_and_costs(groups, rollouts, k=k, steps=steps)[0]
 
 
-def forked(
+def prefix_values_and_costs(
     groups: Groups, rollouts: Sequence[Rollout], *, k: int, steps: str | Sequence[Sequence[int]] = "\n"
 ) -> tuple[list[PrefixValues], dict[str, float]]:
-    """What `prefix_values` gives, and what it took, for the log.
+    """What `prefix_values` returns, and its costs as metrics.
 
-    That is `forks` and `fork_tokens`, completions and tokens that were sampled; `forks_unscored`, how many of them we
-    failed to score; and `generation_s`, `scoring_s`, `scoring_wait_s`, see `Timings`.
+    The metrics are `forks` and `fork_tokens`, the numbers of completions and of their tokens; `forks_unscored`, the
+    number of completions that could not be scored; and `generation_s`, `scoring_s`, `scoring_wait_s`, see `Timings`.
+
+    Args:
+        groups, rollouts, k, steps: as in `prefix_values`.
+
+    Raises:
+        UsageError: as in `prefix_values`.
     """
     if isinstance(groups.env, MultiTurnEnv):
-        raise UsageError(f"{groups.env.id} has several turns; a prefix of tokens does not bring back its state")
+        raise UsageError(f"{groups.env.id} has several turns, whose state cannot be restored from a prefix of tokens")
     if groups.env.reward.group_level:
-        raise UsageError(f"the reward {groups.env.reward} compares completions of one task; a fork has no siblings")
+        raise UsageError(f"the reward {groups.env.reward} compares completions of a group, and a prefix has no group")
     require_whole("k", k, 1)
     if isinstance(steps, str):
         if not steps:
-            raise UsageError("steps is an empty text; name what ends a step, such as '\\n'")
+            raise UsageError("steps is an empty text; give the text that ends a step, such as '\\n'")
         boundaries = [step_boundaries(rollout, groups.sampler, steps) for rollout in rollouts]
     else:
         boundaries = [_checked(given, rollout) for given, rollout in zip(steps, rollouts, strict=True)]
@@ -113,12 +127,12 @@ def forked(
     for rollout, bounds in zip(rollouts, boundaries, strict=True):
         for b in bounds[:-1]:
             forks.setdefault(_state(rollout, b), (rollout, b))
-    groups.background.taken()  # whatever went by before is nobody's
+    groups.background.take_timings()  # time before this call does not count
     each, tokens = _scored(groups, list(forks.values()), k)
     scores = dict(zip(forks, each, strict=True))
     unscored = sum(score.total is None for some in each for score in some)
     costs = {"forks": k * len(forks), "forks_unscored": unscored, "fork_tokens": tokens}
-    numbers = {name: float(value) for name, value in (costs | asdict(groups.background.taken())).items()}
+    numbers = {name: float(value) for name, value in (costs | asdict(groups.background.take_timings())).items()}
     return [_values(rollout, bounds, scores) for rollout, bounds in zip(rollouts, boundaries, strict=True)], numbers
 
 
@@ -135,7 +149,7 @@ def _checked(bounds: Sequence[int], rollout: Rollout) -> tuple[int, ...]:
 
 
 def _scored(groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int) -> tuple[list[list[Score]], int]:
-    """Scores of `k` continuations of each (rollout, boundary), scored while others are sampled; and their tokens."""
+    """Scores of `k` completions from each (rollout, boundary), and the number of their tokens."""
     contexts = [_state(rollout, b)[1] for rollout, b in forks]
     limits = [groups.sampling.max_tokens - b for _, b in forks]
     seeds = [
@@ -146,7 +160,7 @@ def _scored(groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int) -> tup
     tokens = 0
     try:
         with groups.background.generating():
-            for p, j, sample in drawn(groups.sampler, contexts, k, groups.sampling, seeds, limits):
+            for p, j, sample in generate_checked(groups.sampler, contexts, k, groups.sampling, seeds, limits):
                 futures[p][j] = _begin(groups, *forks[p], sample)
                 tokens += len(sample.completion_ids)
         with groups.background.waiting():
@@ -158,8 +172,9 @@ def _scored(groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int) -> tup
 
 
 def _begin(groups: Groups, rollout: Rollout, boundary: int, sample: Sample) -> Future[list[Score]]:
-    ids = [*rollout.completion_ids[:boundary], *sample.completion_ids]  # in one go: two texts may lose a space between
-    text = cut(groups.sampler.decode(ids), groups.sampling.stop)
+    # Decoded together: decoded apart, the two texts may lose a space between them.
+    ids = [*rollout.completion_ids[:boundary], *sample.completion_ids]
+    text = cut_at_stop(groups.sampler.decode(ids), groups.sampling.stop)
     return groups.score(rollout.task, [Completion(text, len(ids), sample.truncated)])
 
 

@@ -1,4 +1,4 @@
-"""What a collection came to, in numbers."""
+"""Metrics of one `Collector.collect`."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from statistics import fmean
 from rlvr.collect.background import Timings
 from rlvr.types import Group, Rollout, Score
 
-__all__ = ["Dropped", "dropped_group", "failures", "own_tokens", "stats"]
+__all__ = ["Dropped", "dropped_group", "unscored_reasons", "own_tokens", "collection_stats"]
 
 _REASONS = ("all-correct", "all-wrong", "few-scored", "stale", "too-long")
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A group that was sampled for nothing.
+    """A group that is not trained on.
 
     Attributes:
-        task: its id.
+        task: id of its task.
         why: "all-correct" or "all-wrong" (dynamic sampling), "few-scored" (under 2 scored rollouts), "stale", or
-            "too-long" (prompt and limit exceed the model's positions: nothing was sampled).
-        tokens: that the policy produced for it.
-        group: as it was sampled; None where nothing was.
+            "too-long" (prompt and limit exceed the model's positions, so nothing was sampled).
+        rollouts: number of its rollouts.
+        tokens: number of tokens that the policy generated for it.
+        group: the group itself; None if nothing was sampled.
     """
 
     task: str
@@ -35,47 +36,66 @@ class Dropped:
 
 
 def dropped_group(group: Group, why: str) -> Dropped:
-    """What the waste log says of a group."""
+    """The record of a dropped group.
+
+    Args:
+        group: as it was sampled.
+        why: see `Dropped`.
+    """
     return Dropped(group.task.id, why, len(group.rollouts), sum(map(own_tokens, group.rollouts)), group)
 
 
 def own_tokens(rollout: Rollout) -> int:
-    """Tokens that the policy produced, masked or not; an environment's replies are none of them."""
+    """Number of tokens that the policy generated, masked or not, without an environment's replies.
+
+    Args:
+        rollout: of one turn or several.
+    """
     if rollout.turns:
         return sum(turn.stop - turn.start for turn in rollout.turns)
     return len(rollout.completion_ids)
 
 
-def failures(dropped: Sequence[Dropped]) -> Counter[str]:
-    """Why rollouts of dropped groups could not be scored, and how many of them."""
+def unscored_reasons(dropped: Sequence[Dropped]) -> Counter[str]:
+    """Why rollouts of dropped groups could not be scored, and how many rollouts for each reason.
+
+    Args:
+        dropped: the groups.
+    """
     groups = [one.group for one in dropped if one.group is not None]
     verdicts = [r.score.verdict for group in groups for r in group.rollouts if r.score and r.score.total is None]
     return Counter(verdict.why for verdict in verdicts)
 
 
-def stats(
+def collection_stats(
     sampled: Sequence[Group], groups: Sequence[Group], dropped: Sequence[Dropped], timings: Timings
 ) -> dict[str, float]:
-    """Numbers about one `collect`, for the log.  A mean over nothing is left out.
+    """Metrics of one `collect`, for the log.  Means over nothing are left out.
 
-    Over all rollouts that were sampled, those of dropped groups too, since filters would bend the curves:
+    Over all sampled rollouts, those of dropped groups included, so that filters do not distort the curves:
 
-        rollouts tokens              counts
-        accuracy reward reward/PART  means over the scored ones: CORRECT or not, the total, what each part added
-        length length_max            the policy's tokens
-        truncated                    share
-        unscored                     count
+        rollouts tokens              numbers of them
+        accuracy reward reward/PART  means over scored rollouts: share CORRECT, total, contribution of each part
+        length length_max            mean and greatest number of the policy's tokens
+        truncated                    share of rollouts
+        unscored                     number of rollouts
 
-    Over the groups that were kept, and over those that were dropped:
+    Over kept groups, and over dropped ones:
 
-        groups                       count
-        batch/accuracy batch/reward  as above
-        masked                       rollouts without a token to train on: unscored, or overlong
-        dropped/WHY                  groups, for each reason of `Dropped`
-        waste_tokens waste           tokens of dropped groups, and their share in those of kept and dropped ones
+        groups                       number of kept groups
+        batch/accuracy batch/reward  as above, over kept groups
+        masked                       kept rollouts without a trained token: unscored, or overlong
+        dropped/WHY                  number of dropped groups, for each reason of `Dropped`
+        waste_tokens waste           tokens of dropped groups, and their share of the tokens of all groups
 
-    And `generation_s`, `scoring_s`, `scoring_wait_s`, see `Timings`.  The collector adds `rounds`; `left`, groups that
-    are left over for the next call; and `missing`, groups that were asked for and not found.
+    And `generation_s`, `scoring_s`, `scoring_wait_s`, see `Timings`.  The collector adds `rounds`; `left`, groups left
+    over for the next call; and `missing`, by how many there are fewer groups than requested.
+
+    Args:
+        sampled: groups sampled in this call.
+        groups: groups that it returned.
+        dropped: groups that it dropped.
+        timings: of this call.
     """
     rollouts = [rollout for group in sampled for rollout in group.rollouts]
     lengths = [own_tokens(rollout) for rollout in rollouts]
@@ -103,7 +123,7 @@ def stats(
 
 
 def _scores(groups: Sequence[Group]) -> list[Score]:
-    """Those that have a total."""
+    """The scores of all scored rollouts."""
     scores = [rollout.score for group in groups for rollout in group.rollouts]
     return [score for score in scores if score is not None and score.total is not None]
 

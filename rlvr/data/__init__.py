@@ -1,1 +1,1 @@
-"""Rows: read and written, filtered, and compared for overlap."""
+"""Rows: reading and writing files, filtering tasks, comparing texts for overlap."""

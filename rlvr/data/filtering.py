@@ -1,7 +1,7 @@
-"""Tasks worth training on: by pass rate, without what a test set holds, each once.
+"""Keeps tasks that are worth training on: by pass rate, without duplicates, without those of a test set.
 
-A task that every rollout solves, or none, teaches a policy nothing: all advantages of its group are 0.  UNSCORED
-rollouts are no failures of the policy, so that they count neither for nor against a task.
+A task that every rollout solves, or none, does not train a policy: all advantages of its group are 0.  UNSCORED
+rollouts are no failures of the policy and do not count.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from rlvr.data.overlap import Shared, folded, near_duplicates
+from rlvr.data.overlap import TestSetOverlap, folded, near_duplicates
 from rlvr.data.rows import Row
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.statistics import wilson
 from rlvr.types import Outcome, Prompt
+from rlvr.validate import require_number, require_one_of, require_whole
 
-__all__ = ["Dropped", "Kept", "Limits", "filter_tasks"]
+__all__ = ["Dropped", "FilterRules", "Kept", "filter_tasks"]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What a task has to be to stay.
+class FilterRules:
+    """The rules that a task must meet to be kept.
 
     Attributes:
-        min_rate, max_rate: the share of correct rollouts must lie between them, both included.
-        min_n: so many scored rollouts at least.
-        by: "rate" looks at k/n; "interval" drops a task only if its whole 95 % interval lies outside, so that a few
-            rollouts of bad luck cost none.
-        duplicates: of tasks with the same prompt, whatever its case and the punctuation of its sentences, the first
-            stays.
-        near: so does it of tasks that share this part of their 5-grams, such as 0.8; None for no such look.
-        ngram: words in an n-gram that must not be shared with a test set: 13, as for GPT-3 (arXiv:2005.14165, C);
-            of a shorter test all its words in a row, from 4 up.
+        min_rate, max_rate: limits of the pass rate, the share of correct rollouts; both are allowed.
+        min_n: least number of scored rollouts.
+        by: "rate" compares k/n with the limits; "interval" drops a task only if its whole 95 % interval lies outside,
+            so that a few unlucky rollouts do not drop it.
+        duplicates: of tasks with the same prompt, apart from case and the punctuation of sentences, keep the first.
+        near: of tasks that share at least this part of their 5-grams, such as 0.8, keep the first; None to keep all.
+        ngram: number of words in a row that a task must not share with a test: 13, as for GPT-3 (arXiv:2005.14165, C);
+            of a shorter test all its words, from 4 up.
 
     Raises:
-        UsageError: numbers that cannot work.
+        UsageError: a number is out of range.
     """
 
     min_rate: float = 0.0
@@ -52,18 +52,15 @@ class Limits:
     def __post_init__(self) -> None:
         if not 0 <= self.min_rate <= self.max_rate <= 1:  # false for NaN
             raise UsageError(f"rates from {self.min_rate!r} to {self.max_rate!r}: give 0 <= min_rate <= max_rate <= 1")
-        if self.min_n < 0:
-            raise UsageError(f"min_n is {self.min_n!r}; it must be a whole number of at least 0")
-        if self.by not in ("rate", "interval"):
-            raise UsageError(f"by is {self.by!r}; it must be 'rate' or 'interval'")
-        if self.near is not None and not 0 < self.near <= 1:
-            raise UsageError(f"near is {self.near!r}; it must lie above 0 and be at most 1, or None")
-        if self.ngram < 1:
-            raise UsageError(f"ngram is {self.ngram!r}; it must be a whole number of at least 1")
+        require_whole("min_n", self.min_n, 0)
+        require_one_of("by", self.by, ("rate", "interval"))
+        if self.near is not None:
+            require_number("near", self.near, most=1, above=0, hint="or None")
+        require_whole("ngram", self.ngram, 1)
 
     @property
-    def by_rate(self) -> bool:
-        """Does it take rollouts to tell?"""
+    def need_rollouts(self) -> bool:
+        """Whether a rule looks at the rollouts of a task."""
         return self.min_rate > 0 or self.max_rate < 1 or self.min_n > 0
 
 
@@ -72,9 +69,11 @@ class Kept:
     """A task with its rollouts counted.
 
     Attributes:
-        prompt: "" where a record has none.
+        id: of the task.
+        prompt: "" if its records have none.
+        reference: the trusted answer.
         meta: what else is known of the task: its meta, and other columns of its row.
-        correct, scored, unscored: rollouts; `scored` does not hold the unscored ones.
+        correct, scored, unscored: numbers of rollouts; `scored` does not count the unscored ones.
     """
 
     id: str
@@ -87,25 +86,25 @@ class Kept:
 
     @property
     def text(self) -> str:
-        """What the prompt says, messages one after another."""
+        """The prompt as one text, messages one after another."""
         return "\n".join(self.messages)
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """What each message says; a prompt that is a text is one."""
+        """The text of each message; a prompt that is a text is one message."""
         if isinstance(self.prompt, str):
             return (self.prompt,)
         return tuple("" if message["content"] is None else str(message["content"]) for message in self.prompt)
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's, 95 %; all of [0, 1] where nothing was scored."""
+        """Wilson's 95 % interval of the pass rate; [0, 1] if nothing was scored."""
         return wilson(self.correct, self.scored) if self.scored else (0.0, 1.0)
 
     def row(self) -> dict[str, Any]:
-        """What `Environment.from_rows` reads: prompt and reference; the rest becomes its meta.
+        """The task as a row for `Environment.from_rows`: prompt and reference; the rest becomes its meta.
 
-        Without rollouts the rates are those that its row came with, if any.
+        A task without rollouts keeps the rates of the row that it came from, if any.
         """
         own = {"id": self.id, "prompt": self.prompt, "reference": self.reference}
         row = {**own, **self.meta, **own}
@@ -118,22 +117,27 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A task that goes, and why: `"reason: text"`."""
+    """A task that is dropped.
+
+    Attributes:
+        task: with its rollouts counted.
+        why: `"reason: text"`.
+    """
 
     task: Kept
     why: str
 
     @property
     def reason(self) -> str:
-        """The countable part."""
+        """The part of `why` that can be counted."""
         return self.why.partition(":")[0]
 
     def row(self) -> dict[str, Any]:
-        """The task, and why it went."""
+        """The task as a row, with `why`."""
         return {"why": self.why, **self.task.row()}
 
 
-# Of a record these belong to the rollout or the run; every other column is the task's.
+# The columns of a record that belong to the rollout or the run; all others belong to the task.
 _OF_THE_ROLLOUT: Final = frozenset(
     "outcome total parts value why answer detail completion length_tokens truncated env config verifier reward rlvr "
     "versions row".split()
@@ -146,18 +150,22 @@ class _Tasks:
     """Rollouts gathered by task, in the order in which tasks come up.
 
     Args:
-        column: where prompts stand.
-        needed: is there anything that prompts are asked for?
-        held: is it said that a task is kept only if its prompt could be looked at?
+        column: the column of the prompts.
+        needed: whether rows must have a prompt, since a rule looks at it.
+        compared_with_tests: whether prompts are compared with a test set, so that an empty one is an error.
     """
 
     column: str
     needed: bool
-    held: bool
+    compared_with_tests: bool
     by_key: dict[str, Kept] = field(default_factory=dict)
 
     def add(self, row: Row, number: int) -> None:
-        """One row more.
+        """Count a row.
+
+        Args:
+            row: a record or a task.
+            number: of the row, counted from 1.
 
         Raises:
             DataError: it is neither a record nor a task.
@@ -174,7 +182,9 @@ class _Tasks:
         own = next((str(row[name]) for name in (first, second) if row.get(name) is not None), f"row:{number}")
         # Rows that bring their own reference may all be called "row"; and completions without a task have ids.
         named = own if row.get("task") not in (None, "row") or not prompt else None
-        alone = None if is_rollout else number  # no rollout: a task of its own, if only to be a duplicate
+        alone = (
+            None if is_rollout else number
+        )  # a row that is no rollout is a task of its own, which may be a duplicate
         key = json.dumps([named, prompt, row["reference"], alone], sort_keys=True, default=str)
         task = self.by_key.get(key)
         if task is None:
@@ -187,7 +197,7 @@ class _Tasks:
         if self.column not in row and self.needed:
             raise DataError(
                 f"row {number} has no column {self.column!r}; it has {', '.join(map(repr, row))}: name that of the "
-                "prompts with --prompt-column, or ask neither for tests nor for duplicates"
+                "prompts with --prompt-column, or look for neither tests nor duplicates"
             )
         prompt = row.get(self.column)
         prompt = "" if prompt is None else prompt
@@ -195,8 +205,8 @@ class _Tasks:
             raise DataError(
                 f"row {number}: the prompt is {brief(prompt)}; it must be a text, or a list of messages with 'content'"
             )
-        if not prompt and self.held:
-            raise DataError(f"row {number} has an empty prompt, which can be held against no test")
+        if not prompt and self.compared_with_tests:
+            raise DataError(f"row {number} has an empty prompt, which cannot be compared with a test")
         return prompt
 
     def _meta(self, row: Row, number: int, is_rollout: bool) -> dict[str, Any]:
@@ -208,76 +218,80 @@ class _Tasks:
 
 
 def filter_tasks(
-    rows: Iterable[Row], limits: Limits | None = None, tests: Sequence[str] = (), *, prompt: str = "prompt"
+    rows: Iterable[Row], rules: FilterRules | None = None, tests: Sequence[str] = (), *, prompt: str = "prompt"
 ) -> tuple[list[Kept], list[Dropped]]:
-    """Sort tasks into those that stay and those that go.
+    """Split tasks into those that are kept and those that are dropped.
 
-    Contamination is looked at first, then duplicates, then rates: a task goes for the first reason that holds.
+    Contamination is checked first, then duplicates, then rates: a task is dropped for the first reason that holds.
 
     Args:
-        rows: records of `rlvr score`; or tasks with a prompt and `reference`, where no rate is asked for.
+        rows: records of `rlvr score`; or tasks with a prompt and `reference`, if no rule looks at rollouts.
+        rules: the rules; by default only duplicates are dropped.
         tests: prompts of a test set that must not be trained on.
         prompt: the column of the prompts.
 
+    Returns:
+        The tasks that are kept and those that are dropped, each in the order of the rows.
+
     Raises:
-        DataError: a row that is neither, or rates are asked for and no row has an outcome.
+        DataError: a row is neither, or a rule looks at rollouts and no row has an outcome.
     """
-    limits = limits or Limits()
-    needed = bool(tests) or limits.duplicates or limits.near is not None
+    rules = rules or FilterRules()
+    needed = bool(tests) or rules.duplicates or rules.near is not None
     gathered = _Tasks(prompt, needed, bool(tests))
     for number, row in enumerate(rows, 1):
         gathered.add(row, number)
     tasks = list(gathered.by_key.values())
-    if limits.by_rate and tasks and not any(task.scored + task.unscored for task in tasks):
+    if rules.need_rollouts and tasks and not any(task.scored + task.unscored for task in tasks):
         raise DataError("no row has an outcome, so that there are no pass rates: give what `rlvr score` wrote")
     _unique_ids(tasks)
     why: dict[Kept, str] = {}
-    for look in (_contaminated(tasks, tests, limits), _repeated(tasks, limits), _by_rate(tasks, limits)):
-        for task, reason in look:
+    for found in (_contaminated(tasks, tests, rules), _repeated(tasks, rules), _outside_rates(tasks, rules)):
+        for task, reason in found:
             why.setdefault(task, reason)
     dropped = [Dropped(task, why[task]) for task in tasks if task in why]
     return [task for task in tasks if task not in why], dropped
 
 
-def _contaminated(tasks: Sequence[Kept], tests: Sequence[str], limits: Limits) -> Iterator[tuple[Kept, str]]:
-    shared = Shared(tests, limits.ngram).found_in([task.messages for task in tasks]) if tests else ()
+def _contaminated(tasks: Sequence[Kept], tests: Sequence[str], rules: FilterRules) -> Iterator[tuple[Kept, str]]:
+    shared = TestSetOverlap(tests, rules.ngram).find([task.messages for task in tasks]) if tests else ()
     for task, hit in zip(tasks, shared, strict=False):
         if hit is not None:
             yield task, f"contaminated: shares {hit[0]!r} with the test {hit[1][:200]!r}"
 
 
-def _repeated(tasks: Sequence[Kept], limits: Limits) -> Iterator[tuple[Kept, str]]:
+def _repeated(tasks: Sequence[Kept], rules: FilterRules) -> Iterator[tuple[Kept, str]]:
     asked = [task for task in tasks if task.text.strip()]
-    if limits.duplicates:
+    if rules.duplicates:
         first: dict[tuple[str, ...], Kept] = {}
         for task in asked:
             known = first.setdefault(folded(task.text), task)
             if known is not task:
                 differs = " and another reference" if known.reference != task.reference else ""
                 yield task, f"duplicate: has the prompt of {known.id!r}{differs}"
-    if limits.near is not None:
-        for earlier, later in near_duplicates([task.text for task in asked], limits.near):
+    if rules.near is not None:
+        for earlier, later in near_duplicates([task.text for task in asked], rules.near):
             yield asked[later], f"near-duplicate: much like {asked[earlier].id!r}"
 
 
-def _by_rate(tasks: Sequence[Kept], limits: Limits) -> Iterator[tuple[Kept, str]]:
-    if not limits.by_rate:
+def _outside_rates(tasks: Sequence[Kept], rules: FilterRules) -> Iterator[tuple[Kept, str]]:
+    if not rules.need_rollouts:
         return
     for task in tasks:
-        if task.scored < max(limits.min_n, 1):
+        if task.scored < max(rules.min_n, 1):
             yield task, f"too-few: {task.scored} scored rollouts, {task.unscored} unscored"
             continue
         rate, (low, high) = task.correct / task.scored, task.interval
-        least, most = (rate, rate) if limits.by == "rate" else (low, high)
-        said = f"{task.correct} of {task.scored} correct, interval [{low:.3f}, {high:.3f}]"
-        if most < limits.min_rate:
-            yield task, f"too-hard: {said}"
-        elif least > limits.max_rate:
-            yield task, f"too-easy: {said}"
+        least, most = (rate, rate) if rules.by == "rate" else (low, high)
+        counts = f"{task.correct} of {task.scored} correct, interval [{low:.3f}, {high:.3f}]"
+        if most < rules.min_rate:
+            yield task, f"too-hard: {counts}"
+        elif least > rules.max_rate:
+            yield task, f"too-easy: {counts}"
 
 
 def _unique_ids(tasks: Sequence[Kept]) -> None:
-    """Rows that bring their own reference may all be called "row"; an environment's tasks must not."""
+    """Make ids unique: rows with their own reference may all be called "row", tasks of an environment must not."""
     count = Counter(task.id for task in tasks)
     taken = set(count)
     for number, task in enumerate(tasks, 1):

@@ -1,10 +1,10 @@
-"""Texts that share n-grams: near-duplicates within a set, and what a set shares with a test set.
+"""Texts that share n-grams: near-duplicates within a set, and overlap of a set with a test set.
 
-There are two ways to fold a text.  `folded` drops case and the punctuation of sentences alone: two texts that it makes
-one are one problem.  `words` drops all but words and a few signs, for a look at runs of words, which another pair of
-brackets must not hide.  Runs that stand in more than ten different texts of the set say nothing about one of them (an
-instruction that all prompts end with) and are left out, as GPT-3's filter did (arXiv:2005.14165, appendix C, which
-takes n = 13).
+There are two normal forms of a text.  `folded` drops only case and the punctuation of sentences: two texts with the
+same form are the same problem.  `words` keeps only words and a few signs, to compare runs of words, which another pair
+of brackets must not hide.  Runs that occur in more than ten different texts of the set (such as an instruction that all
+prompts end with) say nothing about one of them and are left out, as in GPT-3's filter (arXiv:2005.14165, appendix C,
+which takes n = 13).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-__all__ = ["Shared", "folded", "near_duplicates", "words"]
+__all__ = ["TestSetOverlap", "folded", "near_duplicates", "words"]
 
 _Words: TypeAlias = tuple[str, ...]
 
-_COMMON: Final = 10
-_SHORTEST: Final = 4  # words of a test that are looked for within longer texts
+_COMMON: Final = 10  # a run of words in more texts than this is common
+_SHORTEST: Final = 4  # a test of fewer words is not looked for within longer texts
 _NEAR_NGRAM = 5
 
 # Thai, Lao, Burmese, Khmer, kana and Han are written without spaces: each character counts as a word.
@@ -43,8 +43,11 @@ _TYPED = str.maketrans("‘’′“”−–", "'''\"\"--")
 def folded(text: str) -> _Words:
     """The words and signs of a text, in one case, without the punctuation of sentences.
 
-    Superscripts are written with ^ and subscripts with _, since 2³ is not 23.  Of a line without any letter or digit,
+    Superscripts are written with ^ and subscripts with _, since 2³ is not 23.  In a line without any letter or digit,
     such as a row of a puzzle's grid, every character counts.
+
+    Args:
+        text: any text.
     """
     found: list[str] = []
     for line in _plain(text).splitlines():
@@ -56,7 +59,11 @@ def folded(text: str) -> _Words:
 
 
 def words(text: str) -> _Words:
-    """The words of a text, in one case.  Signs such as + and - stay, as words of their own; all else goes."""
+    """The words of a text, in one case.  Signs such as + and - are words of their own; all else is dropped.
+
+    Args:
+        text: any text.
+    """
     return tuple(_WORD_OR_SIGN.findall(_plain(text)))
 
 
@@ -66,18 +73,20 @@ def _plain(text: str) -> str:
 
 
 def _marked(char: str) -> str:
-    """What NFKC would melt into its neighbour is kept apart."""
+    """Mark a character that NFKC would merge with its neighbours."""
     kind = unicodedata.decomposition(char).partition(" ")[0]
     return {"<super>": "^", "<sub>": "_", "<fraction>": " "}.get(kind, "") + char
 
 
-class Shared:
-    """What prompts share with a test set: n words in a row, or all words of a test that has fewer.
+class TestSetOverlap:
+    """Finds what prompts share with a test set: n words in a row, or all words of a test that has fewer.
 
     Args:
         tests: the texts of the test set.
-        n: words in an n-gram.  Of a test with less than 4 words, the prompt or one of its messages has to be the same.
+        n: number of words in a row.  A test with fewer than 4 words must equal a prompt or one of its messages.
     """
+
+    __test__ = False  # no test for pytest to collect
 
     def __init__(self, tests: Iterable[str], n: int = 13) -> None:
         self._whole: dict[_Words, str] = {}
@@ -92,8 +101,12 @@ class Shared:
                 for i in range(len(found) - length + 1):
                     self._runs[length].setdefault(found[i : i + length], test)
 
-    def found_in(self, prompts: Sequence[str | Sequence[str]]) -> Iterator[tuple[str, str] | None]:
-        """For each prompt, a text or its messages', (what is shared, the test it is shared with); None for nothing."""
+    def find(self, prompts: Sequence[str | Sequence[str]]) -> Iterator[tuple[str, str] | None]:
+        """For each prompt, (what is shared, the test that it is shared with); None for nothing.
+
+        Args:
+            prompts: texts, or the texts of each prompt's messages.
+        """
         every = [(prompt,) if isinstance(prompt, str) else tuple(prompt) for prompt in prompts]
         hits = {messages: list(self._hits(words("\n".join(messages)))) for messages in dict.fromkeys(every)}
         counts = Counter(run for found in hits.values() for run in set(found))
@@ -114,16 +127,24 @@ class Shared:
                     yield run
 
     def _goes_on(self, found: _Words, start: int, end: int) -> bool:
-        """What is 2 + 2 is another problem than what is 2 + 2 * 5."""
+        """Whether a sign follows or precedes: "what is 2 + 2" is another problem than "what is 2 + 2 * 5"."""
         return bool(_SIGNS & {*found[max(start - 1, 0) : start], *found[end : end + 1]})
 
 
 def near_duplicates(texts: Sequence[str], least: float = 0.8) -> Iterator[tuple[int, int]]:
-    """Pairs (earlier, later) of texts that share at least this part of their 5-grams, but are not the same.
+    """Pairs (earlier, later) of texts that share a large part of their 5-grams, but are not the same.
 
-    The Jaccard index over the 5-grams of `folded` that stand in few texts.  A cluster of more than ten has none of
-    these in common; there the index over all 5-grams decides, which has to come half again as near to 1, lest a long
-    instruction make neighbours of all who end with it.  Each later text is paired once, a repetition never.
+    Compares the Jaccard index over the 5-grams of `folded` that occur in few texts with `least`.  In a cluster of more
+    than ten texts no such 5-gram is shared; there the index over all 5-grams must reach (1 + least) / 2, so that a long
+    instruction at the end does not make texts near-duplicates.  Each later text is paired once, an exact duplicate
+    never.
+
+    Args:
+        texts: texts to compare.
+        least: the least Jaccard index of a pair, in (0, 1].
+
+    Returns:
+        Pairs of indices into `texts`.
     """
     first: dict[_Words, int] = {}
     for index, text in enumerate(texts):

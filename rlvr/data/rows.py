@@ -1,6 +1,6 @@
-"""Rows on disk: JSONL and Parquet in, JSONL and Parquet out, and nothing half-written.
+"""Rows on disk: reads and writes JSONL and Parquet; an output file is whole or absent.
 
-A row that cannot be read is a `DataError` that names its line; the other rows are not harmed by it.
+A row that cannot be read is a `DataError` that names its line; other rows are not affected.
 """
 
 from __future__ import annotations
@@ -19,29 +19,54 @@ from typing import IO, Any, TypeAlias, cast
 
 from rlvr.errors import DataError, UsageError
 
-__all__ = ["Journal", "Line", "Row", "as_dataset", "count_rows", "dump_row", "load_dataset", "read_rows", "read_whole"]
+__all__ = [
+    "Journal",
+    "Line",
+    "Row",
+    "as_dataset",
+    "count_rows",
+    "dump_row",
+    "load_dataset",
+    "read_rows",
+    "read_whole",
+    "require_output",
+]
 
 Row: TypeAlias = Mapping[str, Any]
+"""The columns of a row by name."""
+
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a file: its number, counted from 1, and its row, or why there is none."""
+    """One line of a file.
+
+    Attributes:
+        number: counted from 1.
+        row: its columns; None if it could not be read.
+        error: why it could not be read.
+        text: the line itself, if it could not be read.
+    """
 
     number: int
     row: Row | None
     error: str = ""
-    text: str = ""  # what stood there, if it could not be read
+    text: str = ""
 
 
 def read_rows(path: str | Path) -> Iterator[Line]:
     """Read a JSONL or Parquet file, one line at a time.
 
+    Args:
+        path: the file; gzipped JSONL ends in .jsonl.gz.
+
     Raises:
-        DataError: there is no such file, or its ending is neither .jsonl (or .jsonl.gz) nor .parquet.
+        DataError: there is no such file, it is a folder, or its name does not end in .jsonl, .jsonl.gz or .parquet.
     """
     path = Path(path)
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; give a .jsonl or .parquet file")
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     if path.suffix == ".parquet":
@@ -89,7 +114,7 @@ def _read_jsonl(path: Path) -> Iterator[Line]:
 
 
 def _refuse_array(path: Path, raw: bytes) -> None:
-    """One error instead of one for each of its lines; a mere `[1, 2]` is a bad row like any other."""
+    """Raise one error for a file that is a JSON array, not one for each line; a line `[1, 2]` alone is a bad row."""
     if not raw.lstrip().startswith(b"["):
         return
     with contextlib.suppress(ValueError, RecursionError):
@@ -115,9 +140,12 @@ def _read_parquet(path: Path) -> Iterator[Line]:
 
 
 def count_rows(path: str | Path) -> int:
-    """How many lines `read_rows` will give, for a progress bar; blank ones may be counted too.
+    """The number of lines that `read_rows` will give, for a progress bar; blank lines may be counted too.
 
-    0 for a file that cannot be read: `read_rows` is the one to say so.
+    0 for a file that cannot be read; `read_rows` raises the error.
+
+    Args:
+        path: the file.
     """
     path = Path(path)
     if not path.is_file():
@@ -135,13 +163,13 @@ def count_rows(path: str | Path) -> int:
     return 0
 
 
-# In Parquet a record keeps what it nests as JSON text, since the keys inside differ from row to row, and also text
-# that is not UTF-8 (lone surrogates) or that could be mistaken for it.  A file with this mark was written by us.
+# In Parquet, nested values are written as JSON text, since their keys differ from row to row; so is text that is not
+# UTF-8 (lone surrogates) or that begins with the mark.  A file with this mark in its metadata was written by rlvr.
 _MARK = "json:"
 
 
 def _packed(name: str, value: Any) -> Any:
-    """A column has one type: references may be texts here and numbers there, so they are texts all."""
+    """A value for a Parquet column.  A column has one type, so references, which may differ in type, become texts."""
     if isinstance(value, str):
         return value if _is_utf8(value) and not value.startswith(_MARK) else _MARK + json.dumps(value)
     return _MARK + json.dumps(value) if isinstance(value, (dict, list)) or name == "reference" else value
@@ -160,10 +188,13 @@ def _is_utf8(text: str) -> bool:
 
 
 def dump_row(row: Row) -> bytes:
-    """One JSONL line.  Readable UTF-8 where the text allows it; lone surrogates survive as escapes.
+    """One JSONL line: readable UTF-8, or escapes if the text has lone surrogates.
+
+    Args:
+        row: the columns.
 
     Raises:
-        DataError: a value has no place in JSON.
+        DataError: a value cannot be written as JSON.
     """
     try:
         text = json.dumps(row, ensure_ascii=False, allow_nan=False)
@@ -175,24 +206,45 @@ def dump_row(row: Row) -> bytes:
         return json.dumps(row, allow_nan=False).encode() + b"\n"
 
 
-class Journal:
-    """Output that is whole or absent: rows are appended to `PATH.partial`, and `finish` moves it into place.
+def require_output(path: Path, *, overwrite: bool) -> None:
+    """Refuse an output that cannot be written.
 
-    A run that was stopped is continued with `resume=True`: `done` then holds the rows that are already there.
+    Args:
+        path: the file to be written.
+        overwrite: whether it may exist.
 
     Raises:
-        UsageError: the output exists, or a stopped run's rows do, and the caller chose neither way.
+        UsageError: its folder is missing, it is a folder or another thing than a file, or it exists and must not.
+    """
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name a file to write")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no ordinary file; name another output")
+    if path.exists() and not overwrite:
+        raise UsageError(f"{path} exists; name another output, or pass --overwrite")
+
+
+class Journal:
+    """An output file that is whole or absent: rows are appended to `PATH.partial`, and `finish` moves it into place.
+
+    Args:
+        path: the output, .jsonl or .parquet.
+        resume: continue a run that was stopped; `done` then holds the rows that it wrote.
+        overwrite: replace an output, or the rows of a stopped run.
+
+    Raises:
+        UsageError: the path cannot be written; or the output, or rows of a stopped run, exist and neither `resume` nor
+            `overwrite` was given.
     """
 
     def __init__(self, path: str | Path, *, resume: bool = False, overwrite: bool = False) -> None:
         self.path = Path(path)
         self.partial = self.path.with_name(self.path.name + ".partial")
+        require_output(self.path, overwrite=overwrite)
         if self.path.suffix not in (".jsonl", ".parquet"):
             raise UsageError(f"{self.path}: the output must end in .jsonl or .parquet")
-        if not self.path.parent.is_dir():
-            raise UsageError(f"{self.path}: there is no folder {self.path.parent}")
-        if self.path.exists() and not overwrite:
-            raise UsageError(f"{self.path} exists; name another output, or pass --overwrite")
         if self.partial.exists() and not (resume or overwrite):
             raise UsageError(f"{self.partial} is from a run that was stopped; pass --resume to go on, or --overwrite")
         self.done: list[Row] = []
@@ -209,7 +261,7 @@ class Journal:
             raise
 
     def _lock(self) -> None:
-        """Two runs would mix their rows.  A lock ends with its process, however that ends."""
+        """Refuse a second run on this file.  The lock ends with this process, however that ends."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -227,7 +279,7 @@ class Journal:
             self.done.append(line.row)
 
     def _drop_torn_line(self) -> None:
-        """A killed run may have written half a line; what follows the last newline goes."""
+        """Cut what follows the last newline: a killed run may have written half a line."""
         with self.partial.open("rb+") as file:
             size = file.seek(0, os.SEEK_END)
             while size > 0:
@@ -241,18 +293,26 @@ class Journal:
             file.truncate(size)
 
     def write(self, row: Row) -> None:
-        """Append one row; it survives a kill of this process from here on."""
+        """Append one row; once written, it survives a kill of this process.
+
+        Args:
+            row: the columns.
+        """
         self._file.write(dump_row(row))
         self._file.flush()
 
     def drop(self, count: int) -> None:
-        """Take back the last rows of the stopped run, to score them again."""
+        """Remove the last rows of the stopped run, so that they are scored again.
+
+        Args:
+            count: how many.
+        """
         kept = self.partial.read_bytes().splitlines(keepends=True)[: len(self.done) - count]
         self._file.truncate(sum(map(len, kept)))
         del self.done[len(self.done) - count :]
 
     def finish(self) -> None:
-        """Put the output in place, in one step."""
+        """Move the output into place, in one step."""
         os.fsync(self._file.fileno())
         self._file.close()
         if self.path.suffix == ".parquet":
@@ -291,17 +351,17 @@ _PART = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<start>\d+%?)?:(?P<stop>\d+%?)?\]
 
 
 def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterable[Row]:
-    """Rows of a data set: a local .jsonl, .jsonl.gz or .parquet file, a folder with one per split, or a hub id.
+    """Rows of a data set: a local .jsonl, .jsonl.gz or .parquet file, a folder with one file per split, or a hub id.
 
     Args:
         source: a path if there is such a file or folder, else a hub id such as "openai/gsm8k".
-        split: "train", "test" …; a single file is taken for whatever split is asked for.  A part of one is written as
-            `datasets` has it, in rows or percent: "train[:100]", "train[10%:]".  Percents round up, so that
-            "train[:10%]" has a row if there is any, and "train[10%:]" the others.
-        name: the hub data set's configuration.
+        split: "train", "test" …; a single file serves for every split.  A part of a split is written as in `datasets`,
+            in rows or percent: "train[:100]", "train[10%:]".  Percents round up, so that "train[:10%]" has a row if
+            there is any, and "train[10%:]" the others.
+        name: the configuration of a data set on the hub.
 
     Raises:
-        DataError: nothing there, or a row that cannot be read; an environment with holes would be another one.
+        DataError: there is no such data set, or a row cannot be read; tasks with rows left out would be other tasks.
     """
     path = Path(source)
     if path.is_dir() or _is_jsonl(path) or path.suffix == ".parquet":
@@ -326,22 +386,29 @@ def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterabl
 
 
 def _place(text: str, count: int) -> int:
-    """Where among so many rows a part begins or ends: a number of them, or a percentage, rounded up."""
+    """The row at which a part begins or ends, given as a number of rows or as a percentage, which rounds up."""
     return -(-count * int(text[:-1]) // 100) if text.endswith("%") else int(text)
 
 
 def as_dataset(rows: Iterable[Row]) -> Any:
-    """Rows as a `datasets.Dataset`, for whoever trains on one; its `to_parquet` and `to_json` write files."""
+    """Rows as a `datasets.Dataset`, for trainers that take one; its `to_parquet` and `to_json` write files.
+
+    Args:
+        rows: mappings of columns.
+    """
     import datasets
 
     return datasets.Dataset.from_list([dict(row) for row in rows])
 
 
 def read_whole(path: str | Path) -> Iterator[Row]:
-    """The rows of a file that must not have holes.
+    """The rows of a file of which every row must be readable.
+
+    Args:
+        path: the file, as `read_rows` takes it.
 
     Raises:
-        DataError: there is no such file, or a row that cannot be read.
+        DataError: there is no such file, or a row cannot be read.
     """
     for line in read_rows(path):
         if line.row is None:

@@ -1,4 +1,4 @@
-"""Environments: the contract, options, and ids."""
+"""Environments: the base classes, their options, and the registry of ids."""
 
 from rlvr.environment.base import Environment, MultiTurnEnv, RowsEnv, SingleTurnEnv, seeded
 from rlvr.environment.registry import environment_ids, load, make, register

@@ -1,7 +1,7 @@
-"""The contract: a task is data plus pure functions.
+"""The base classes of environments: a task is data, and verifying a completion is a pure function.
 
-`split` and an index fix a task; the same task and completion always give the same verdict.  Tasks are addressed by
-index, so that shuffling, sharding and resuming are a cursor.
+`split` and an index determine a task; the same task and completion always give the same verdict.  Tasks are addressed
+by index, so that shuffling, sharding and resuming need only a position.
 
     class Sums(rlvr.SingleTurnEnv):              # annotated names are options: Sums(terms=4, split="test")
         terms: int = 3
@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from rlvr.data.rows import load_dataset
-from rlvr.environment.options import checked, refuse_odd_annotations
+from rlvr.environment.options import check_annotations, typed_options
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.rewards import Correct, Observation, Reward
-from rlvr.types import Check, Completion, Prompt, Score, Task, Verdict, Verifier
+from rlvr.types import Completion, Prompt, Score, Task, Verdict, Verifier, VerifierFunction
 
 __all__ = ["Environment", "MultiTurnEnv", "RowsEnv", "SingleTurnEnv", "seeded"]
 
@@ -36,27 +36,33 @@ _S = TypeVar("_S", bound="SingleTurnEnv")
 
 
 def seeded(*key: str | int) -> random.Random:
-    """A random generator for one task, from a hash of (id, split, index).
+    """A random generator for one task, seeded with a hash of (id, split, index).
 
-    Never from seed + index: sums of neighbouring seeds and indices meet, and the splits overlap.
+    Seeding with seed + index would give neighbouring seeds the same tasks, and splits would overlap.
+
+    Args:
+        key: strings and whole numbers that identify the task.
+
+    Raises:
+        UsageError: a part of the key is of another type.
     """
     for part in key:
-        if not isinstance(part, (str, Integral)):  # what else is printed may differ from process to process
+        if not isinstance(part, (str, Integral)):  # the repr of other types may differ between processes
             raise UsageError(f"seeded({brief(part)}): give strings and whole numbers, str(…) of anything else")
-    # numpy's print otherwise than Python's: a shuffled index has to lead to the same task
+    # The repr of numpy's integers differs from that of Python's, and both must lead to the same task.
     plain = tuple(str(part) if isinstance(part, str) else int(part) for part in key)
     digest = hashlib.sha256(repr(plain).encode()).digest()
     return random.Random(int.from_bytes(digest[:16], "big"))
 
 
 def _checking(init: Callable[..., None]) -> Callable[..., None]:
-    """The dataclass's own __init__, behind a look at the types."""
+    """The dataclass's own __init__, with options checked against their annotated types first."""
 
     @wraps(init)
     def checking(self: Environment, *args: Any, **given: Any) -> None:
         options = self.options()
-        known = all(name in options for name in given)  # else Python's own error says more
-        init(self, *args, **(checked(type(self), given, options) if known else given))
+        known = all(name in options for name in given)  # else Python's own error is clearer
+        init(self, *args, **(typed_options(type(self), given, options) if known else given))
 
     return checking
 
@@ -64,9 +70,14 @@ def _checking(init: Callable[..., None]) -> Callable[..., None]:
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 @dataclass(kw_only=True, eq=False)
 class Environment(ABC):
-    """What every environment has: options, a reward, a verdict, and Gymnasium's reset and step.
+    """The base of all environments: options, a reward, a verdict, and Gymnasium's reset and step.
 
-    Subclasses are keyword-only dataclasses without being told to: each annotated name is an option with its default.
+    Subclasses become keyword-only dataclasses: each annotated name is an option with its default.
+
+    Attributes:
+        id: name and version, which `register` sets.
+        reward: makes a score from the verdict.
+        split: the part of the tasks, such as "train" or "test".
     """
 
     id: ClassVar[str] = ""
@@ -79,18 +90,18 @@ class Environment(ABC):
             raise UsageError(
                 f"{cls.__name__}: an environment is a dataclass without slots; drop @dataclass(slots=True)"
             )
-        refuse_odd_annotations(cls)
+        check_annotations(cls)
         own_init = "__init__" in cls.__dict__
         dataclass(kw_only=True, eq=False)(cls)
         if not own_init:
             cls.__init__ = _checking(cls.__init__)  # type: ignore[method-assign]  # before __post_init__ uses them
         if "id" not in cls.__dict__:
-            cls.id = cls.__name__  # until `register` gives it one; never inherited, for seeds depend on it
+            cls.id = cls.__name__  # until `register` sets it; never inherited, since the seeds of tasks depend on it
         cls._check_reward(cls.reward)
 
     @classmethod
     def _check_reward(cls, reward: Reward) -> None:
-        """One source of the verdict: a verifier that `verify` would silently replace is a mistake."""
+        """Refuse two sources of the verdict: `verify` would silently replace the verifier of the reward."""
         if not isinstance(reward, Reward):
             raise UsageError(
                 f"{cls.__name__}: the reward is {reward!r}; make it of parts such as Correct() and Format(…)"
@@ -115,7 +126,11 @@ class Environment(ABC):
         return {name: getattr(self, name) for name, default in self.options().items() if getattr(self, name) != default}
 
     def with_reward(self: _E, reward: Reward) -> _E:
-        """The same environment under another reward: `env.with_reward(env.reward + 0.5 * Overlong(4096, 512))`."""
+        """A copy with another reward: `env.with_reward(env.reward + 0.5 * Overlong(4096, 512))`.
+
+        Args:
+            reward: the other reward.
+        """
         self._check_reward(reward)
         other = self._copy()
         other.reward = reward  # type: ignore[misc]  # an instance may shadow its class's reward
@@ -124,10 +139,13 @@ class Environment(ABC):
     def task_of(self, row: Mapping[str, Any]) -> Task:
         """The task that a row of completions answers.
 
-        Environments over a data set override `task_from`, so that rows may carry the data set's own columns.
+        Environments over a data set override `task_from`, so that rows may have the data set's own columns.
+
+        Args:
+            row: the columns of the row.
 
         Raises:
-            LookupError, TypeError, DataError: there is no telling; becomes an error of that row alone.
+            LookupError, TypeError, DataError: the task cannot be determined; becomes an error of that row alone.
         """
         if "reference" in row:
             name = str(row.get("task", row.get("id", "row")))
@@ -137,26 +155,37 @@ class Environment(ABC):
         return self.task_from(row)
 
     def task_from(self, row: Mapping[str, Any]) -> Task:
-        """A task from the data set's own columns."""
+        """A task from the data set's own columns.
+
+        Args:
+            row: the columns of the row.
+        """
         raise DataError(f"neither 'task' nor 'reference' among its columns {', '.join(map(repr, row))}")
 
     def reference_of(self, value: Any) -> Any:
-        """The reference as the verifier takes it, from what stands in a row's column `reference`; here, as it is.
+        """The reference as the verifier takes it, from a row's column `reference`; by default unchanged.
 
-        Override it where that column may hold more than the answer, such as a whole solution.  What cannot be read has
-        to be refused here, where it is the fault of one row: the verifier would fail at each of its completions.
+        Override it if that column may hold more than the answer, such as a whole solution.  Refuse here what cannot be
+        read, as an error of one row: the verifier would fail at each of its completions.
+
+        Args:
+            value: the value of the column.
 
         Raises:
-            DataError: it is no reference.
+            DataError: the value is no reference.
         """
         return value
 
     def find(self, task: str | int) -> Task:
-        """The task with this id, or at this index."""
+        """The task with this id, or at this index.
+
+        Args:
+            task: an id, or an index counted from 0.
+        """
         raise DataError(f"{self.id} has no tasks to be found by {task!r}")
 
     def without_tasks(self: _E) -> _E:
-        """A copy without its data, for a worker that is sent the tasks it needs one by one."""
+        """A copy without its data, for workers: each task is sent to them with its completion."""
         return self._copy()
 
     def _copy(self: _E) -> _E:
@@ -165,9 +194,16 @@ class Environment(ABC):
         return other
 
     def verify(self, task: Task, completion: str) -> Verdict:
-        """Is it right?  By default asks the verifier of the reward's first `Correct`.
+        """The verdict on a completion, by default from the verifier of the reward's first `Correct`.
 
-        What the completion did wrong is a verdict; raise only where the environment itself failed.
+        What the completion did wrong is a verdict; raise only if the environment itself failed.
+
+        Args:
+            task: what the completion answers.
+            completion: its text.
+
+        Raises:
+            UsageError: neither this method nor a verifier is defined.
         """
         primary = self.reward.primary
         if primary is None or primary.verifier is None:
@@ -178,16 +214,25 @@ class Environment(ABC):
         return primary.verifier.verify(completion, task.reference)
 
     def observe(self, task: Task, completion: Completion) -> Observation:
-        """The first stage of a score: verdict and raw values.  Runs in a worker."""
+        """The first stage of a score: verdict and raw values of the parts.  Runs in a worker.
+
+        Args:
+            task: what the completion answers.
+            completion: its text, with its length if known.
+        """
         verdict = self.verify(task, completion.text)
         if not isinstance(verdict, Verdict):
             raise UsageError(f"{type(self).__name__}.verify returned {verdict!r}; it must be a Verdict")
         return self.reward.observe(task, completion, verdict)
 
     def score(self, task: Task, completion: str | Completion) -> Score:
-        """Score one completion here and now, in this process.
+        """Score one completion in this process.
 
-        Whatever the environment raises comes through; `Scorer` turns it into UNSCORED and contains hangs and crashes.
+        Exceptions of the environment are raised; `Scorer` turns them into UNSCORED and contains hangs and crashes.
+
+        Args:
+            task: what the completion answers.
+            completion: its text; a `Completion` if the reward reads its length.
 
         Raises:
             UsageError: the reward compares the completions of a group; use `score_group`.
@@ -199,7 +244,12 @@ class Environment(ABC):
         return self.score_group(task, [completion])[0]
 
     def score_group(self, task: Task, completions: Sequence[str | Completion]) -> list[Score]:
-        """Score all completions of one task together, in this process."""
+        """Score all completions of one task together, in this process.
+
+        Args:
+            task: what the completions answer.
+            completions: texts; `Completion` objects if the reward reads their lengths.
+        """
         if isinstance(completions, (str, Completion)):
             raise UsageError(f"score_group got {brief(completions)}; give it a list of completions")
         texts = [c if isinstance(c, Completion) else Completion(c) for c in completions]
@@ -209,11 +259,20 @@ class Environment(ABC):
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Prompt, dict[str, Any]]:
-        """Begin an episode, as in Gymnasium: (observation, info).  A seed makes this and the following ones repeat."""
+        """Begin an episode, as in Gymnasium: (observation, info).
+
+        Args:
+            seed: makes this episode and the following ones repeatable.
+            options: of the episode, see the subclass.
+        """
 
     @abstractmethod
     def step(self, action: str) -> tuple[Prompt, float, bool, bool, dict[str, Any]]:
-        """Take the policy's text: (observation, reward, terminated, truncated, info)."""
+        """Take one step, as in Gymnasium: (observation, reward, terminated, truncated, info).
+
+        Args:
+            action: the text of the policy.
+        """
 
     @staticmethod
     def from_rows(
@@ -221,27 +280,27 @@ class Environment(ABC):
         *,
         prompt: str | Callable[[Mapping[str, Any]], Prompt] = "prompt",
         reference: str | Callable[[Mapping[str, Any]], Any] = "reference",
-        verifier: Verifier | Check | None = None,
+        verifier: Verifier | VerifierFunction | None = None,
         reward: Reward | None = None,
         example: str | Callable[[Task], str | None] | None = None,
         id: str = "rows-v0",
     ) -> RowsEnv:
-        """An environment from a dataset and no class at all.
+        """An environment made from a data set, without a class.
 
-        Rows of completions may carry the same columns as `rows`, or else `task` or `reference`; see `task_of`.
+        Rows of completions may have the same columns as `rows`, or else `task` or `reference`; see `task_of`.
 
         Args:
-            rows: a list of dicts, a `datasets.Dataset`, anything that yields mappings; or a .jsonl or .parquet file,
+            rows: a list of dicts, a `datasets.Dataset`, or another iterable of mappings; or a .jsonl or .parquet file,
                 or a hub id.
-            prompt, reference: a column's name, or a function of the row.
-            verifier: how completions are checked; short for `reward=Correct(verifier)`.
+            prompt, reference: the name of a column, or a function of the row.
+            verifier: checks completions; short for `reward=Correct(verifier)`.
             reward: the whole reward, instead of `verifier`.
-            example: a completion that must be CORRECT, for `check_environment`: a column's name, or a function of the
-                task; by default the reference in a box.
+            example: a completion that must be CORRECT, for `check_environment`: the name of a column, or a function of
+                the task; by default the reference in \\boxed{}.
             id: the environment's name in records.
 
         Raises:
-            UsageError: neither or both of `verifier` and `reward`.
+            UsageError: neither or both of `verifier` and `reward` were given.
             DataError: a row lacks a column; names the row.
         """
         if (verifier is None) == (reward is None):
@@ -256,7 +315,7 @@ class Environment(ABC):
                     f"from_rows: {name} is {brief(column)}; give a column's name, or a function of the {what}"
                 )
         if isinstance(rows, Iterator):
-            rows = list(rows)  # it can be gone through only once
+            rows = list(rows)  # an iterator can be read only once
         env = RowsEnv(rows=rows, prompt=prompt, reference=reference, example_from=example)
         env.id = id  # type: ignore[misc]
         return env.with_reward(reward if reward is not None else Correct(verifier))
@@ -269,7 +328,7 @@ class SingleTurnEnv(Environment):
     _current: Task | None = field(default=None, init=False, repr=False)
 
     def tasks(self) -> Iterable[Task]:
-        """Every task of the split, in a fixed order; endless where `task` generates them."""
+        """All tasks of the split, in a fixed order; without end if `task` generates them."""
         if type(self).task is SingleTurnEnv.task:
             raise UsageError(
                 f"{type(self).__name__} has no tasks: define tasks(self), or task(self, index) for a generator"
@@ -277,10 +336,13 @@ class SingleTurnEnv(Environment):
         return (self.task(index) for index in itertools.count())
 
     def task(self, index: int) -> Task:
-        """The task at `index`, counted from 0.
+        """The task at an index.
+
+        Args:
+            index: counted from 0.
 
         Raises:
-            IndexError: beyond the last one.
+            IndexError: there is no task at this index.
         """
         if index < 0 or index >= len(self._tasks):
             raise IndexError(
@@ -290,14 +352,17 @@ class SingleTurnEnv(Environment):
 
     @property
     def size(self) -> int | None:
-        """How many tasks the split has; None if they never end."""
+        """Number of tasks in the split; None if they are generated without end."""
         return None if type(self).task is not SingleTurnEnv.task else len(self._tasks)
 
     def find(self, task: str | int) -> Task:
-        """The task with this id, or at this index; a generator's ids must end in `/index` to be found.
+        """The task with this id, or at this index; ids of generated tasks must end in `/index` to be found.
+
+        Args:
+            task: an id, or an index counted from 0.
 
         Raises:
-            LookupError: there is none.
+            LookupError: there is no such task.
         """
         if isinstance(task, Integral) and not isinstance(task, bool) and task >= 0:
             return self.task(int(task))
@@ -313,26 +378,39 @@ class SingleTurnEnv(Environment):
         return found
 
     def example(self, task: Task) -> str | None:
-        """A completion that must be CORRECT, for checks and demonstrations; None if it cannot be written down."""
+        """A completion that must be CORRECT, for checks and demonstrations; None if there is none.
+
+        Args:
+            task: what the completion answers.
+        """
         return None if task.reference is None else f"\\boxed{{{task.reference}}}"
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Prompt, dict[str, Any]]:
-        """Draw a task at random, or take `options={"index": 7}`.  The observation is its prompt."""
+        """Draw a task at random, or take the one of `options={"index": 7}`.  The observation is its prompt.
+
+        Args:
+            seed: makes this draw and the following ones repeatable.
+            options: `index`, counted from 0, or none.
+        """
         if seed is not None or self._rng is None:
             self._rng = random.Random(seed)
         index = (options or {}).get("index")
         if index is None:
             size = 2**31 if self.size is None else self.size
-            index = self._rng.randrange(max(size, 1))  # of none, the first: `task` says what is the matter
+            index = self._rng.randrange(max(size, 1))  # if there are no tasks, `task(0)` raises the error
         self._current = task = self.task(index)
         return task.prompt, {"task": task.id, "index": index}
 
     def step(self, action: str | Completion) -> tuple[Prompt, float, bool, bool, dict[str, Any]]:
-        """Score the completion; the episode is over.  `info` has the whole `Score`.
+        """Score the completion, which ends the episode.  `info` has the whole `Score`.
 
-        A text will do unless the reward reads the length in tokens: then pass `Completion(text, length_tokens=…)`.
+        Args:
+            action: the text; `Completion(text, length_tokens=…)` if the reward reads its length.
+
+        Raises:
+            UsageError: there was no `reset` before, or the verdict is UNSCORED.
         """
         task, self._current = self._current, None
         if task is None:
@@ -373,14 +451,14 @@ class SingleTurnEnv(Environment):
 
 
 class MultiTurnEnv(Environment):
-    """Several turns.  Define `reset` and `step` as Gymnasium does; text in, text or messages out.
+    """An episode of several turns.  Define `reset` and `step` as in Gymnasium; text in, text or messages out.
 
-    Rewards may come at any step; the last step's `info` carries the episode's `Score` under "score".
+    A reward may be given at any step; the `info` of the last step has the episode's `Score` under "score".
     """
 
 
 class RowsEnv(SingleTurnEnv):
-    """What `Environment.from_rows` makes."""
+    """The environment that `Environment.from_rows` makes; see there for its options."""
 
     id: ClassVar[str] = "rows-v0"
     rows: Iterable[Mapping[str, Any]] | str | Path = ()
@@ -390,7 +468,7 @@ class RowsEnv(SingleTurnEnv):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Without the rows: they are no option that a record could repeat, and each task has what it needs."""
+        """Without the rows: a record cannot repeat them, and each recorded task has what its verdict needs."""
         return {name: value for name, value in super().config.items() if name != "rows"}
 
     def tasks(self) -> Iterator[Task]:
@@ -403,7 +481,7 @@ class RowsEnv(SingleTurnEnv):
 
     def task_from(self, row: Mapping[str, Any]) -> Task:
         task = {name: value for name, value in row.items() if name not in _OF_THE_COMPLETION}
-        return self._task(task, "row", "the row")  # its id is the completion's: siblings have one task, several ids
+        return self._task(task, "row", "the row")  # the row's id is that of the completion, not of the task
 
     def _task(self, row: Mapping[str, Any], id: str, where: str) -> Task:
         prompt, reference = _cell(row, self.prompt, where), _cell(row, self.reference, where)

@@ -1,7 +1,7 @@
-"""Options of an environment: is what was given of the type that is annotated?
+"""Options of an environment: their values are checked against the annotated types.
 
-A typo in a value should be one clear line, not a strange task.  Simple types are checked; what else an author
-annotates is passed on as it is.
+A typo in a value should be one clear error, not a wrong task.  Simple types are checked; values of other types are
+passed on as they are.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from rlvr.errors import UsageError, brief
 from rlvr.types import plain
 
-__all__ = ["checked", "refuse_odd_annotations"]
+__all__ = ["check_annotations", "typed_options"]
 
 
-def refuse_odd_annotations(cls: type) -> None:
-    """What an annotation would turn into an option unawares, and defaults that all environments would share.
+def check_annotations(cls: type) -> None:
+    """Refuse annotations that make an option by accident, and mutable defaults, which all environments would share.
+
+    Args:
+        cls: the class of an environment.
 
     Raises:
-        UsageError: names it, with the fix.
+        UsageError: names the annotation or default, with the fix.
     """
     for name, kind in inspect.get_annotations(cls).items():
         if "ClassVar" in str(kind):
@@ -38,11 +41,16 @@ def refuse_odd_annotations(cls: type) -> None:
             )
 
 
-def checked(cls: type, given: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """The options as they are annotated: a list where a tuple is asked for becomes one, as JSON has no tuples.
+def typed_options(cls: type, given: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """The options with the types that are annotated: a list becomes a tuple if one is annotated, as JSON has no tuples.
+
+    Args:
+        cls: the class of the environment.
+        given: options by name.
+        defaults: of all options; an error shows the default as an example.
 
     Raises:
-        UsageError: one has another type.
+        UsageError: an option has another type.
     """
     try:
         kinds = get_type_hints(cls)
@@ -55,16 +63,16 @@ def checked(cls: type, given: dict[str, Any], defaults: dict[str, Any]) -> dict[
         except TypeError:
             such = f", such as {defaults[name]!r}" if isinstance(defaults.get(name), (str, int, float, tuple)) else ""
             raise UsageError(
-                f"{cls.__name__}: {name} is {brief(value)}; it must be {_said(kinds[name])}{such}"
+                f"{cls.__name__}: {name} is {brief(value)}; it must be {_type_name(kinds[name])}{such}"
             ) from None
     return read
 
 
 def _read(value: Any, kind: Any) -> Any:
-    """The value as this type has it; TypeError if it is none."""
+    """The value as this type; TypeError if it is of another."""
     origin, kinds = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return _first(value, kinds)
+        return _as_one_of(value, kinds)
     if origin is Literal:
         if not any(type(value) is type(choice) and value == choice for choice in kinds):
             raise TypeError
@@ -79,12 +87,12 @@ def _read(value: Any, kind: Any) -> Any:
     if kind not in (bool, int, float, str, NoneType):
         return value
     value = plain(value)
-    if type(value) is not kind and not (kind is float and type(value) is int) and not _of_own_class(value, kind):
+    if type(value) is not kind and not (kind is float and type(value) is int) and not _is_subclass_value(value, kind):
         raise TypeError
     return value
 
 
-def _first(value: Any, kinds: Iterable[Any]) -> Any:
+def _as_one_of(value: Any, kinds: Iterable[Any]) -> Any:
     for kind in kinds:
         try:
             return _read(value, kind)
@@ -93,13 +101,13 @@ def _first(value: Any, kinds: Iterable[Any]) -> Any:
     raise TypeError
 
 
-def _of_own_class(value: Any, kind: type) -> bool:
+def _is_subclass_value(value: Any, kind: type) -> bool:
     """A StrEnum is a str; but True is no int, whatever Python says."""
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-_SAID = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}
+_TYPE_NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}
 
 
-def _said(kind: Any) -> str:
-    return _SAID.get(kind) or str(kind).replace("typing.", "")
+def _type_name(kind: Any) -> str:
+    return _TYPE_NAMES.get(kind) or str(kind).replace("typing.", "")

@@ -1,7 +1,7 @@
 """Environments by versioned id.
 
-Ours and other people's arrive the same way: a package names them under the entry-point group `rlvr.envs`, and none
-is imported before it is asked for.
+A package, rlvr itself included, names its environments under the entry-point group `rlvr.envs`.  They are imported when
+they are asked for.
 
     [project.entry-points."rlvr.envs"]
     "chess-mates-v1" = "my_package.chess:Mates"
@@ -9,7 +9,6 @@ is imported before it is asked for.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import re
@@ -23,6 +22,7 @@ from typing import Any, TypeVar
 
 from rlvr.environment.base import Environment
 from rlvr.errors import RlvrError, UnknownEnvironment, UsageError
+from rlvr.validate import nearest
 
 __all__ = ["environment_ids", "load", "make", "register"]
 
@@ -36,8 +36,11 @@ _registered: dict[str, type[Environment]] = {}
 def register(id: str) -> Callable[[_C], _C]:
     """Class decorator that gives an environment its id, `[owner/]name-vN` in lower case.
 
-    The version goes up whenever the environment would say something else: its tasks, prompts or verdicts.  Saying the
-    same class again, as a notebook does when a cell is run twice, replaces it.
+    The version goes up whenever tasks, prompts or verdicts of the environment change.  Registering the same class
+    again, as a notebook does when a cell is run twice, replaces it.
+
+    Args:
+        id: the id.
 
     Raises:
         UsageError: the id is malformed, or another class has it.
@@ -70,10 +73,14 @@ def environment_ids() -> list[str]:
 
 
 def load(id: str) -> type[Environment]:
-    """The class behind an id; also `"module:Class"` and `"path/to/file.py:Class"` for one that is not registered.
+    """The class of an environment.
+
+    Args:
+        id: a registered id, or `"module:Class"` or `"path/to/file.py:Class"`.
 
     Raises:
-        UnknownEnvironment: none is known by that name; the message has the nearest.
+        UnknownEnvironment: there is no such environment; the message names the nearest id.
+        UsageError: the entry point of the id cannot be loaded.
     """
     if not isinstance(id, str):
         raise UnknownEnvironment(f"{id!r} is no environment id; write one such as 'gsm8k-v1', or call the class itself")
@@ -97,15 +104,21 @@ def load(id: str) -> type[Environment]:
 def make(id: str, **config: Any) -> Environment:
     """An environment by id, with options: `rlvr.make("gsm8k-v1", split="test")`.
 
+    Args:
+        id: see `load`.
+        config: options of the environment by name.
+
     Raises:
-        UnknownEnvironment: no such id.
-        UsageError: no such option.
+        UnknownEnvironment: there is no such environment.
+        UsageError: it has no such option, or an option without a default is missing.
     """
     cls = load(id)
     options = cls.options()
     for name in config:
         if name not in options:
-            raise UsageError(f"{id} has no option {name!r}{_near(name, options)}; its options are {', '.join(options)}")
+            raise UsageError(
+                f"{id} has no option {name!r}; its options are {', '.join(options)}{nearest(name, options)}"
+            )
     missing = [name for name, default in options.items() if default is MISSING and name not in config]
     if missing:
         raise UsageError(f"{id} needs the option {', '.join(missing)}, which has no default")
@@ -125,7 +138,7 @@ def _from_place(id: str) -> type[Environment]:
         module = _import_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
         cls = getattr(module, name)
     except RlvrError:
-        raise  # the module's own, see above
+        raise  # raised by the module itself, such as MissingDependency
     except (ImportError, FileNotFoundError, AttributeError) as error:
         raise UnknownEnvironment(
             f"no environment at {id!r}: {error}; write module:Class or path/to/file.py:Class"
@@ -157,12 +170,7 @@ def _unknown(id: str) -> str:
     versions = [known for known in ids if known.rpartition("-v")[0] == (id.rpartition("-v")[0] or id)]
     if versions:
         return f"no environment {id!r}; of this name there is {' and '.join(versions)}"
-    return f"no environment {id!r}{_near(id, ids)}; `rlvr envs` lists all"
-
-
-def _near(name: str, known: Any) -> str:
-    found = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
-    return f" (did you mean {found[0]!r}?)" if found else ""
+    return f"no environment {id!r}; `rlvr envs` lists all{nearest(id.lower(), ids)}"
 
 
 def _where(cls: type) -> str:

@@ -1,10 +1,10 @@
-"""Our environments in other people's trainers, and theirs in ours; one file per neighbour.
+"""Environments for other trainers (TRL, verl, OpenRLHF, Gymnasium), and theirs for rlvr; one module for each.
 
     from rlvr.interop import to_trl
     reward = to_trl(rlvr.make("gsm8k-v1"))      # reward.reward_funcs, reward.dataset
 
-Every `to_…` scores through `rlvr.Scorer`, so that what hangs or crashes there costs itself alone, and gives the same
-totals as `rlvr score`.  Nothing here is imported before it is asked for, nor the neighbour before it is needed.
+Every `to_…` scores through `rlvr.Scorer`: it gives the same totals as `rlvr score`, and a completion that hangs or
+crashes the verifier affects no other.  Each adapter is imported when it is first used, and its library when needed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""What the adapters share: a scorer that survives pickling, tasks that travel as text, and what UNSCORED becomes.
+"""What the adapters share: a picklable scorer, tasks as JSON text, and the number that stands for UNSCORED.
 
-trainer's rows ──task_of──▶ (Task, Completion) × n ──scored──▶ Score × n ──settled──▶ numbers for the trainer
+trainer's rows ─task_of─▶ (Task, Completion) × n ─score_batch─▶ Score × n ─reward_value─▶ numbers for the trainer
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Self, TypeAlias
@@ -17,22 +16,22 @@ from rlvr.rewards import Reward
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
 from rlvr.scoring.items import Item
 from rlvr.types import Completion, Message, Prompt, Score, Task
+from rlvr.validate import require_number, require_optional_whole
 from rlvr.workers import shipped
 
 __all__ = [
     "Adapter",
     "CountTokens",
     "TASK",
-    "chat",
-    "checked_group_size",
-    "checked_unscored",
+    "chat_messages",
+    "completion_with_length",
     "finite_tasks",
-    "identity",
-    "measured",
-    "packed",
-    "require_single",
-    "scored",
-    "settled",
+    "refuse_group_reward",
+    "require_unscored",
+    "reward_value",
+    "score_batch",
+    "task_as_json",
+    "task_key",
     "task_of",
 ]
 
@@ -40,13 +39,13 @@ TASK: Final = "rlvr_task"
 """The column or field in which a task travels through a trainer, as JSON text."""
 
 CountTokens: TypeAlias = Callable[[str], int]
-"""Counts a completion's tokens where the trainer hands out its text alone."""
+"""From a completion's text to its number of tokens, for trainers that pass on the text alone."""
 
 
 class Adapter:
     """An environment with a scorer of its own, behind a trainer's calling convention.
 
-    Workers start with the first call, in whatever process that is: a copy that was pickled or forked has its own.
+    Workers start with the first call, in the process that makes it: a pickled or forked copy has workers of its own.
     They end with `close`, with the `with` block, or with the program.
 
     Args:
@@ -54,7 +53,7 @@ class Adapter:
         workers, wall_s, memory_mib: see `rlvr.Scorer`.
 
     Raises:
-        UsageError: no such environment, or a setting that cannot work.
+        UsageError: `env` is no environment, or a setting cannot work.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class Adapter:
         self.env = env
 
     def close(self) -> None:
-        """End the workers; later calls are refused.  Idempotent."""
+        """End the workers; later calls are refused.  May be called again."""
         self.scorer.close()
 
     def __enter__(self) -> Self:
@@ -80,7 +79,7 @@ class Adapter:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Cloudpickle inside, so that a class from a script or a notebook, or a lambda, reaches a spawned process."""
+        """Uses cloudpickle, so that classes of a script or notebook, and lambdas, reach a spawned process."""
         left = ("scorer", "dataset")  # a trainer has its own copy of the data set
         return {"shipped": shipped({name: value for name, value in vars(self).items() if name not in left})}
 
@@ -91,15 +90,18 @@ class Adapter:
         self.scorer = Scorer(self.env, **self._settings)
 
 
-def scored(scorer: Scorer, work: Sequence[tuple[Task, Completion]], *, group_size: int | None = None) -> list[Score]:
-    """Score a batch; one score each, in order.
+def score_batch(
+    scorer: Scorer, work: Sequence[tuple[Task, Completion]], *, group_size: int | None = None
+) -> list[Score]:
+    """Score a batch; one score for each completion, in order.
 
     Args:
-        work: task and completion.
-        group_size: completions per group, for a reward that compares them.
+        scorer: the environment's scorer.
+        work: pairs of task and completion.
+        group_size: completions per group; needed if the reward compares the completions of a group.
 
     Raises:
-        UsageError: such a reward, and the batch is not made of whole groups.
+        UsageError: the reward compares the completions of a group, and the batch is not made of whole groups.
     """
     if scorer.env.reward.group_level:
         found: dict[int, Score] = {}
@@ -114,12 +116,12 @@ def scored(scorer: Scorer, work: Sequence[tuple[Task, Completion]], *, group_siz
 
 
 def _groups(tasks: Sequence[Task], size: int | None, reward: Reward) -> list[list[int]]:
-    """Positions of the groups: of each task so many, in order.  A task that was drawn twice has two groups."""
+    """Positions of the groups' members: `size` of one task each, in order.  A task drawn twice has two groups."""
     if size is None:
         raise UsageError(f"the reward {reward} compares the completions of a group: say how many it has, group_size=…")
     of_task: dict[str, list[int]] = {}
     for position, task in enumerate(tasks):
-        of_task.setdefault(identity(task), []).append(position)
+        of_task.setdefault(task_key(task), []).append(position)
     groups = [members[i : i + size] for members in of_task.values() for i in range(0, len(members), size)]
     short = next((group for group in groups if len(group) != size), None)
     if short is not None:
@@ -130,13 +132,25 @@ def _groups(tasks: Sequence[Task], size: int | None, reward: Reward) -> list[lis
     return groups
 
 
-def identity(task: Task) -> str:
-    """What tells a task from others: rows of a user's own may share id and prompt, as questions about images do."""
+def task_key(task: Task) -> str:
+    """Text that differs between tasks: a user's rows may share id and prompt, as questions about images do.
+
+    Args:
+        task: the task.
+    """
     return repr((task.id, task.prompt, task.reference, dict(task.meta)))
 
 
-def require_single(env: Environment, trainer: str) -> None:
-    """Refuse a reward that needs the whole group, for a trainer that shows one completion at a time."""
+def refuse_group_reward(env: Environment, trainer: str) -> None:
+    """Refuse a reward that compares the completions of a group, for a trainer that passes on one at a time.
+
+    Args:
+        env: the environment.
+        trainer: name of the trainer, for the error.
+
+    Raises:
+        UsageError: the environment has such a reward.
+    """
     if env.reward.group_level:
         raise UsageError(
             f"{trainer} scores one completion at a time, and the reward {env.reward} compares those of a group; leave "
@@ -144,11 +158,16 @@ def require_single(env: Environment, trainer: str) -> None:
         )
 
 
-def measured(env: Environment, text: str, count_tokens: CountTokens | None) -> Completion:
-    """A completion with its length, if the reward asks for one.
+def completion_with_length(env: Environment, text: str, count_tokens: CountTokens | None) -> Completion:
+    """A completion, with its length in tokens if the reward reads that.
+
+    Args:
+        env: the environment.
+        text: the completion's text.
+        count_tokens: from a text to its number of tokens.
 
     Raises:
-        UsageError: it asks, and nobody counts.
+        UsageError: the reward reads the length, and there is no `count_tokens`.
     """
     if not env.reward.needs_length:
         return Completion(text)
@@ -166,25 +185,30 @@ def measured(env: Environment, text: str, count_tokens: CountTokens | None) -> C
 def finite_tasks(env: Environment, count: int | None) -> Iterator[Task]:
     """The first `count` tasks, or all of them.
 
+    Args:
+        env: a single-turn environment.
+        count: number of tasks; None for all.
+
     Raises:
-        UsageError: all, of a generator that never ends.
+        UsageError: `count` is None and the environment generates tasks without end.
     """
     if not isinstance(env, SingleTurnEnv):
         raise UsageError(f"{type(env).__name__} has no tasks to make a data set of")
     if count is None and env.size is None:
         raise UsageError(f"{env.id} makes tasks without end: say how many, tasks=10_000")
-    if count is not None and (not isinstance(count, int) or count < 1):
-        raise UsageError(f"tasks is {count!r}; it must be a whole number of at least 1, or None for all")
-    return islice(env.tasks(), count)
+    return islice(env.tasks(), require_optional_whole("tasks", count, 1, none="all"))
 
 
-def packed(task: Task) -> str:
-    """A task as JSON text: all that scoring it takes, so that the scoring process needs no data set.
+def task_as_json(task: Task) -> str:
+    """A task as JSON text, with all that scoring needs, so that the scoring process needs no data set.
+
+    Args:
+        task: the task.
 
     Raises:
-        DataError: its prompt, reference or meta would not come back the same.
+        DataError: its prompt, reference or meta would be read back as something else.
     """
-    prompt = task.prompt if isinstance(task.prompt, str) else chat(task.prompt)
+    prompt = task.prompt if isinstance(task.prompt, str) else chat_messages(task.prompt)
     whole = {"id": task.id, "prompt": prompt, "reference": task.reference, "meta": dict(task.meta)}
     try:
         text = json.dumps(whole, ensure_ascii=False, allow_nan=False)
@@ -198,10 +222,14 @@ def packed(task: Task) -> str:
 
 
 def task_of(env: Environment, row: Mapping[str, Any]) -> Task:
-    """The task of a trainer's row: ours, packed, or whatever the environment makes of the row's own columns.
+    """The task of a trainer's row: from `task_as_json`, or else made by the environment from the row's columns.
+
+    Args:
+        env: the environment.
+        row: the row's columns by name; `TASK` is used if it is there.
 
     Raises:
-        DataError: there is no telling.
+        DataError: no task can be made of the row.
     """
     ours = row.get(TASK)
     if ours is not None:
@@ -213,48 +241,52 @@ def task_of(env: Environment, row: Mapping[str, Any]) -> Task:
         return env.task_of(row)
     except DataError:
         raise
-    except Exception as error:  # the author's code over somebody's row
+    except Exception as error:  # the author's code, on a row that it may not expect
         raise DataError(
             f"{env.id} cannot make a task of {brief(dict(row))}: {type(error).__name__}: {error}"
         ) from error
 
 
-def chat(prompt: Prompt) -> list[Message]:
-    """A prompt as chat messages: a text becomes the user's only one."""
+def chat_messages(prompt: Prompt) -> list[Message]:
+    """A prompt as chat messages; a text becomes one message of the user.
+
+    Args:
+        prompt: a text or chat messages.
+    """
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(message) for message in prompt]
 
 
 # ------------------------------------------------------------------------------------------ scores
 
 
-def settled(task: Task, score: Score, unscored: float | None) -> float:
-    """The total as a number, for a trainer that cannot leave a completion out.
+def reward_value(task: Task, score: Score, unscored: float | None) -> float:
+    """The score's total as a number, for a trainer that cannot leave a completion out.
 
     Args:
-        unscored: what to say for UNSCORED; None to raise.
+        task: the task, for the error.
+        score: its score.
+        unscored: the number for UNSCORED; None to raise.
 
     Raises:
-        Unscored: we failed, and the caller named no number for that.
+        Unscored: the score is UNSCORED and `unscored` is None.
     """
     if score.total is not None:
         return score.total
     if unscored is None:
         raise Unscored(
             f"task {task.id!r} could not be scored ({score.verdict.why}), and this trainer cannot mask a completion; "
-            "mend the cause, or choose what it is told: unscored=0.0"
+            "mend the cause, or choose a reward for it: unscored=0.0"
         )
     return unscored
 
 
-def checked_group_size(size: int | None) -> int | None:
-    """Refuse what is no number of completions."""
-    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
-        raise UsageError(f"group_size is {size!r}; it must be a whole number of at least 1, or None")
-    return size
+def require_unscored(unscored: float | None) -> float | None:
+    """The number for UNSCORED as it is; NaN or an infinity would spoil a whole batch.
 
+    Args:
+        unscored: the number, or None to raise.
 
-def checked_unscored(unscored: float | None) -> float | None:
-    """Refuse what would poison a batch."""
-    if unscored is not None and not (isinstance(unscored, (int, float)) and math.isfinite(unscored)):
-        raise UsageError(f"unscored is {unscored!r}; it must be a finite number, or None to raise")
-    return unscored
+    Raises:
+        UsageError: it is neither None nor a finite number.
+    """
+    return None if unscored is None else require_number("unscored", unscored, hint="or None to raise")

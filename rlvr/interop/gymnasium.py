@@ -4,8 +4,8 @@
     prompt, info = env.reset(seed=0)
     _, reward, terminated, truncated, info = env.step("… \\boxed{72}")
 
-Needs the extra `gym`.  A single turn is scored in a worker process; several turns run in this one, since an episode
-lives in its environment.
+Needs the extra `gym`.  Single-turn environments are scored in worker processes.  Multi-turn environments run in this
+process, since they hold the state of their episode.
 """
 
 from __future__ import annotations
@@ -18,9 +18,18 @@ import numpy as np
 
 from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv
 from rlvr.errors import MissingDependency, UsageError
-from rlvr.interop.adapter import Adapter, CountTokens, checked_unscored, measured, require_single, scored, settled
+from rlvr.interop.adapter import (
+    Adapter,
+    CountTokens,
+    completion_with_length,
+    refuse_group_reward,
+    require_unscored,
+    reward_value,
+    score_batch,
+)
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.types import Score, Task, plain
+from rlvr.validate import require_whole
 
 try:
     import gymnasium
@@ -37,8 +46,12 @@ _SEEDS: Final = 2**31
 class Texts(gymnasium.Space[Any]):
     """All texts, of any length and in any script; with `chat`, lists of chat messages as well.
 
-    Gymnasium's own `Text` is over a fixed set of characters, and a model writes whatever it likes.  A sample is a few
-    printable ASCII characters.
+    Gymnasium's own `Text` has a fixed set of characters, and a model may write others.  A sample is up to 32 printable
+    ASCII characters.
+
+    Args:
+        chat: lists of chat messages belong to the space too.
+        seed: of the generator that samples are drawn from.
     """
 
     def __init__(self, *, chat: bool = False, seed: int | None = None) -> None:
@@ -46,7 +59,14 @@ class Texts(gymnasium.Space[Any]):
         self.chat = chat
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """A short text; neither kind of mask means anything here."""
+        """A short text.
+
+        Args:
+            mask, probability: of Gymnasium's interface; they must be None here.
+
+        Raises:
+            UsageError: one of them is given.
+        """
         if mask is not None or probability is not None:
             raise UsageError("a space of all texts has no mask")
         return "".join(map(chr, self.np_random.integers(32, 127, size=int(self.np_random.integers(33)))))
@@ -58,7 +78,7 @@ class Texts(gymnasium.Space[Any]):
 
     @property
     def is_np_flattenable(self) -> bool:
-        """Texts have no greatest length."""
+        """False: texts have no greatest length."""
         return False
 
     def __eq__(self, other: object) -> bool:
@@ -104,25 +124,25 @@ def to_gymnasium(
 ) -> GymEnv | VectorEnv[Any, Any, Any]:
     """An environment as Gymnasium's; with `num_envs`, a vector environment.
 
-    A vector of single turns is scored as one batch, and of several turns stepped one after another.  Either resets an
-    environment in the step that ends its episode (`AutoresetMode.SAME_STEP`), so that no step is spent on it.  All
-    options but `num_envs` are for single turns, and refused where there are several.
+    A vector of single-turn environments is scored as one batch; multi-turn environments are stepped one after another.
+    Either resets an environment in the step that ends its episode (`AutoresetMode.SAME_STEP`), so that a reset takes
+    no step of its own.  All options but `num_envs` are for single-turn environments, and refused for others.
 
     Args:
-        env: with one turn or several; its reward does not compare the completions of a group.
-        num_envs: how many at once.
-        unscored: the reward where *we* failed; None to raise `rlvr.Unscored`.
-        count_tokens: for a reward that reads the length.
+        env: a single-turn or multi-turn environment whose reward does not compare the completions of a group.
+        num_envs: number of environments in the vector; None for a single environment.
+        unscored: the reward for UNSCORED completions; None to raise `rlvr.Unscored`.
+        count_tokens: from a completion's text to its number of tokens, for a reward that reads the length.
         workers: see `rlvr.Scorer`; by default one for a single environment, one per core for a vector.
         wall_s, memory_mib: see `rlvr.Scorer`.
 
     Raises:
-        UsageError: no such environment, or a setting that cannot work.
+        UsageError: `env` is no environment, or a setting cannot work.
     """
-    if num_envs is not None and (not isinstance(num_envs, int) or isinstance(num_envs, bool) or num_envs < 1):
-        raise UsageError(f"num_envs is {num_envs!r}; it must be a whole number of at least 1")
+    if num_envs is not None:
+        num_envs = require_whole("num_envs", num_envs, 1)
     if isinstance(env, SingleTurnEnv):
-        require_single(env, "Gymnasium")
+        refuse_group_reward(env, "Gymnasium")
         count = (1 if num_envs is None else None) if workers is None else workers
         settings = {"workers": count, "wall_s": wall_s, "memory_mib": memory_mib}
         judge = _Judge(env, unscored=unscored, count_tokens=count_tokens, **settings)
@@ -131,7 +151,7 @@ def to_gymnasium(
         raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v1') gives one")
     if (unscored, count_tokens, workers, wall_s, memory_mib) != (None, None, None, WALL_S, MEMORY_MIB):
         raise UsageError(
-            f"{env.id} has several turns, which are scored in this process by the environment itself: unscored, "
+            f"{env.id} has several turns, which the environment itself scores in this process: unscored, "
             "count_tokens, workers, wall_s and memory_mib have no meaning there; leave them out"
         )
     if num_envs is None:
@@ -148,17 +168,19 @@ class _Judge(Adapter):
         self, env: Environment, *, unscored: float | None, count_tokens: CountTokens | None, **settings: Any
     ) -> None:
         super().__init__(env, **settings)
-        self._unscored, self._count_tokens = checked_unscored(unscored), count_tokens
+        self._unscored, self._count_tokens = require_unscored(unscored), count_tokens
 
     def judge(self, tasks: list[Task], actions: list[str]) -> tuple[list[float], list[dict[str, Any]]]:
-        """Rewards, and what `info` says of them."""
-        work = [(t, measured(self.env, a, self._count_tokens)) for t, a in zip(tasks, actions, strict=True)]
-        scores = scored(self.scorer, work)
-        rewards = [settled(t, s, self._unscored) for t, s in zip(tasks, scores, strict=True)]
-        return rewards, [_said(t, s) for t, s in zip(tasks, scores, strict=True)]
+        """The rewards, and an `info` for each."""
+        work = [
+            (t, completion_with_length(self.env, a, self._count_tokens)) for t, a in zip(tasks, actions, strict=True)
+        ]
+        scores = score_batch(self.scorer, work)
+        rewards = [reward_value(t, s, self._unscored) for t, s in zip(tasks, scores, strict=True)]
+        return rewards, [_info(t, s) for t, s in zip(tasks, scores, strict=True)]
 
 
-def _said(task: Task, score: Score) -> dict[str, Any]:
+def _info(task: Task, score: Score) -> dict[str, Any]:
     verdict = score.verdict
     return {
         "task": task.id,
@@ -205,14 +227,14 @@ class GymEnv(gymnasium.Env[Any, str]):
         """The task of this episode.
 
         Raises:
-            UsageError: there is none.
+            UsageError: no episode has begun.
         """
         if self._task is None:
             raise UsageError(f"{self._env.id}: step before reset; an episode has one step, call reset() for the next")
         return self._task
 
     def close(self) -> None:
-        """End the worker.  Idempotent."""
+        """End the worker.  May be called again."""
         if self._judge is not None:
             self._judge.close()
 
@@ -220,8 +242,8 @@ class GymEnv(gymnasium.Env[Any, str]):
 class GymVectorEnv(VectorEnv[Any, Any, Any]):
     """Single-turn episodes side by side; one step scores them all as a batch and gives the next prompts.
 
-    What ended is in `info["final_info"]`, as Gymnasium has it: arrays of shape [num_envs], `final_info["parts"]` a
-    dict of them.
+    The info of the episodes that ended is in `info["final_info"]`, as in Gymnasium's own vectors: arrays of shape
+    [num_envs], and `final_info["parts"]` a dict of such arrays.
     """
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
@@ -237,7 +259,15 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Begin every episode; from one seed, `seed`, `seed + 1` … as in Gymnasium's own."""
+        """Begin every episode.
+
+        Args:
+            seed: one seed for each environment; or a number, which gives `seed`, `seed + 1` … as in Gymnasium's own.
+            options: see `GymEnv`.
+
+        Raises:
+            UsageError: the number of seeds is not that of the environments.
+        """
         seed = plain(seed)
         if seed is None or isinstance(seed, int):
             seeds = [None if seed is None else seed + i for i in range(self.num_envs)]
@@ -251,12 +281,19 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
         return observations, self._joined(infos)
 
     def step(self, actions: Any) -> tuple[tuple[Any, ...], Any, Any, Any, dict[str, Any]]:
-        """Score every action and begin the next episodes; where that raises, the episodes go on."""
+        """Score every action and begin the next episodes; if scoring raises, the current episodes go on.
+
+        Args:
+            actions: one completion for each environment.
+
+        Raises:
+            UsageError: not a list of one text for each environment, or no episode has begun.
+        """
         if isinstance(actions, str):
             raise UsageError(f"the actions are the text {actions[:60]!r}; give a list of {self.num_envs} texts")
         texts = list(actions)
         if len(texts) != self.num_envs:
-            raise UsageError(f"{len(texts)} actions for {self.num_envs} environments")
+            raise UsageError(f"{len(texts)} actions for {self.num_envs} environments; give one for each")
         tasks = [env.under_way() for env in self._envs]
         rewards, finals = self._judge.judge(tasks, texts)
         observations, infos = zip(*(env.reset() for env in self._envs), strict=True)
@@ -284,5 +321,5 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
 
 
 def _given(observation: Any) -> Any:
-    """Messages are the environment's own; the caller may change what it gets."""
+    """A copy of chat messages, which the caller may change without changing the environment's own."""
     return observation if isinstance(observation, str) else deepcopy(list(observation))

@@ -1,4 +1,4 @@
-"""OpenRLHF: an environment as `reward_func` of a file given to `--remote_rm_url`, and as what a remote one replies.
+"""OpenRLHF: an environment as the `reward_func` of a file given to `--remote_rm_url`, or behind a reward server.
 
     # reward.py
     import rlvr
@@ -6,8 +6,11 @@
     reward_func = to_openrlhf(rlvr.make("gsm8k-v1"))
 
 The convention of OpenRLHF 0.9.3 and later: `f(queries, prompts, labels) -> {"rewards", "scores", "extra_logs"}`,
-tensors of one value per query.  Before, it took plain functions alone (docs/openrlhf.md).  A
-query is the prompt and the completion, decoded with special tokens, so both are cut off here.
+tensors of one value per query.  Earlier versions took plain functions only (docs/using/openrlhf.md).  A query is the
+prompt and the completion, decoded with special tokens; prompt and special tokens are cut off here.
+
+The names of the request's and the reply's fields stand in this module alone: `work_of` reads a request and `reply_of`
+makes a reply, for the reward function as well as for `rlvr serve`.
 """
 
 from __future__ import annotations
@@ -24,19 +27,19 @@ from rlvr.interop.adapter import (
     TASK,
     Adapter,
     CountTokens,
-    checked_unscored,
+    completion_with_length,
     finite_tasks,
-    measured,
-    packed,
-    require_single,
-    scored,
-    settled,
+    refuse_group_reward,
+    require_unscored,
+    reward_value,
+    score_batch,
+    task_as_json,
     task_of,
 )
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
 from rlvr.types import Completion, Outcome, Task
 
-__all__ = ["ENDS", "OpenRLHFReward", "completion_of", "remote_reply", "to_openrlhf", "work_of"]
+__all__ = ["ENDS", "OpenRLHFReward", "completion_in_query", "remote_reply", "reply_of", "to_openrlhf", "work_of"]
 
 ENDS: Final = (
     "<|im_end|>",
@@ -53,7 +56,7 @@ ENDS: Final = (
     "<|pad|>",
     "[PAD]",
 )
-"""How the end of a turn and padding read in the tokenizers of well-known models."""
+"""Special tokens for the end of a turn and for padding, of well-known models."""
 
 _BEFORE: Final = re.compile(r"(?:\s|<[^<>\s]{1,40}>|\[[A-Z_]{1,20}\])*")  # padding and the like, before the prompt
 
@@ -73,13 +76,18 @@ def to_openrlhf(
     Args:
         env: a single-turn environment whose reward does not compare the completions of a group: OpenRLHF asks for one
             completion at a time.
-        unscored: the reward where *we* failed.  OpenRLHF cannot mask a completion; by default it raises, which OpenRLHF
-            logs, and its step then fails for want of a reward.
-        count_tokens: for a reward that reads the length; OpenRLHF hands out text alone.
+        unscored: the reward for UNSCORED completions, which OpenRLHF cannot mask.  None raises: OpenRLHF logs that, and
+            its step then fails for want of a reward.
+        count_tokens: from a completion's text to its number of tokens, for a reward that reads the length; OpenRLHF
+            passes on the text alone.
         ends: special tokens to cut off the end of a completion.
-        workers, wall_s, memory_mib: see `rlvr.Scorer`.  Few by default, since each vLLM engine's process has its own.
+        workers, wall_s, memory_mib: see `rlvr.Scorer`.  Few workers by default, since the process of each vLLM engine
+            has workers of its own.
+
+    Raises:
+        UsageError: the reward compares the completions of a group, or a setting cannot work.
     """
-    require_single(env, "OpenRLHF")
+    refuse_group_reward(env, "OpenRLHF")
     settings = {"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib}
     return OpenRLHFReward(env, unscored=unscored, count_tokens=count_tokens, ends=ends, **settings)
 
@@ -98,7 +106,7 @@ class OpenRLHFReward(Adapter):
     ) -> None:
         super().__init__(env, **settings)
         self.__name__ = "reward_func"
-        checked_unscored(unscored)
+        require_unscored(unscored)
         self._options: dict[str, Any] = {"unscored": unscored, "count_tokens": count_tokens, "ends": tuple(ends)}
 
     def __call__(
@@ -106,9 +114,14 @@ class OpenRLHFReward(Adapter):
     ) -> dict[str, Any]:
         """Score a batch of any size.
 
+        Args:
+            queries: prompt and completion of each, decoded with special tokens.
+            prompts: the prompt of each.
+            labels: what `rows` wrote for each, or its reference.
+
         Returns:
             `rewards`, the totals; `scores`, 1 for CORRECT, else 0, for dynamic filtering; `extra_logs`, the parts and
-            outcomes.  All of them float64 tensors of shape [queries]: the very totals.
+            outcomes.  All are float64 tensors of shape [queries], which hold the totals exactly.
         """
         import torch
 
@@ -121,13 +134,17 @@ class OpenRLHFReward(Adapter):
         """Rows for `--input_key prompt --label_key label`; with a chat template, `--apply_chat_template`.
 
         Args:
-            tasks: how many; None for all of a finite split.
+            tasks: number of tasks; None for all of a finite split.
         """
         for task in finite_tasks(self.env, tasks):
-            yield {"prompt": task.prompt, "label": packed(task)}
+            yield {"prompt": task.prompt, "label": task_as_json(task)}
 
     def to_dataset(self, *, tasks: int | None = None) -> Any:
-        """`rows` as a `datasets.Dataset`; its `to_json` writes what `--prompt_data` reads."""
+        """`rows` as a `datasets.Dataset`; its `to_json` writes what `--prompt_data` reads.
+
+        Args:
+            tasks: see `rows`.
+        """
         return as_dataset(self.rows(tasks=tasks))
 
 
@@ -139,30 +156,49 @@ def remote_reply(
     count_tokens: CountTokens | None = None,
     ends: Sequence[str] = ENDS,
 ) -> dict[str, Any]:
-    """What a remote reward server answers OpenRLHF: lists where `reward_func` has tensors.
+    """The reply of a remote reward server to OpenRLHF: lists where `reward_func` has tensors.
 
     Args:
-        scorer: of the environment asked for.
-        request: `query` (or `queries`), `prompts`, `labels`: lists of one length.
+        scorer: of the environment to score with.
+        request: `query` (or `queries`), `prompts` and `labels`, lists of one length.
+        unscored, count_tokens, ends: see `to_openrlhf`.
 
     Raises:
-        DataError: a request that is none, a query that does not hold its prompt, a label that is no reference.
+        DataError: the request does not have this shape, a query does not hold its prompt, or a label is no reference.
         UsageError: the reward compares the completions of a group, or `unscored` is no finite number.
-        Unscored: we failed, and `unscored` names no number.
+        Unscored: a completion is UNSCORED and `unscored` is None.
     """
     env = scorer.env
-    require_single(env, "OpenRLHF")
-    checked_unscored(unscored)
+    refuse_group_reward(env, "OpenRLHF")
+    require_unscored(unscored)
     work = work_of(env, request, count_tokens=count_tokens, ends=ends)
-    scores = scored(scorer, work)
-    outcomes = [score.verdict.outcome for score in scores]
-    logs = {str(name): [float(outcome is name) for outcome in outcomes] for name in Outcome}
-    logs |= {f"part/{name}": [score.parts.get(name, 0.0) for score in scores] for name in env.reward.names}
-    return {
-        "rewards": [settled(task, score, unscored) for (task, _), score in zip(work, scores, strict=True)],
-        "scores": logs[str(Outcome.CORRECT)],
-        "extra_logs": logs,
-    }
+    scores = score_batch(scorer, work)
+    outcomes = {str(name): [float(score.verdict.outcome is name) for score in scores] for name in Outcome}
+    return reply_of(
+        rewards=[reward_value(task, score, unscored) for (task, _), score in zip(work, scores, strict=True)],
+        correct=outcomes[str(Outcome.CORRECT)],
+        parts={name: [score.parts.get(name, 0.0) for score in scores] for name in env.reward.names},
+        logs=outcomes,
+    )
+
+
+def reply_of(
+    *,
+    rewards: Sequence[float | None],
+    correct: Sequence[float | None],
+    parts: Mapping[str, Sequence[float]],
+    logs: Mapping[str, Sequence[float]],
+) -> dict[str, Any]:
+    """A reply in OpenRLHF's shape; each list has one value per query.
+
+    Args:
+        rewards: the numbers to train on.
+        correct: 1 for CORRECT, else 0, for dynamic filtering.
+        parts: of the reward, by the part's name.
+        logs: further numbers to log, by name.
+    """
+    extra = {f"part/{name}": values for name, values in parts.items()}
+    return {"rewards": rewards, "scores": correct, "extra_logs": {**extra, **logs}}
 
 
 def work_of(
@@ -172,14 +208,18 @@ def work_of(
     count_tokens: CountTokens | None = None,
     ends: Sequence[str] = ENDS,
 ) -> list[tuple[Task, Completion]]:
-    """What a request asks for.
+    """The tasks and completions of a request.
+
+    Args:
+        env: the environment to score with.
+        request, count_tokens, ends: see `remote_reply`.
 
     Raises:
         DataError: see `remote_reply`.
-        UsageError: the reward reads a length that nobody counts.
+        UsageError: the reward reads the length, and there is no `count_tokens`.
     """
     return [
-        (_task(env, label, prompt), measured(env, completion_of(query, prompt, ends), count_tokens))
+        (_task(env, label, prompt), completion_with_length(env, completion_in_query(query, prompt, ends), count_tokens))
         for query, prompt, label in _asked(request)
     ]
 
@@ -204,7 +244,7 @@ def _asked(request: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
 
 
 def _task(env: Environment, label: Any, prompt: str) -> Task:
-    """A label is what `rows` packed, or the reference of a data set of the user's own."""
+    """The label's task: `rows` wrote it, or the label is the reference in a data set of the user's own."""
     if isinstance(label, str) and label.startswith('{"id": ') and '"reference": ' in label:
         return task_of(env, {TASK: label})
     if label is None or label == "":
@@ -212,11 +252,16 @@ def _task(env: Environment, label: Any, prompt: str) -> Task:
     return task_of(env, {"reference": label, "prompt": prompt})
 
 
-def completion_of(query: str, prompt: str, ends: Sequence[str] = ENDS) -> str:
-    """The completion in a query: what follows the prompt, less the special tokens at its end.
+def completion_in_query(query: str, prompt: str, ends: Sequence[str] = ENDS) -> str:
+    """The completion in a query: what follows the prompt, without the special tokens at its end.
 
-    A tokenizer may change white space on the way, and put tokens in front; nothing else is let pass, since a prompt
-    that is not cut off whole would be read as the model's own words.
+    The tokenizer may have changed white space in the prompt and put tokens before it.  Any other difference is refused,
+    since what is left of a prompt would be scored as the model's own words.
+
+    Args:
+        query: prompt and completion, decoded with special tokens.
+        prompt: the prompt.
+        ends: special tokens to cut off the end.
 
     Raises:
         DataError: the prompt is not there: OpenRLHF cut it short, or the tokenizer changes more than white space.
@@ -239,7 +284,7 @@ def completion_of(query: str, prompt: str, ends: Sequence[str] = ENDS) -> str:
 
 
 def _end_of(prompt: str, query: str) -> int | None:
-    """Where the prompt ends that the query begins with, white space and special tokens aside; None if it does not."""
+    """The position after the prompt at the query's beginning, white space and special tokens aside; None if absent."""
     at = query.find(prompt)
     if at >= 0:
         return at + len(prompt) if _BEFORE.fullmatch(query, 0, at) else None

@@ -4,9 +4,9 @@
 
 Its generators and scorers are used as they are, with four differences.  A task's seed is a hash of family, split and
 index: reasoning-gym adds the index to the seed, so that neighbouring seeds share nearly all tasks.  Its scorers run in
-a killable process, and one that crashes or hangs on an answer makes it WRONG.  Full marks are needed for credit, unless
-`strict=False`.  And families with holes are refused (`rlvr.interop.reasoning_gym_holes`), the worst of them being those
-whose scorers run the answer as Python, on this machine, outside any sandbox.  Needs the extra `puzzles`.
+a process that can be killed, and an answer at which one crashes or hangs is WRONG.  Only full marks earn credit, unless
+`strict=False`.  And families whose scorers accept wrong answers are refused (`measured_holes`), above all those whose
+scorers run the answer as Python, on this machine, outside any sandbox.  Needs the extra `puzzles`.
 """
 
 from __future__ import annotations
@@ -19,24 +19,28 @@ from copy import deepcopy
 from dataclasses import field
 from functools import lru_cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from rlvr.environment import SingleTurnEnv, seeded
 from rlvr.environment.registry import register
 from rlvr.errors import DataError, MissingDependency, UsageError, WorkerDied, WorkerError, WorkerTimeout, brief
-from rlvr.interop.reasoning_gym_holes import HOLES, MEASURED, MEASURED_VERSION, PARTIAL_HOLES, RUNS_ANSWERS
+from rlvr.text import ANSWER_TAGS, after_thinking, same_statement
 from rlvr.types import Outcome, Task, Verdict, plain
-from rlvr.verifiers.math.extract import _one_statement, after_thinking
+from rlvr.validate import require_seconds
 from rlvr.workers import WorkerPool
 
-__all__ = ["Force", "ReasoningGym", "from_reasoning_gym"]
+__all__ = ["Force", "RUNS_ANSWERS", "ReasoningGym", "from_reasoning_gym", "measured_holes"]
 
 Force: TypeAlias = bool | Literal["run-model-code"]
-"""Which holes to put up with: none, all but the last, or even scorers that run what the model wrote."""
+"""Which families to take in spite of holes: none, all but those whose scorers run the answer, or those as well."""
+
+RUNS_ANSWERS: Final = "its scorer runs the answer as Python, on this machine, outside any sandbox"
+"""The worst hole: training on such a family lets the policy run programs."""
 
 _INSTRUCTION: Final = "Reason step by step, then put the answer, and nothing else, between <answer> and </answer>."
 _LONGEST: Final = 100_000  # characters of an answer; the longest references have a few thousand
-_OPEN, _CLOSE = "<answer>", "</answer>"
+_OPEN, _CLOSE = ANSWER_TAGS
 _CPU_S, _WALL_S, _MEMORY_MIB = 5.0, 8.0, 2048  # well inside the Scorer's 30 s, whose kill is UNSCORED
 _ANSWERS_SHARE = 5 / 8  # of the wall seconds; the rest is for the reference, if the answer was lost
 _KEPT = 256  # tasks; a group's completions are scored one after another
@@ -50,16 +54,16 @@ def from_reasoning_gym(
     Args:
         name: the family, such as "gcd".
         split: any name; tasks of different splits are drawn from different seeds.
-        strict: only full marks are CORRECT and anything less is worth nothing; False keeps reasoning-gym's partial
+        strict: True: only full marks are CORRECT, and anything less is worth 0.  False keeps reasoning-gym's partial
             credit, which in many families pays for an answer that only contains the right one.
-        force: True uses a family in spite of its holes, or one that nobody has measured in the version installed.  A
+        force: True takes a family in spite of its holes, or one that was not measured in the installed version.  A
             family whose scorer runs the answer as Python, on this machine, outside any sandbox, needs
             `force="run-model-code"`, and a machine that you can do without.
         settings: of the family's own configuration, such as `max_numbers=4`; not `seed` and `size`.
 
     Raises:
         MissingDependency: reasoning-gym is not installed.
-        UsageError: no such family or setting, or the family has holes or is not measured.
+        UsageError: there is no such family or setting, or the family has holes or was not measured.
     """
     return ReasoningGym(family=name, split=split, strict=strict, force=force, settings=settings)
 
@@ -71,8 +75,8 @@ class ReasoningGym(SingleTurnEnv):
     The reasons: `full-marks` is CORRECT; `no-answer empty-answer` UNPARSED; `hedged`, `not-full-marks`, `crash` (of the
     scorer), `limit` and `odd-score` WRONG.  `detail` has reasoning-gym's own score.
 
-    Options: see `from_reasoning_gym`; and `wall_s`, the wall seconds that scoring an answer may take.  A `Scorer` needs
-    clearly more than that, since what it kills itself is UNSCORED.
+    Options: see `from_reasoning_gym`; and `wall_s`, the wall seconds that scoring an answer may take.  The `wall_s` of
+    a `Scorer` has to be clearly longer, since a completion that the `Scorer` kills is UNSCORED.
     """
 
     family: str
@@ -87,8 +91,7 @@ class ReasoningGym(SingleTurnEnv):
         if self.family not in families:
             raise UsageError(f"reasoning-gym has no family {self.family!r}; it has {', '.join(families)}")
         _require_sound(self.family, self.strict, self.force)
-        if not self.wall_s > 0:  # true for NaN
-            raise UsageError(f"wall_s is {self.wall_s!r}; it must be a number of seconds above 0")
+        require_seconds("wall_s", self.wall_s)
         if not isinstance(self.settings, Mapping) or {"seed", "size"} & self.settings.keys():
             raise UsageError(f"settings are {self.settings!r}: options of the family by name, without seed and size")
         try:
@@ -98,7 +101,7 @@ class ReasoningGym(SingleTurnEnv):
             raise UsageError(f"reasoning-gym's {self.family} refuses {self.settings!r}: {_said(error)}") from error
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """In a scorer's worker: have the leash ready, which takes a second that is no completion's."""
+        """Starts the scoring process of a `Scorer`'s worker: that takes a second, which no completion should pay."""
         vars(self).update(state)
         _workers().warm()
 
@@ -109,7 +112,7 @@ class ReasoningGym(SingleTurnEnv):
         return Task(name, prompt, entry["answer"], {"seed": self._seed(index)})
 
     def task_of(self, row: Mapping[str, Any]) -> Task:
-        """By index or id, or a record: a reference alone does not say which puzzle it answers."""
+        """By index or id, or from a record: a reference alone does not say which puzzle it answers."""
         task = super().task_of(row)
         if not isinstance(task.meta.get("seed"), int):
             raise DataError("a puzzle is told by 'task', its index or id; a reference alone will not do")
@@ -142,10 +145,10 @@ class ReasoningGym(SingleTurnEnv):
 
 
 def _answers(completion: str) -> list[str]:
-    """What stands in the pairs of tags of the last statement that has any, outside the thinking part; the last first.
+    """The answers between the tags of the last statement that has any, after the thinking part; the last one first.
 
-    Differing ones are a hedge there, as boxes are in mathematics; what an earlier statement says has been corrected.  A
-    tag that opens twice opens at the second, and "between <answer> and </answer>" is the instruction, said again.
+    Different answers in one statement are a hedge, as boxes are in mathematics; a later statement corrects an earlier
+    one.  Of two opening tags in a row the second counts; "between <answer> and </answer>" repeats the instruction.
     """
     begin = after_thinking(completion)
     pairs: list[tuple[int, int, str]] = []
@@ -158,20 +161,35 @@ def _answers(completion: str) -> list[str]:
     answers: list[str] = []
     following = None
     for start, stop, said in reversed(pairs):
-        if following is not None and not _one_statement(completion[stop:following]):
+        if following is not None and not same_statement(completion[stop:following]):
             break
         answers.append(said)
         following = start
     return answers
 
 
+@lru_cache(maxsize=1)
+def measured_holes() -> Mapping[str, Any]:
+    """What was measured of reasoning-gym's families, as `reasoning_gym_holes.json` holds it.  Not to be changed.
+
+    Returns:
+        `reasoning_gym`, the version that was measured; `command`, which measures it; `tasks`, the number of puzzles of
+        each family; and `families`, by name with `holes`, which a policy would find although full marks are needed,
+        and `partial_holes`, for which partial credit pays besides, as a share of full marks.
+    """
+    holes: Mapping[str, Any] = json.loads(Path(__file__).with_name("reasoning_gym_holes.json").read_text("utf-8"))
+    return holes
+
+
 def _require_sound(family: str, strict: bool, force: Force) -> None:
-    """Refuse what a policy would find, unless the caller knows."""
-    holes = [*HOLES.get(family, ()), *(() if strict else PARTIAL_HOLES.get(family, ()))]
+    """Refuse a family with holes that a policy would find, unless `force` takes it."""
+    measured = measured_holes()
+    found = measured["families"].get(family, {"holes": [], "partial_holes": []})
+    holes = found["holes"] + ([] if strict else found["partial_holes"])
     if RUNS_ANSWERS in holes and force != "run-model-code":
         raise UsageError(
-            f"reasoning-gym's family {family!r} is refused: {'; '.join(holes)}.  Whoever can do without the machine "
-            "takes it with force='run-model-code'"
+            f"reasoning-gym's family {family!r} is refused: {'; '.join(holes)}.  On a machine that you can do without, "
+            "force='run-model-code' takes it all the same"
         )
     if force:
         return
@@ -181,11 +199,11 @@ def _require_sound(family: str, strict: bool, force: Force) -> None:
             "takes it all the same"
         )
     installed = version("reasoning-gym")
-    if family not in MEASURED or installed != MEASURED_VERSION:
+    if family not in measured["families"] or installed != measured["reasoning_gym"]:
         raise UsageError(
             f"reasoning-gym's family {family!r} is refused: its holes were not looked for in version {installed}, only "
-            f"those of {len(MEASURED)} families in {MEASURED_VERSION}.  Install that version; or force=True takes it, "
-            "better after benchmarks/reasoning_gym_families.py"
+            f"those of {len(measured['families'])} families in {measured['reasoning_gym']}.  Install that version; or "
+            "force=True takes it, better after benchmarks/reasoning_gym_families.py"
         )
 
 
@@ -199,21 +217,21 @@ def _families() -> list[str]:
 
 @lru_cache(maxsize=_KEPT)
 def _made(family: str, settings: str, seed: int) -> tuple[Any, Mapping[str, Any]]:
-    """The data set of one puzzle, which also scores it, and the puzzle.  Not to be changed."""
+    """The data set of one puzzle, which also scores it; and the puzzle.  Not to be changed."""
     from reasoning_gym.factory import create_dataset
 
     dataset = create_dataset(family, seed=seed, size=1, **json.loads(settings))
     return dataset, dataset[0]
 
 
-# ------------------------------------------------------------------------------------------ its scorers, on a leash
+# --------------------------------------------------------------------- its scorers, in a process that can be killed
 
 
 def _marks(family: str, settings: str, task: Task, answer: str, wall_s: float) -> tuple[str, Any]:
-    """("marks", score), or what went wrong and how: "crash", "odd-score" or "limit", the answer's fault.
+    """("marks", the score); or the answer's fault ("crash", "odd-score" or "limit") and its description.
 
     Raises:
-        Unscored: the scorer fails at the reference too, so that it is not the answer's fault.
+        Unscored: the scorer fails at the reference too, so that the answer is not at fault.
     """
     request = family, settings, task.meta["seed"], task.reference
     kind, said = _asked((*request, answer), _ANSWERS_SHARE * wall_s)
@@ -238,8 +256,8 @@ def _asked(request: tuple[str, str, int, Any, str], wall_s: float) -> tuple[str,
 
 
 def _scoring() -> Callable[[tuple[str, str, int, Any, str]], tuple[str, Any]]:
-    """A worker's set-up.  What the generator raises is our failure, what the scorer raises the answer's."""
-    _families()  # imported now, since from the first answer on the clock runs
+    """Set-up of the worker.  If the generator raises, we failed; if the scorer raises, the answer is at fault."""
+    _families()  # imports reasoning-gym now, before the first answer's time begins
 
     def handle(request: tuple[str, str, int, Any, str]) -> tuple[str, Any]:
         family, settings, seed, reference, answer = request

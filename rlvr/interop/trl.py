@@ -3,9 +3,9 @@
     reward = to_trl(rlvr.make("gsm8k-v1"))
     trainer = GRPOTrainer(model, reward_funcs=reward.reward_funcs, train_dataset=reward.dataset, args=…)
 
-The convention: `f(prompts, completions, completion_ids, **columns) -> list[float | None]`, one column per column of the
-data set; from TRL 1.6 on, GRPO and RLOO take a completion with None out of its group's statistics and give it no
-advantage; before, None counted as 0.  Checked with TRL 1.16.
+The convention: `f(prompts, completions, completion_ids, **columns) -> list[float | None]`, with the columns of the data
+set.  From TRL 1.6 on, GRPO and RLOO leave a completion with None out of its group's statistics and give it no
+advantage; earlier versions counted None as 0.  Checked with TRL 1.16.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from rlvr.errors import DataError, RewardError, Unscored, UsageError, brief
 from rlvr.interop.adapter import (
     TASK,
     Adapter,
-    chat,
-    checked_group_size,
-    checked_unscored,
+    chat_messages,
     finite_tasks,
-    packed,
-    scored,
-    settled,
+    require_unscored,
+    reward_value,
+    score_batch,
+    task_as_json,
     task_of,
 )
 from rlvr.rewards import Bounds, Part
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.types import Completion, Outcome, Score, Task, Verdict, plain
+from rlvr.validate import require_one_of, require_optional_whole
 from rlvr.workers import usable_cores
 
-__all__ = ["Failure", "TRLPart", "TRLReward", "from_trl", "to_trl"]
+__all__ = ["FailureOutcome", "TRLPart", "TRLReward", "from_trl", "to_trl"]
 
 _MASKS_NONE: Final = (1, 6)  # before this version TRL summed None as 0
 
-Failure: TypeAlias = Literal["wrong", "unscored"]
-"""Whose fault it is when a function of somebody's raises at a completion."""
+FailureOutcome: TypeAlias = Literal["wrong", "unscored"]
+"""The outcome of a completion at which a TRL reward function raises."""
 
 _GIVEN: Final = ("prompts", "completions", "trainer_state", "log_extra", "log_metric")  # beside the columns
 
@@ -69,15 +69,18 @@ def to_trl(
 
     Args:
         env: a single-turn environment.
-        tasks: how many tasks the data set has; None for all of a finite split.
-        conversational: prompts as chat messages, which TRL puts through the model's chat template; prompts that are
-            messages already stay so.
-        group_size: `num_generations`, for a reward that compares the completions of a group.  Each process then needs
-            whole groups: `per_device_train_batch_size` a multiple of it.
-        unscored: what to say where *we* failed; by default None, which TRL masks.  Before TRL 1.6, which counts None as
-            0, the default raises `rlvr.Unscored`.
-        workers, wall_s, memory_mib: see `rlvr.Scorer`.  By default one worker per core, shared out among the processes
+        tasks: number of tasks in the data set; None for all of a finite split.
+        conversational: True: prompts are chat messages, to which TRL applies the model's chat template; prompts that
+            are messages already stay so.
+        group_size: TRL's `num_generations`, for a reward that compares the completions of a group.  Each process then
+            needs whole groups: `per_device_train_batch_size` has to be a multiple of it.
+        unscored: the reward for UNSCORED completions; by default None, which TRL masks.  With a TRL before 1.6, which
+            counts None as 0, the default raises `rlvr.Unscored`.
+        workers, wall_s, memory_mib: see `rlvr.Scorer`.  By default one worker per core, divided among the processes
             that `torchrun` or `accelerate` started on this machine.
+
+    Raises:
+        UsageError: `env` is no environment, or a setting cannot work.
     """
     if workers is None:
         workers = max(1, usable_cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
@@ -90,8 +93,9 @@ def to_trl(
 class TRLReward(Adapter):
     """A TRL reward function: the score's total, None for UNSCORED.  See `to_trl`.
 
-    What the trainer logs beside its own `rewards/ID/mean`: `ID/parts/NAME`, the mean of each part of the reward, and
-    `ID/outcomes/correct` … `unscored`, shares; in the table of completions the columns `outcome`, `why` and `answer`.
+    The trainer logs, beside its own `rewards/ID/mean`: `ID/parts/NAME`, the mean of each part of the reward;
+    `ID/outcomes/correct` … `unscored`, shares of the outcomes; and in its table of completions the columns `outcome`,
+    `why` and `answer`.
     """
 
     def __init__(
@@ -107,22 +111,25 @@ class TRLReward(Adapter):
         super().__init__(env, **settings)
         self.__name__ = env.id  # TRL's name for the metrics
         self._tasks, self._conversational = tasks, conversational
-        self._group_size, self._unscored = checked_group_size(group_size), checked_unscored(unscored)
+        self._group_size, self._unscored = (
+            require_optional_whole("group_size", group_size, 1),
+            require_unscored(unscored),
+        )
 
     @property
     def reward_funcs(self) -> list[TRLReward]:
-        """What the trainer takes: one function, whose value is the whole reward."""
+        """The trainer's `reward_funcs`: one function, whose value is the whole reward."""
         return [self]
 
     @cached_property
     def dataset(self) -> Any:
         """A `datasets.Dataset` with the columns `prompt` and `rlvr_task`, which the reward function reads.
 
-        A data set of your own does too, if the environment knows its columns (`question` and `answer` for
+        A data set of your own can be used instead, if the environment knows its columns (`question` and `answer` for
         `gsm8k-v1`), or if it has a column `reference`.
         """
         return as_dataset(
-            {"prompt": chat(task.prompt) if self._conversational else task.prompt, TASK: packed(task)}
+            {"prompt": chat_messages(task.prompt) if self._conversational else task.prompt, TASK: task_as_json(task)}
             for task in finite_tasks(self.env, self._tasks)
         )
 
@@ -140,13 +147,15 @@ class TRLReward(Adapter):
 
         Args:
             prompts: texts or chat messages.
-            completions: texts, or lists of messages of which the assistant's last counts.
-            completion_ids: token ids; the length of each is what `Overlong` and its like read.
-            columns: of the data set, lists or arrays of one value per completion; what is no list is ignored.
+            completions: texts, or lists of messages, of which the assistant's last counts.
+            completion_ids: token ids; parts such as `Overlong` read the number of them.
+            log_extra: the trainer's function that adds a column to its table of completions.
+            log_metric: the trainer's function that logs a number.
+            columns: of the data set, lists or arrays of one value per completion; other values are ignored.
 
         Raises:
-            DataError: lists of other lengths, or a row that is no task.
-            Unscored: we failed, and this TRL would count None as 0.
+            DataError: lists of different lengths, or a row that is no task.
+            Unscored: a completion is UNSCORED, and this TRL would count None as 0.
         """
         columns = {name: values for name, values in columns.items() if _is_column(values)}
         given = {"prompts": prompts, "completion_ids": completion_ids} | columns
@@ -165,7 +174,7 @@ class TRLReward(Adapter):
                     tasks[key] = task
             length = None if completion_ids is None else len(completion_ids[i])
             work.append((task, Completion(_text(completion), length_tokens=length)))
-        scores = scored(self.scorer, work, group_size=self._group_size)
+        scores = score_batch(self.scorer, work, group_size=self._group_size)
         if log_metric is not None and scores:
             for name, value in _metrics(scores).items():
                 log_metric(f"{self.__name__}/{name}", value)
@@ -173,17 +182,17 @@ class TRLReward(Adapter):
             log_extra("outcome", [str(score.verdict.outcome) for score in scores])
             log_extra("why", [score.verdict.why for score in scores])
             log_extra("answer", [score.verdict.answer or "" for score in scores])
-        return [self._told(task, score) for (task, _), score in zip(work, scores, strict=True)]
+        return [self._reward(task, score) for (task, _), score in zip(work, scores, strict=True)]
 
-    def _told(self, task: Task, score: Score) -> float | None:
+    def _reward(self, task: Task, score: Score) -> float | None:
         if score.total is None and self._unscored is None:
             _require_mask(task, score)
             return None
-        return settled(task, score, self._unscored)
+        return reward_value(task, score, self._unscored)
 
 
 def _require_mask(task: Task, score: Score) -> None:
-    """Refuse None where it would count as 0.  Another trainer with TRL's convention may come without TRL."""
+    """Refuse None if the installed TRL counts it as 0.  Other trainers with TRL's convention may work without TRL."""
     try:
         installed = version("trl")
     except PackageNotFoundError:
@@ -191,19 +200,19 @@ def _require_mask(task: Task, score: Score) -> None:
     if tuple(map(int, re.findall(r"\d+", installed)[:2])) < _MASKS_NONE:
         raise Unscored(
             f"task {task.id!r} could not be scored ({score.verdict.why}), and TRL {installed} counts that as 0; "
-            "pip install 'trl>=1.6', which masks it, or choose what it is told: unscored=0.0"
+            "pip install 'trl>=1.6', which masks it, or choose a reward for it: unscored=0.0"
         )
 
 
 def _is_column(values: object) -> bool:
-    """`trainer_state` and the like travel among the columns."""
+    """True for columns; `trainer_state` and other arguments of TRL's come among them."""
     if isinstance(values, Sequence):  # a `datasets.Column` is one
         return not isinstance(values, (str, bytes))
     return bool(getattr(values, "shape", ()))
 
 
 def _text(completion: Any) -> str:
-    """The assistant's last words."""
+    """The text of a completion; of messages, the assistant's last."""
     if isinstance(completion, str):
         return completion
     said = [m.get("content") for m in completion if isinstance(m, Mapping) and m.get("role") == "assistant"]
@@ -232,24 +241,24 @@ def from_trl(
     reference: str = "solution",
     conversational: bool = True,
     name: str | None = None,
-    failure: Failure = "wrong",
+    failure: FailureOutcome = "wrong",
 ) -> TRLPart:
     """A TRL reward function as a part of a reward, or as the verifier of a `Correct`.
 
         reward = rlvr.Correct(from_trl(accuracy_reward)) + 0.2 * from_trl(think_format_reward)
 
-    It is called with one completion.  As a verifier its upper bound is CORRECT, and what is less WRONG with credit in
-    proportion.  None is "no opinion of this task", hence UNSCORED in a `Scorer`, and so is a value out of bounds, which
-    have to hold for any text.  A function that hangs is killed by the `Scorer` and UNSCORED as well.
+    It is called with one completion.  As a verifier, its upper bound is CORRECT, and a smaller value is WRONG with
+    credit in proportion.  None means that it has no opinion of this task: UNSCORED in a `Scorer`.  So is a value out of
+    bounds, since the bounds have to hold for any text.  The `Scorer` kills a function that hangs: UNSCORED as well.
 
     Args:
         reward_func: `f(prompts, completions, **columns) -> [float | None]`, not async.
-        bounds: the least and the greatest value it can give.
-        reference: the column in which it looks for the task's reference; the task's `meta` gives the others.
-        conversational: it wants completions as lists of messages, as TRL's own functions do, not as texts.
-        name: of the part; by default the function's.
-        failure: "wrong": a completion at which it raises or gives NaN or an infinity is worth the lower bound, `crash`
-            or `odd-score`, so that a policy cannot buy itself out; "unscored": that is taken to be our failure.
+        bounds: the least and the greatest value that it can return.
+        reference: the column in which it expects the task's reference; the task's `meta` gives the others.
+        conversational: True: it takes completions as lists of messages, as TRL's own functions do; False: as texts.
+        name: of the part; by default the function's name.
+        failure: "wrong": a completion at which it raises or returns NaN or an infinity is worth the lower bound, with
+            the reason `crash` or `odd-score`, so that a policy gains nothing by it; "unscored": it is our failure.
 
     Raises:
         UsageError: it is async, cannot be called as TRL does, or needs the token ids, which rlvr does not keep.
@@ -271,8 +280,7 @@ def from_trl(
         )
     if reference in (*_GIVEN, "completion_ids"):
         raise UsageError(f"reference is {reference!r}, which is an argument of its own; name a column")
-    if failure not in ("wrong", "unscored"):
-        raise UsageError(f"failure is {failure!r}; it must be 'wrong' or 'unscored'")
+    require_one_of("failure", failure, ("wrong", "unscored"))
     named = name or _name(reward_func)
     return TRLPart(reward_func, _bounds(bounds), reference, conversational, named, failure)
 
@@ -298,18 +306,23 @@ def _bounds(bounds: Any) -> Bounds:
 
 @dataclass(frozen=True)
 class TRLPart(Part):
-    """What `from_trl` makes: a part, and a verifier as well."""
+    """A TRL reward function as a part of a reward and as a verifier; see `from_trl`.
+
+    Attributes:
+        function: the reward function.
+        bounds, reference, conversational, name, failure: see `from_trl`.
+    """
 
     function: Callable[..., Any]
     bounds: Bounds = (0.0, 1.0)
     reference: str = "solution"
     conversational: bool = True
     name: str = "trl"
-    failure: Failure = "wrong"
+    failure: FailureOutcome = "wrong"
 
     @property
     def id(self) -> str:
-        """The function has no version of its own."""
+        """Id of the verifier, always with version 0, since the function has no version of its own."""
         return f"trl:{self.name}-v0"
 
     def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
@@ -319,7 +332,12 @@ class TRLPart(Part):
         return value
 
     def verify(self, completion: str, reference: Any) -> Verdict:
-        """CORRECT at the upper bound, else WRONG with credit in proportion."""
+        """CORRECT at the upper bound, else WRONG with credit in proportion.
+
+        Args:
+            completion: the model's text.
+            reference: the task's reference.
+        """
         value, why = self._called("", completion, {self.reference: reference})
         if value is None:
             return Verdict(Outcome.UNSCORED, why=why)
@@ -328,9 +346,9 @@ class TRLPart(Part):
         return Verdict(outcome, value=(value - low) / (high - low), why=why)
 
     def _called(self, prompt: Any, text: str, columns: Mapping[str, Any]) -> tuple[float | None, str]:
-        """Its value for one completion, None where it has none, and why."""
+        """The function's value for one completion, None if it returned that; and the reason."""
         said = [{"role": "assistant", "content": text}] if self.conversational else text
-        asked = chat(prompt) if self.conversational else prompt
+        asked = chat_messages(prompt) if self.conversational else prompt
         arguments = self._arguments([asked], [said], columns)
         try:
             given = self.function(**arguments)
@@ -343,7 +361,7 @@ class TRLPart(Part):
         return self._read(given)
 
     def _arguments(self, prompts: list[Any], completions: list[Any], columns: Mapping[str, Any]) -> dict[str, Any]:
-        """What TRL would pass.  Wiring that cannot work is found here, and not taken for a completion's fault."""
+        """The arguments that TRL would pass.  A call that cannot work is a UsageError here, no completion's fault."""
         if taken := columns.keys() & {*_GIVEN, "completion_ids"}:
             raise UsageError(f"the task's meta has {min(taken)!r}, which TRL passes to {self.name} itself; rename it")
         arguments = dict(zip(_GIVEN, (prompts, completions, None, _nothing, _nothing), strict=True))
@@ -374,7 +392,7 @@ class TRLPart(Part):
 
 
 def _nothing(*_: Any) -> None:
-    """Where a trainer would log."""
+    """Stands for the trainer's functions that log."""
 
 
 def _name(function: Callable[..., Any]) -> str:

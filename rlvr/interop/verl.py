@@ -5,8 +5,8 @@
     from rlvr.interop import to_verl
     compute_score = to_verl(rlvr.make("gsm8k-v1"))
 
-The convention: `f(data_source, solution_str, ground_truth, extra_info) -> {"score": float, …}`.  What stands beside
-"score" is made into arrays, so every reply has the same keys.  Written against verl 0.9.1.
+The convention: `f(data_source, solution_str, ground_truth, extra_info) -> {"score": float, …}`.  verl makes arrays of
+the other values, so every reply has the same keys.  Written against verl 0.9.1.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from rlvr.interop.adapter import (
     TASK,
     Adapter,
     CountTokens,
-    chat,
-    checked_group_size,
-    checked_unscored,
+    chat_messages,
+    completion_with_length,
     finite_tasks,
-    measured,
-    packed,
-    scored,
-    settled,
+    require_unscored,
+    reward_value,
+    score_batch,
+    task_as_json,
     task_of,
 )
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.types import Completion, Outcome, Score, Task
+from rlvr.validate import require_optional_whole
 from rlvr.workers import shipped
 
 __all__ = ["VerlReward", "to_verl"]
@@ -53,20 +53,25 @@ def to_verl(
     """One or more environments as verl's `compute_score`.
 
     Args:
-        env, more: single-turn environments.  Of several, `data_source` says which one a row belongs to: its id.
-        unscored: the score where *we* failed.  verl has no way to leave a completion out, and NaN would spoil the whole
-            batch, so by default it raises, which stops the step; whatever number you choose instead is a reward like
-            any other, and `unscored` in the reply is 1.
-        count_tokens: for a reward that reads the length; verl hands out text alone.
-        group_size: `rollout.n`, for a reward that compares the completions of a group; `batch` alone can score it.
-        workers, wall_s, memory_mib: see `rlvr.Scorer`.  Few by default, since each environment has its own in each of
-            verl's `reward.num_workers` processes.
+        env, more: single-turn environments.  If there are several, a row's `data_source` is the id of its environment.
+        unscored: the score for UNSCORED completions.  verl has no way to leave a completion out, and NaN would spoil
+            the whole batch, so None raises, which stops the step.  A number is a reward like any other, and `unscored`
+            in the reply is 1.
+        count_tokens: from a completion's text to its number of tokens, for a reward that reads the length; verl passes
+            on the text alone.
+        group_size: verl's `rollout.n`, for a reward that compares the completions of a group; only `batch` can score
+            such a reward.
+        workers, wall_s, memory_mib: see `rlvr.Scorer`.  Few workers by default, since each environment has workers of
+            its own in each of verl's `reward.num_workers` processes.
+
+    Raises:
+        UsageError: two environments share an id, or a setting cannot work.
     """
     return VerlReward(
         (env, *more),
-        unscored=checked_unscored(unscored),
+        unscored=require_unscored(unscored),
         count_tokens=count_tokens,
-        group_size=checked_group_size(group_size),
+        group_size=require_optional_whole("group_size", group_size, 1),
         settings={"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib},
     )
 
@@ -101,10 +106,13 @@ class VerlReward:
         """Score one completion; blocks, from any thread.
 
         Args:
-            data_source: which environment.
+            data_source: id of the environment; any text if there is only one.
             solution_str: the completion.
-            ground_truth: the reference, unless `extra_info` carries the task that `rows` packed.
-            extra_info: the row's.
+            ground_truth: the reference; not used if `extra_info` holds the task, as `rows` writes it.
+            extra_info: the row's column of that name.
+
+        Raises:
+            DataError, UsageError, Unscored: see `batch`.
         """
         return self.batch([data_source], [solution_str], [ground_truth], [extra_info])[0]
 
@@ -116,12 +124,15 @@ class VerlReward:
         extra_infos: Sequence[Row | None],
         **_: Any,
     ) -> list[dict[str, Any]]:
-        """Score a batch, as the reward manager `batch` of older versions asks; siblings are told by their task.
+        """Score a batch, as the reward manager `batch` of older versions of verl asks; a group shares its task.
+
+        Args:
+            data_sources, solution_strs, ground_truths, extra_infos: see `__call__`; lists of one length.
 
         Raises:
-            DataError: lists of other lengths, or a row that is no task.
-            UsageError: `data_source` is none of ours, or the batch has no whole groups.
-            Unscored: we failed, and the caller named no number for that.
+            DataError: lists of different lengths, or a row that is no task.
+            UsageError: a data source is the id of no environment here, or the batch is not made of whole groups.
+            Unscored: a completion is UNSCORED, and `unscored` is None.
         """
         given = {"data_sources": data_sources, "ground_truths": ground_truths, "extra_infos": extra_infos}
         for name, values in given.items():
@@ -130,13 +141,13 @@ class VerlReward:
         replies: dict[int, dict[str, Any]] = {}
         for adapter, members in self._by_environment(data_sources):
             work = [self._work(adapter.env, solution_strs[i], ground_truths[i], extra_infos[i]) for i in members]
-            scores = scored(adapter.scorer, work, group_size=self._group_size)
+            scores = score_batch(adapter.scorer, work, group_size=self._group_size)
             for i, (task, _completion), score in zip(members, work, scores, strict=True):
                 replies[i] = self._reply(task, score)
         return [replies[i] for i in range(len(solution_strs))]
 
     def _by_environment(self, sources: Sequence[str]) -> Iterator[tuple[Adapter, list[int]]]:
-        if len(self._adapters) == 1:  # then a data set of the user's own may be named as it likes
+        if len(self._adapters) == 1:  # then `data_source` may be the name of a user's own data set
             yield next(iter(self._adapters.values())), list(range(len(sources)))
             return
         members: dict[str, list[int]] = {}
@@ -151,14 +162,14 @@ class VerlReward:
             yield self._adapters[source], indices
 
     def _work(self, env: Environment, text: str, reference: Any, extra: Row | None) -> tuple[Task, Completion]:
-        packed_task = (extra or {}).get(TASK)
-        row = {"reference": reference} if packed_task is None else {TASK: packed_task}
-        return task_of(env, row), measured(env, text, self._count_tokens)
+        task_json = (extra or {}).get(TASK)
+        row = {"reference": reference} if task_json is None else {TASK: task_json}
+        return task_of(env, row), completion_with_length(env, text, self._count_tokens)
 
     def _reply(self, task: Task, score: Score) -> dict[str, Any]:
         outcome = score.verdict.outcome
         return {
-            "score": settled(task, score, self._unscored),
+            "score": reward_value(task, score, self._unscored),
             "acc": float(outcome is Outcome.CORRECT),
             "unparsed": float(outcome is Outcome.UNPARSED),
             "unscored": float(outcome is Outcome.UNSCORED),
@@ -171,28 +182,33 @@ class VerlReward:
         """The rows of verl's data set: `data_source`, `prompt`, `ability`, `reward_model`, `extra_info`.
 
         Args:
-            tasks: how many of each environment; None for all of a finite split.
+            tasks: number of tasks of each environment; None for all of a finite split.
         """
         for adapter in self._adapters.values():
             env = adapter.env
             for index, task in enumerate(finite_tasks(env, tasks)):
-                reference, text = task.reference, packed(task)
+                reference, text = task.reference, task_as_json(task)
                 plain = reference if isinstance(reference, str) else json.dumps(reference, ensure_ascii=False)
                 yield {
                     "data_source": env.id,
-                    "prompt": chat(task.prompt),
+                    "prompt": chat_messages(task.prompt),
                     "ability": env.id.partition("-v")[0],
                     "reward_model": {"style": "rule", "ground_truth": plain},
                     "extra_info": {"index": index, "split": env.split, TASK: text},
                 }
 
     def to_parquet(self, path: str | Path, *, tasks: int | None = None) -> Path:
-        """Write `rows` where `data.train_files` or `data.val_files` finds them."""
+        """Write `rows` as a Parquet file for `data.train_files` or `data.val_files`; returns its path.
+
+        Args:
+            path: of the file.
+            tasks: see `rows`.
+        """
         as_dataset(self.rows(tasks=tasks)).to_parquet(str(path))
         return Path(path)
 
     def close(self) -> None:
-        """End the workers.  Idempotent."""
+        """End the workers.  May be called again."""
         for adapter in self._adapters.values():
             adapter.close()
 
@@ -203,7 +219,7 @@ class VerlReward:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """As in `Adapter`: with a `count_tokens` that is a lambda."""
+        """Uses cloudpickle, as `Adapter` does: `count_tokens` may be a lambda."""
         return {"shipped": shipped(vars(self))}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -1,15 +1,15 @@
-"""Rewards compose by arithmetic, and every number can be traced to the part that caused it.
+"""Rewards compose by arithmetic, and each score says what each part added.
 
     reward = Correct(verifier) + 0.1 * Format(BOXED) + 0.5 * Overlong(max_tokens=4096, cache=512)
     reward = Correct(verifier).gate(by=Format(BOXED)).clip(-1, 1)
 
-A reward is evaluated in two stages.  `observe` looks at one completion and gives each part's raw value; it is what
-may be slow or crash, so it runs in a worker.  `combine` is arithmetic on those values; group-level parts join in
-there, because only there the whole group is seen.
+A reward is evaluated in two stages.  `observe` looks at one completion and gives each part's raw value; it may be slow
+or crash, so it runs in a worker.  `combine` is arithmetic on those values; group-level parts are evaluated there, where
+all completions of the group are known.
 
-What each part added to the total stands in `Score.parts`.  A gate, a clip and a constant change the total too, so they
-have an entry of their own with what they took or gave; two of one name share it.  The entries of one score sum to its
-total, up to rounding.
+`Score.parts` says what each part added to the total.  A gate, a clip and a constant change the total too, so each has
+an entry of its own with what it added or took away; two with the same name share an entry.  The entries of one score
+sum to its total, up to rounding.
 """
 
 from __future__ import annotations
@@ -24,16 +24,22 @@ from typing import Any, ClassVar, TypeAlias, TypeGuard
 
 from rlvr.display import number, settings
 from rlvr.errors import RewardError, Unscored, UsageError, brief
-from rlvr.types import Check, Completion, Outcome, Score, Task, Verdict, Verifier, as_verifier, plain
+from rlvr.types import Completion, Outcome, Score, Task, Verdict, Verifier, VerifierFunction, as_verifier, plain
 
 __all__ = ["Bounds", "Correct", "GroupPart", "Observation", "Part", "Reward"]
 
 Bounds: TypeAlias = tuple[float, float]
+"""(least, greatest) value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one completion came to, before composition: the verdict and each item-level part's raw value."""
+    """What is known of one completion before composition.
+
+    Attributes:
+        verdict: of the environment.
+        values: raw value of each part that looks at one completion, by name.
+    """
 
     verdict: Verdict
     values: Mapping[str, float]
@@ -41,7 +47,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What every score of one reward needs, walked out of the expression once."""
+    """What every score of a reward needs, collected from the expression once."""
 
     primary: Correct | None
     single: tuple[Part, ...]
@@ -51,12 +57,12 @@ class _Plan:
 
 
 class Reward(ABC):
-    """An expression over parts.  Immutable; composing makes a new one.
+    """An expression over parts.  Immutable; composing makes a new reward.
 
-    `+`, `-` and scalar `*` do what they say; see also `gate` and `clip`.
+    `+`, `-` and multiplication by a number work as usual; see also `gate` and `clip`.
     """
 
-    __array_ufunc__: ClassVar[None] = None  # numpy's numbers leave the arithmetic to us
+    __array_ufunc__: ClassVar[None] = None  # makes numpy's numbers call __rmul__ and __radd__ below
 
     @property
     @abstractmethod
@@ -75,7 +81,11 @@ class Reward(ABC):
 
     @abstractmethod
     def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
-        """The total, and what each entry of `names` added to it."""
+        """The total, and what each entry of `names` added to it.
+
+        Args:
+            values: raw value of each part, by name.
+        """
 
     def __add__(self, other: Reward | float) -> Reward:
         return _Sum(self, _as_reward(other))
@@ -87,8 +97,8 @@ class Reward(ABC):
 
     def __mul__(self, factor: float) -> Reward:
         if not _is_number(factor) or not math.isfinite(factor):
-            said = str(factor) if isinstance(factor, Reward) else brief(factor)
-            raise UsageError(f"{said} * {self}: a reward is scaled by a finite number; to multiply two, use gate")
+            given = str(factor) if isinstance(factor, Reward) else brief(factor)
+            raise UsageError(f"{given} * {self}: a reward is scaled by a finite number; to multiply two, use gate")
         return _Scaled(self, float(factor))
 
     __rmul__ = __mul__
@@ -103,13 +113,27 @@ class Reward(ABC):
         return _as_reward(other) + -self
 
     def gate(self, *, by: Reward) -> Reward:
-        """Multiply by `by`, whose bounds must lie in [0, 1]: `Length(…).gate(by=Correct(…))`."""
+        """This reward multiplied by another: `Length(…).gate(by=Correct(…))`.
+
+        Args:
+            by: a reward whose bounds lie in [0, 1].
+
+        Raises:
+            UsageError: `by` is no reward, or its bounds are others.
+        """
         if not isinstance(by, Reward):
             raise UsageError(f"{self} gated by {brief(by)}: a gate is a reward; to scale by a number, write 0.5 * …")
         return _Gated(self, by)
 
     def clip(self, low: float, high: float) -> Reward:
-        """Limit the total to [low, high]."""
+        """This reward with its total limited to [low, high].
+
+        Args:
+            low, high: finite numbers.
+
+        Raises:
+            UsageError: the limits are not finite or not in order.
+        """
         if not (_is_number(low) and _is_number(high)) or not (
             math.isfinite(low) and math.isfinite(high) and low <= high
         ):
@@ -144,10 +168,15 @@ class Reward(ABC):
         )
 
     def observe(self, task: Task, completion: Completion, verdict: Verdict) -> Observation:
-        """Look at one completion.
+        """The first stage: raw values of the parts that look at one completion.
+
+        Args:
+            task: what the completion answers.
+            completion: its text, with its length if known.
+            verdict: of the environment on this completion.
 
         Raises:
-            RewardError: a part's value is not finite, or leaves its bounds, or it needs a length nobody recorded.
+            RewardError: a part's value is not finite or outside its bounds, or it needs a length that is not recorded.
             Unscored: the verifier of a further `Correct` failed.
         """
         if verdict.outcome is Outcome.UNSCORED:
@@ -164,7 +193,12 @@ class Reward(ABC):
     def combine(
         self, task: Task, completions: Sequence[Completion], observations: Sequence[Observation]
     ) -> list[Score]:
-        """Scores of the completions of one task.  Unscored ones stay out of the group-level comparison.
+        """The second stage: scores of the completions of one task.  Group-level parts do not see UNSCORED ones.
+
+        Args:
+            task: what the completions answer.
+            completions: of the group.
+            observations: one for each completion, from `observe`.
 
         Raises:
             RewardError: as for `observe`.
@@ -196,7 +230,7 @@ class Reward(ABC):
 
 
 class _Leaf(Reward):
-    """A named part with a raw value; `Part` and `GroupPart` say where the value comes from."""
+    """A named part with a raw value, which `Part` or `GroupPart` computes."""
 
     name: str
     needs_length: ClassVar[bool] = False
@@ -235,7 +269,13 @@ class Part(_Leaf):
 
     @abstractmethod
     def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
-        """The raw value, inside `bounds`."""
+        """The raw value, inside `bounds`.
+
+        Args:
+            task: what the completion answers.
+            completion: its text; its length is there if `needs_length` is set.
+            verdict: of the environment.
+        """
 
 
 class GroupPart(_Leaf):
@@ -243,30 +283,36 @@ class GroupPart(_Leaf):
 
     @abstractmethod
     def values(self, completions: Sequence[Completion], verdicts: Sequence[Verdict]) -> Sequence[float]:
-        """One raw value per completion, each inside `bounds`."""
+        """One raw value per completion, each inside `bounds`.
+
+        Args:
+            completions: of one task, without UNSCORED ones.
+            verdicts: one for each completion.
+        """
 
 
 @dataclass(frozen=True, init=False)
 class Correct(Part):
     """The verdict's credit, in [0, 1].
 
-    The first `Correct` of a reward gives the score its verdict.  Without a verifier it stands for the
-    environment's own `verify`; further ones bring a verifier and a name of their own.
+    The first `Correct` of a reward gives the score its verdict.  Further ones need a verifier and a name of their own.
 
     Args:
-        verifier: a `Verifier`, or a function `(completion, reference) -> bool | Verdict`.
+        verifier: a `Verifier`, or a function `(completion, reference) -> bool | Verdict`; None for the environment's
+            own `verify`.
+        name: of the part in `Score.parts`.
     """
 
     verifier: Verifier | None = None
     name: str = "correct"
     bounds: ClassVar[Bounds] = (0.0, 1.0)
 
-    def __init__(self, verifier: Verifier | Check | None = None, name: str = "correct") -> None:
+    def __init__(self, verifier: Verifier | VerifierFunction | None = None, name: str = "correct") -> None:
         object.__setattr__(self, "verifier", None if verifier is None else as_verifier(verifier))
         object.__setattr__(self, "name", name)
 
     def __str__(self) -> str:
-        """With the verifier's id and settings; a verifier with a `__str__` of its own says it itself."""
+        """The name with the verifier's id and settings, or with the verifier's own `__str__` if it has one."""
         if self.verifier is None:
             return self.name
         if type(self.verifier).__str__ is not object.__str__:
@@ -274,13 +320,17 @@ class Correct(Part):
         return f"{self.name}({', '.join([self.verifier.id, *settings(self.verifier)])})"
 
     def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
-        """Credit from this part's own verifier; never asked of the first one, whose verdict is at hand."""
+        """Credit from this part's own verifier; not called for the first `Correct`, whose verdict is known.
+
+        Args:
+            task, completion, verdict: see `Part.value`.
+        """
         if self.verifier is None:
             raise UsageError(f"part {self.name!r}: only the first Correct may go without a verifier")
         own = self.verifier.verify(completion.text, task.reference)
         if not isinstance(own, Verdict):
             raise UsageError(f"part {self.name!r}: its verifier returned {brief(own)}; it must be a Verdict")
-        if own.outcome is Outcome.UNSCORED:  # our failure, which has no value: the whole completion is unscored
+        if own.outcome is Outcome.UNSCORED:  # a failure of the verifier has no value: the whole completion is unscored
             raise Unscored(f"part {self.name!r} of task {task.id!r}: its verifier returned UNSCORED ({own.why})")
         return own.value
 
@@ -343,7 +393,7 @@ class _Sum(Reward):
 
 
 class _Unary(Reward):
-    """A reward made of one other; `label` is the entry of its own effect, if it has one."""
+    """A reward made of one other; `label` names the entry of its own effect, if it has one."""
 
     inner: Reward
 
@@ -468,7 +518,7 @@ def _require_finite(reward: Reward) -> None:
 def _require_length(leaf: _Leaf, completions: Sequence[Completion], task: Task) -> None:
     if leaf.needs_length and any(c.length_tokens is None for c in completions):
         raise RewardError(
-            f"part {leaf.name!r} of task {task.id!r} reads length_tokens, and nobody recorded it; "
+            f"part {leaf.name!r} of task {task.id!r} reads length_tokens, which was not recorded; "
             "pass Completion(text, length_tokens=…)"
         )
 
@@ -492,7 +542,7 @@ def _as_reward(other: Reward | float) -> Reward:
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
-    """A plain real number, numpy's too.  Booleans are: a part may return `text.isascii()`."""
+    """Whether a value is a real number, numpy's included.  Booleans count: a part may return `text.isascii()`."""
     return isinstance(value, Real)
 
 

@@ -1,4 +1,4 @@
-"""Ready-made parts of a reward.  Each says its bounds, its source and the choice the source leaves open."""
+"""Ready-made parts of a reward, each with its bounds, its source and the choice that the source leaves open."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import ClassVar
 
 from rlvr.errors import MissingDependency, UsageError
@@ -15,6 +14,7 @@ from rlvr.rewards import text
 from rlvr.rewards.composition import Bounds, GroupPart, Part
 from rlvr.text import squeezed
 from rlvr.types import Completion, Outcome, Task, Verdict
+from rlvr.validate import is_number, require_whole
 
 __all__ = ["Format", "Language", "Length", "Majority", "Overlong", "RelativeLength", "Repetition"]
 
@@ -25,13 +25,14 @@ class Format(Part):
 
     Args:
         form: a predicate on the text, such as `rlvr.verifiers.math.BOXED`; or a template such as
-            `"<think>...</think> <answer>...</answer>"`: `...` is any text that is not blank, a space is any
-            white space or none, and each literal stands just as often as in the template.  Begin or end with
-            `...` for "anything or nothing before, or after"; white space at either end does not count.  There is
-            no regular expression here: on hostile text one can take years.
+            `"<think>...</think> <answer>...</answer>"`: `...` is any text that is not blank, a space is any white space
+            or none, and each literal must occur exactly as often as in the template.  At the begin or end of a template
+            `...` may also be empty; white space at either end is ignored.  Regular expressions are not supported: on
+            hostile text one can take years.
+        name: of the part in `Score.parts`.
 
     Raises:
-        UsageError: neither a predicate nor a template with at least one literal.
+        UsageError: `form` is neither a predicate nor a template with at least one literal.
     """
 
     form: Callable[[str], bool] | str
@@ -54,8 +55,16 @@ class Format(Part):
 class Overlong(Part):
     """Soft overlong punishment, in [-1, 0]: DAPO (arXiv:2503.14476) eq. 13.
 
-    With L = length_tokens, 0 up to `max_tokens - cache`, then down in a straight line to -1 at `max_tokens`, and -1
-    beyond.  The paper takes max_tokens = 20480, cache = 4096.
+    With L = length_tokens: 0 up to `max_tokens - cache`, then linear down to -1 at `max_tokens`, and -1 beyond.  The
+    paper takes max_tokens = 20480, cache = 4096.
+
+    Args:
+        max_tokens: length from which the value is -1.
+        cache: number of tokens before `max_tokens` over which the value falls.
+        name: of the part in `Score.parts`.
+
+    Raises:
+        UsageError: a length is no whole number of at least 1, or `cache` is greater than `max_tokens`.
     """
 
     max_tokens: int
@@ -65,8 +74,8 @@ class Overlong(Part):
     needs_length: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _whole("Overlong", "max_tokens", self.max_tokens)
-        _whole("Overlong", "cache", self.cache)
+        require_whole("Overlong: max_tokens", self.max_tokens, 1)
+        require_whole("Overlong: cache", self.cache, 1)
         if self.cache > self.max_tokens:
             raise UsageError(
                 f"Overlong: cache={self.cache} is more than max_tokens={self.max_tokens}; it is a part of it"
@@ -83,9 +92,16 @@ class Overlong(Part):
 class Repetition(Part):
     """Minus the share of word n-grams that occurred before, in [-1, 0].
 
-    -(1 - distinct / all) over the text's n-grams, the penalty of "Demystifying Long Chain-of-Thought"
-    (arXiv:2502.03373) without its weight, which is the `0.1 *` in front.  Words are folded to one case; where a
-    script has no spaces (Han, Kana) each sign is a word.  A text with fewer than `ngram` words gives 0.
+    -(1 - distinct / all) over the text's n-grams: the penalty of "Demystifying Long Chain-of-Thought"
+    (arXiv:2502.03373) without its weight, which is a factor such as `0.1 *`.  Case is ignored; in scripts without
+    spaces (Han, Kana) each character is a word.  A text with fewer than `ngram` words gives 0.
+
+    Args:
+        ngram: number of words in an n-gram.
+        name: of the part in `Score.parts`.
+
+    Raises:
+        UsageError: `ngram` is no whole number of at least 1.
     """
 
     ngram: int = 20
@@ -93,7 +109,7 @@ class Repetition(Part):
     bounds: ClassVar[Bounds] = (-1.0, 0.0)
 
     def __post_init__(self) -> None:
-        _whole("Repetition", "ngram", self.ngram)
+        require_whole("Repetition: ngram", self.ngram, 1)
 
     def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
         words = text.words(completion.text.casefold())
@@ -107,11 +123,20 @@ class Repetition(Part):
 
 @dataclass(frozen=True)
 class Length(Part):
-    """Cosine length reward (arXiv:2502.03373, section 4): a right answer had better be short, a wrong one long.
+    """Cosine length reward (arXiv:2502.03373, section 4): favours short right answers and long wrong ones.
 
-    With L = length_tokens the value runs along half a cosine from `correct[0]` at L = 0 to `correct[1]` at
-    `max_tokens` if the verdict is CORRECT, else from `wrong[0]` to `wrong[1]`; from `max_tokens` on it is `exceeded`.
-    The paper's values are correct=(2, 1), wrong=(-10, 0), exceeded=-10; the defaults keep the shape inside [-1, 1].
+    With L = length_tokens the value follows half a cosine from `correct[0]` at L = 0 to `correct[1]` at `max_tokens`
+    if the verdict is CORRECT, else from `wrong[0]` to `wrong[1]`; from `max_tokens` on it is `exceeded`.  The paper's
+    values are correct=(2, 1), wrong=(-10, 0), exceeded=-10; the defaults keep the shape inside [-1, 1].
+
+    Args:
+        max_tokens: length from which the value is `exceeded`.
+        correct, wrong: values at length 0 and at `max_tokens`.
+        exceeded: value of completions that are too long.
+        name: of the part in `Score.parts`.
+
+    Raises:
+        UsageError: `max_tokens` is no whole number of at least 1, or a value is not finite.
     """
 
     max_tokens: int
@@ -122,11 +147,11 @@ class Length(Part):
     needs_length: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _whole("Length", "max_tokens", self.max_tokens)
+        require_whole("Length: max_tokens", self.max_tokens, 1)
         for what, ends in (("correct", self.correct), ("wrong", self.wrong)):
-            if not (isinstance(ends, Sequence) and len(ends) == 2 and all(map(_is_finite, ends))):
+            if not (isinstance(ends, Sequence) and len(ends) == 2 and all(map(is_number, ends))):
                 raise UsageError(f"Length: {what} is {ends!r}; it must be two numbers, at no length and at max_tokens")
-        if not _is_finite(self.exceeded):
+        if not is_number(self.exceeded):
             raise UsageError(f"Length: exceeded is {self.exceeded!r}; it must be a finite number")
 
     @property
@@ -147,18 +172,19 @@ class Length(Part):
 class Language(Part):
     """The share of words in one language, in [0, 1]: DeepSeek-R1's consistency reward (arXiv:2501.12948, 2.3.2).
 
-    The paper counts target-language words and does not say how it knows them.  Here sentences are told apart by
-    py3langid (extra `language`), and a word counts if its sentence is in the language and it is in the sentence's
-    main script, so that "I think, 所以 the answer" loses.  Formulas, code, numbers and single letters
-    do not count; a text too short to tell (24 letters) gives 1.  Closely related languages (Danish and Norwegian,
-    Croatian and Serbian) are confused: use it where the choice is between distant ones.
+    The paper counts words of the target language and does not say how it identifies them.  Here py3langid (extra
+    `language`) identifies the language of each sentence, and a word counts if its sentence is in the language and the
+    word in the sentence's main script, so that "I think, 所以 the answer" loses.  Formulas, code, numbers and single
+    letters do not count; a text of fewer than 24 letters, too short to identify, gives 1.  Closely related languages
+    (Danish and Norwegian, Croatian and Serbian) are confused: use it to distinguish distant languages.
 
     Args:
-        code: ISO 639-1, such as "en" or "zh".
+        code: ISO 639-1 code of the language, such as "en" or "zh".
+        name: of the part in `Score.parts`.
 
     Raises:
         MissingDependency: py3langid is not installed.
-        UsageError: it does not know the code.
+        UsageError: py3langid does not know the code.
     """
 
     code: str
@@ -167,9 +193,7 @@ class Language(Part):
 
     def __post_init__(self) -> None:
         if importlib.util.find_spec("py3langid") is None:
-            raise MissingDependency(
-                "py3langid, which the Language reward asks which language a sentence is in,", "language"
-            )
+            raise MissingDependency("py3langid, which the Language reward needs,", "language")
         if self.code not in text.languages():
             raise UsageError(f"Language({self.code!r}): no such language; known: {' '.join(text.languages())}")
 
@@ -184,10 +208,13 @@ class Language(Part):
 
 @dataclass(frozen=True)
 class RelativeLength(GroupPart):
-    """Length penalty of Kimi k1.5 (arXiv:2501.12599, 2.3.3), in [-0.5, 0.5]: shorter than its siblings is better.
+    """Length penalty of Kimi k1.5 (arXiv:2501.12599, 2.3.3), in [-0.5, 0.5]: favours the shorter ones of a group.
 
-    0.5 - (L - min) / (max - min) over the group for a CORRECT completion, and never more than 0 for any other;
-    0 for all where every length is the same.
+    0.5 - (L - min) / (max - min) over the group for a CORRECT completion, and at most 0 for any other; 0 for all if all
+    lengths are equal.
+
+    Args:
+        name: of the part in `Score.parts`.
     """
 
     name: str = "relative_length"
@@ -205,14 +232,18 @@ class RelativeLength(GroupPart):
 
 @dataclass(frozen=True)
 class Majority(GroupPart):
-    """1 for the answer most of the group gave, else 0: TTRL's reward without labels (arXiv:2504.16084, 2.2).
+    """1 for the most frequent answer of the group, else 0: TTRL's reward without labels (arXiv:2504.16084, 2.2).
 
-    Every answer tied for the first place gets 1, so that a group with no majority teaches nothing; a completion
-    without an answer gets 0.
+    All answers tied for the first place get 1, so that a group without a majority has no effect; a completion without
+    an answer gets 0.
 
     Args:
-        key: two answers are the same when their keys are; by default text without spaces and case.  It has to take
-            any text: where it raises, the whole group is UNSCORED.  None means no answer.
+        key: two answers are the same if their keys are equal; by default the text without spaces and case.  It must
+            take any text: if it raises, the whole group is UNSCORED.  None means no answer.
+        name: of the part in `Score.parts`.
+
+    Raises:
+        UsageError: `key` is no function.
     """
 
     key: Callable[[str], Hashable] = squeezed
@@ -228,15 +259,6 @@ class Majority(GroupPart):
         votes = Counter(key for key in keys if key is not None)
         most = max(votes.values(), default=0)
         return [float(key is not None and votes[key] == most) for key in keys]
-
-
-def _whole(owner: str, what: str, value: object) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"{owner}: {what} is {value!r}; it must be a whole number of at least 1")
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, Real) and math.isfinite(value)
 
 
 def _length(completion: Completion) -> int:

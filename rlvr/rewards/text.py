@@ -1,6 +1,6 @@
-"""Text as parts of a reward look at it: templates, words, sentences and their language.
+"""Texts for the parts of a reward: templates, words, sentences and their language.
 
-Everything here is linear in the text, for a policy writes it: no regular expression goes back and forth.
+Everything here is linear in the text, which a policy wrote: no regular expression backtracks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ __all__ = ["classify", "fits", "languages", "pattern", "prose", "script", "sente
 
 @lru_cache(maxsize=64)
 def pattern(template: str) -> tuple[tuple[tuple[str, str, int], ...], str]:
-    """The literals in order, each with the gap before it and its count, and the last gap: "any", "space" or ""."""
+    """A template taken apart: its literals in order, each with the gap before it and its count; and the last gap.
+
+    Args:
+        template: see `rlvr.rewards.Format`.
+
+    Returns:
+        (gap, literal, count) of each literal, and the last gap.  A gap is "any", "space" or "".
+    """
     literals: list[tuple[str, str, int]] = []
     gap = ""
     for piece in re.split(r"(\.\.\.|\s+)", template):
@@ -29,7 +36,12 @@ def pattern(template: str) -> tuple[tuple[tuple[str, str, int], ...], str]:
 
 
 def fits(template: str, text: str) -> bool:
-    """Linear in the text: each literal is looked for once."""
+    """Whether a text has the form of a template.  Linear in the text: each literal is looked for once.
+
+    Args:
+        template: see `rlvr.rewards.Format`.
+        text: the completion.
+    """
     literals, last = pattern(template)
     text = text.strip()
     at = 0
@@ -43,7 +55,7 @@ def fits(template: str, text: str) -> bool:
 
 def _gap_holds(gap: str, between: str, *, open_end: bool) -> bool:
     if gap == "any":
-        return open_end or not _blank(between)  # empty tags are no form
+        return open_end or not _blank(between)  # tags with nothing between them do not count
     return _blank(between) if gap == "space" else not between
 
 
@@ -56,28 +68,36 @@ def _blank(text: str) -> bool:
 # Scripts written without spaces: Thai, Lao, Tibetan, Myanmar, Khmer, Kana, Han.
 _UNSPACED = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
 _WORDS = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
-# Signs that sit on letters and are none to `re`: accents, Hebrew and Arabic points, the vowels of Indian scripts.
+# Marks that `re` does not count as letters: accents, Hebrew and Arabic points, the vowels of Indian scripts.
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0970-\u0dff"
 _LETTERS = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])(?:[^\W\d_]|[{_MARKS}])){{2,}}")
 _FORMULAS = (("```", "```"), ("$$", "$$"), ("$", "$"), ("\\[", "\\]"), ("\\(", "\\)"))
-_SENTENCE_LETTERS = 24  # py3langid guesses below that
-_SENTENCES = 1000  # no more than this many are asked about, so that 1 MB costs half a second at most
+_SENTENCE_LETTERS = 24  # below that, py3langid guesses
+_SENTENCES = 1000  # classify at most so many, so that 1 MB costs half a second at most
 
 
 def words(text: str) -> list[str]:
-    """Split at white space; where a script has none, each sign is a word."""
+    """The words of a text, split at white space; in scripts without spaces each character is a word.
+
+    Args:
+        text: any text.
+    """
     return _WORDS.findall(text)
 
 
 def prose(text: str) -> str:
-    """The text without formulas and code."""
+    """The text without formulas and code.
+
+    Args:
+        text: any text, in Markdown.
+    """
     for opening, closing in _FORMULAS:
         text = _without(text, opening, closing)
     return re.sub(r"\\[A-Za-z]+", " ", text)
 
 
 def _without(text: str, opening: str, closing: str) -> str:
-    """Cut out every opening…closing; what is never closed stays.  Linear, unlike a lazy regular expression."""
+    """Without every opening…closing pair and what is between; linear, unlike a lazy regular expression."""
     kept, at = [], 0
     while (start := text.find(opening, at)) >= 0:
         stop = text.find(closing, start + len(opening))
@@ -89,7 +109,11 @@ def _without(text: str, opening: str, closing: str) -> str:
 
 
 def sentences(prose: str) -> list[tuple[str, list[str]]]:
-    """Runs of sentences, each with enough letters to be told apart, and their words; [] if there are too few."""
+    """Runs of sentences, each with enough letters to identify its language, and their words; [] if there are too few.
+
+    Args:
+        prose: a text without formulas and code.
+    """
     enough = max(_SENTENCE_LETTERS, sum(map(len, _LETTERS.findall(prose))) // _SENTENCES)
     runs: list[tuple[str, list[str]]] = []
     texts: list[str] = []
@@ -111,13 +135,21 @@ def sentences(prose: str) -> list[tuple[str, list[str]]]:
 
 @lru_cache(maxsize=4096)
 def script(char: str) -> str:
-    """The script of a letter, such as "LATIN"; Han and Kana are one, "CJK"."""
+    """The script of a letter, such as "LATIN"; Han and Kana together are "CJK".
+
+    Args:
+        char: one character.
+    """
     name = unicodedata.name(char, "?").partition(" ")[0].partition("-")[0]
     return "CJK" if name in ("HIRAGANA", "KATAKANA") else name
 
 
 def classify(text: str) -> str:
-    """The language that py3langid takes it for."""
+    """The code of the language that py3langid identifies.
+
+    Args:
+        text: some sentences.
+    """
     import py3langid
 
     code: str = py3langid.classify(text)[0]

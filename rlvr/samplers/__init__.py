@@ -1,4 +1,4 @@
-"""Samplers draw completions: the protocol, a scripted one for tests, and the local one over a transformers model."""
+"""Samplers generate completions: the protocol, a scripted one for tests, and one over a local transformers model."""
 
 from rlvr.samplers.protocol import (
     Context,

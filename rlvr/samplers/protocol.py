@@ -1,6 +1,6 @@
-"""What the collector asks of whatever generates: prompts in, completions with ids and logprobs out.
+"""The interface between collector and sampler: prompts in, completions with token ids and log-probabilities out.
 
-A sampler knows nothing of environments and rewards; the collector knows nothing of models.
+A sampler does not depend on environments and rewards, and the collector does not depend on models.
 """
 
 from __future__ import annotations
@@ -23,38 +23,42 @@ __all__ = [
     "TokenIds",
     "TokenRow",
     "Tokenized",
-    "cut",
-    "drawn",
+    "cut_at_stop",
+    "generate_checked",
     "is_token_ids",
     "rollout_seed",
 ]
 
 TokenIds: TypeAlias = tuple[int, ...]
-"""A prompt that is tokens already, such as a completion to be continued: taken as it is, nothing put before it."""
+"""A prompt given as token ids, such as an unfinished completion; nothing is added to it."""
 
 Context: TypeAlias = Prompt | TokenIds
 """What a sampler continues."""
 
 
 def is_token_ids(context: Context) -> TypeGuard[TokenIds]:
-    """Tokens, as opposed to a text or chat messages?"""
+    """True for token ids, False for a text or chat messages.
+
+    Args:
+        context: what a sampler is to continue.
+    """
     return isinstance(context, tuple) and len(context) > 0 and isinstance(context[0], Integral)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How completions are drawn.
+    """How completions are sampled.
 
     Attributes:
-        max_tokens: the most tokens the policy may produce in one rollout, its end token included.
-        temperature: what logits are divided by; 0 takes the most likely token (for evaluation alone).
-        top_p: keep the smallest set of tokens whose probabilities reach it; 1 keeps all.
-        top_k: keep so many most likely tokens; 0 keeps all.
-        min_p: keep tokens at least this share as likely as the most likely one; 0 keeps all.
+        max_tokens: most tokens of the policy in one rollout, its end token included.
+        temperature: logits are divided by it; 0 takes the most likely token (only for evaluation).
+        top_p: keep the smallest set of most likely tokens whose probabilities sum to at least this; 1 keeps all.
+        top_k: keep this many most likely tokens; 0 keeps all.
+        min_p: keep tokens that are at least this share as likely as the most likely one; 0 keeps all.
         stop: texts that end a completion.
 
     Raises:
-        UsageError: a value out of its range.
+        UsageError: a value is out of its range.
     """
 
     max_tokens: int
@@ -68,38 +72,36 @@ class Sampling:
         require_whole("max_tokens", self.max_tokens, 1)
         require_whole("top_k", self.top_k, 0)
         require_number("temperature", self.temperature, 0)
-        require_number("top_p", self.top_p, 0, 1)
+        require_number("top_p", self.top_p, above=0, most=1, hint="and temperature=0 for the most likely token")
         require_number("min_p", self.min_p, 0, 1)
-        if self.top_p == 0:
-            raise UsageError("top_p is 0, which keeps no token; for the most likely one say temperature=0")
         if isinstance(self.stop, str) or not all(isinstance(text, str) and text for text in self.stop):
             raise UsageError(f"stop is {brief(self.stop)}; it must be a tuple of texts, none of them empty")
         object.__setattr__(self, "stop", tuple(self.stop))
 
     @property
     def truncates(self) -> bool:
-        """True if some tokens get no chance at all: top_p, top_k or min_p."""
+        """True if top_p, top_k or min_p excludes tokens."""
         return self.top_p < 1 or self.top_k > 0 or self.min_p > 0
 
     @property
     def plain(self) -> bool:
-        """True if tokens are drawn from the model's own distribution."""
+        """True if tokens are sampled from the model's own distribution."""
         return self.temperature == 1 and not self.truncates
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One completion as the sampler made it.  T = number of tokens it drew, at least 1.
+    """One completion of a sampler.  T = number of its tokens, at least 1.
 
     Attributes:
-        text: the completion alone: without prompt, end token and stop text.
-        prompt_ids: what the model saw before it, the chat template's tokens included.
-        completion_ids: the tokens drawn, the end token included, shape [T].
-        logprobs: natural log-probabilities of these under the distribution they were drawn from, after
+        text: the completion without prompt, end token and stop text.
+        prompt_ids: the tokens before it, those of the chat template included.
+        completion_ids: its tokens, the end token included, shape [T].
+        logprobs: natural log-probabilities of its tokens under the distribution they were sampled from, after
             temperature, top-p, top-k and min-p, shape [T].
-        model_logprobs: the same under the model itself: temperature 1, nothing cut off, shape [T].
-        truncated: it hit the token limit, as opposed to ending with an end token or a stop text.
-        weights_version: which weights drew it; the oldest, if they changed on the way.
+        model_logprobs: the same under the model itself, at temperature 1 and without top-p, top-k, min-p; shape [T].
+        truncated: True if it hit the token limit; False if it ended with an end token or a stop text.
+        weights_version: version of the weights that sampled it; the oldest if they changed meanwhile.
     """
 
     text: str
@@ -116,24 +118,27 @@ class Sample:
             raise ValueError(f"a sample's lengths must agree and be at least 1, and they are {lengths}")
 
     def behaviour_logprobs(self, sampling: Sampling) -> Sequence[float]:
-        """What a rollout keeps of its two kinds of logprobs.
+        """The log-probabilities that a rollout keeps, shape [T].
 
-        The model's own at temperature 1 with nothing cut off.  Else those of the distribution the tokens were drawn
-        from; the trainer computes its side at the same temperature.  Where tokens are cut off (top-p, top-k, min-p)
-        the two differ by the mass that was kept, since the trainer does not cut: ratios then begin below 1.
+        The model's own for plain sampling, otherwise those of the distribution that the tokens were sampled from.  The
+        trainer computes its side at the same temperature, but without top-p, top-k and min-p: with these, ratios begin
+        below 1, by the probability that was excluded.
+
+        Args:
+            sampling: the settings that this completion was sampled with.
         """
         return self.model_logprobs if sampling.plain else self.logprobs
 
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Draws completions from the current weights.
+    """Samples completions from the current weights.
+
+    A sampler may also have an attribute `positions`, the most tokens of prompt and completion together: then prompts
+    that are too long are left out and counted, and an episode of several turns that reaches it ends truncated.
 
     Attributes:
-        version: of the weights it draws from now.
-
-    A sampler may have `positions`, the most tokens that prompt and completion may have together: longer prompts are
-    then left out and counted, and an episode of several turns ends truncated where it reaches them.
+        version: of the current weights.
     """
 
     version: int
@@ -147,49 +152,70 @@ class Sampler(Protocol):
         *,
         limits: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, int, Sample]]:
-        """Draw `n` completions of each prompt.
+        """Sample `n` completions of each prompt.
 
-        Yields (prompt index, rollout index, sample) as each is finished, in any order, each pair once: the caller
-        scores them meanwhile.
+        Yields (prompt index, rollout index, sample) as soon as each is finished, in any order and each pair once, so
+        that the caller can score them meanwhile.
 
         Args:
-            prompts: texts, chat messages, or tokens (`TokenIds`) to go on from.
-            seeds: [prompts, n] whole numbers in [0, 2**63).  `seeds[p][g]` alone fixes that rollout's randomness:
-                what else is in the batch does not change it.
-            limits: the most tokens for each prompt, where that is less than `sampling.max_tokens`.
+            prompts: texts, chat messages, or token ids (`TokenIds`) to continue.
+            n: completions of each prompt.
+            sampling: how tokens are sampled.
+            seeds: whole numbers in [0, 2**63), shape [prompts, n].  `seeds[p][g]` alone determines that rollout's
+                random numbers, whatever else is in the batch.
+            limits: most tokens of a completion of each prompt, if less than `sampling.max_tokens`; None for that.
         """
         ...
 
     def encode(self, prompt: Prompt, after: Sequence[int] = ()) -> Sequence[int]:
-        """The tokens of a prompt.
+        """The tokens of a prompt, or those that an environment's reply adds to a conversation.
 
-        With nothing before it, exactly the `prompt_ids` that `generate` uses.  After the tokens of an earlier part of
-        the conversation, what an environment's reply adds to them before the policy's next turn: of chat messages
-        the template's marks too, the end of the turn that `after` leaves open and the beginning of the next; a text
-        is taken as it is.
+        Args:
+            prompt: a text or chat messages.
+            after: nothing, for the `prompt_ids` that `generate` uses.  Or the tokens of the conversation so far: then
+                the result continues them up to the policy's next turn, and for chat messages it includes the
+                template's tokens that end the open turn and begin the next.  A text is then taken as it is.
         """
         ...
 
     def decode(self, completion_ids: Sequence[int]) -> str:
-        """The text of the first tokens of a completion, as `Sample.text` has it."""
+        """The text of a completion's tokens, or of its first ones, as in `Sample.text`.
+
+        Args:
+            completion_ids: the tokens.
+        """
         ...
 
     def sync(self, state: Any, version: int) -> None:
-        """Take over new weights, which are `version` from now on."""
+        """Use new weights.
+
+        Args:
+            state: the weights, in a form that the sampler defines.
+            version: of the new weights.
+        """
         ...
 
 
 def rollout_seed(*key: str | int) -> int:
-    """A seed in [0, 2**63) from a hash of the key; sums of neighbouring keys would meet."""
+    """A seed in [0, 2**63) from a hash of the key: with sums, different keys would give the same seed.
+
+    Args:
+        key: whatever identifies the rollout.
+    """
     return seeded("rollout", *key).getrandbits(63)
 
 
-def cut(text: str, stop: Sequence[str]) -> str:
-    """A completion's text up to its first stop text."""
+def cut_at_stop(text: str, stop: Sequence[str]) -> str:
+    """A completion's text up to its first stop text.
+
+    Args:
+        text: of the completion.
+        stop: the stop texts.
+    """
     return text[: min((at for at in map(text.find, stop) if at >= 0), default=len(text))]
 
 
-def drawn(
+def generate_checked(
     sampler: Sampler,
     prompts: Sequence[Context],
     n: int,
@@ -197,10 +223,14 @@ def drawn(
     seeds: Sequence[Sequence[int]],
     limits: Sequence[int] | None = None,
 ) -> Iterator[tuple[int, int, Sample]]:
-    """What `generate` yields, held to its promise.
+    """Call `sampler.generate` with the other arguments, and check that each rollout comes exactly once.
+
+    Args:
+        sampler: what is called.
+        prompts, n, sampling, seeds, limits: as in `Sampler.generate`.
 
     Raises:
-        UsageError: the sampler gave a rollout twice, one that nobody asked for, or not all of them.
+        UsageError: the sampler gave a rollout twice, one that was not requested, or not all of them.
     """
     if not prompts:
         return
@@ -208,7 +238,7 @@ def drawn(
     extra: dict[str, Any] = {} if limits is None else {"limits": limits}
     for p, g, sample in sampler.generate(prompts, n, sampling, seeds, **extra):
         if (p, g) not in missing:
-            raise UsageError(f"{type(sampler).__name__} gave rollout {g} of prompt {p} twice, or nobody asked for it")
+            raise UsageError(f"{type(sampler).__name__} gave rollout {g} of prompt {p} twice, or it was not requested")
         missing.remove((p, g))
         yield p, g, sample
     if missing:
@@ -218,11 +248,11 @@ def drawn(
 
 @runtime_checkable
 class Tokenized(Protocol):
-    """What is needed of a rollout: `Rollout`, `Sample` and `TokenRow` have it."""
+    """A row of tokens: `Rollout`, `Sample` and `TokenRow` are such."""
 
     @property
     def prompt_ids(self) -> Sequence[int]:
-        """At least one token: the first token of a completion is predicted from it."""
+        """At least one token, since a completion's first token is predicted from the prompt."""
 
     @property
     def completion_ids(self) -> Sequence[int]:
@@ -230,7 +260,7 @@ class Tokenized(Protocol):
 
 
 class TokenRow(NamedTuple):
-    """A row and nothing else."""
+    """A row of tokens without anything else."""
 
     prompt_ids: Sequence[int]
     completion_ids: Sequence[int]

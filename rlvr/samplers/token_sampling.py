@@ -1,8 +1,8 @@
-"""One token per row, from that row's own random numbers.  Axes: B rows, V vocabulary.
+"""Samples one token per row, with random numbers of each row's own.  Axes: B rows, V vocabulary.
 
-A row's numbers are a function of its seed and of the step alone, so what else is in the batch cannot change what it
-draws, except where the model's own arithmetic does: a matrix product over other rows may round differently in the
-last bit, and a draw within that bit of the boundary between two tokens goes the other way.
+A row's random numbers depend only on its seed and the step, not on the other rows of the batch.  The logits may: a
+matrix product over another batch can round differently in the last bit, and a random number that lies within that
+bit of the boundary between two tokens then selects the other one.
 """
 
 from __future__ import annotations
@@ -18,18 +18,23 @@ from torch import Tensor
 
 from rlvr.samplers.protocol import Sampling
 
-__all__ = ["choose", "kept", "uniforms"]
+__all__ = ["allowed_tokens", "sample_tokens", "uniforms"]
 
 _GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)
-_WIDE_ENOUGH: Final = 256  # as many tokens hold the nucleus nearly always; sorting 150k of them takes far longer
+_WIDE_ENOUGH: Final = 256  # the nucleus nearly always has fewer tokens; sorting all 150k takes far longer
 
 
 def uniforms(seeds: Sequence[int], start: int, stop: int) -> NDArray[np.float64]:
-    """Numbers `start` to `stop` of each seed's stream, in (0, 1): [seeds, stop - start].
+    """Random numbers in (0, 1), a stream for each seed; shape [len(seeds), stop - start].
 
     SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, fig. 9 and 17), whose state is a counter.  The seed is mixed
-    first, so that seeds a multiple of its increment apart do not share a stream.  48 bits are kept: times a total,
-    the greatest then stays below it.
+    first, since otherwise seeds that differ by a multiple of the increment would share a stream.  48 bits are kept, so
+    that the greatest number times a total still rounds to less than the total.
+
+    Args:
+        seeds: whole numbers, taken modulo 2**64.
+        start: index in each stream of the first number.
+        stop: index after the last one.
     """
     states = _mixed(np.array([seed % 2**64 for seed in seeds], dtype=np.uint64) + _GAMMA)
     counters = np.arange(start + 1, stop + 1, dtype=np.uint64) * _GAMMA
@@ -43,13 +48,18 @@ def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return z ^ (z >> np.uint64(31))
 
 
-def choose(
+def sample_tokens(
     logits: Float[Tensor, "B V"], uniform: Float[Tensor, " B"], sampling: Sampling
 ) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"], Float[Tensor, " B"]]:
-    """Draw by inverting the cumulative distribution: (tokens, their logprobs as drawn, the model's own).
+    """Sample by inverting the cumulative distribution: (tokens, their log-probabilities as sampled, the model's own).
 
-    The order is temperature, then top-k, top-p and min-p, each on what the one before left (as transformers has it;
-    vLLM puts min-p first).  At temperature 0 the most likely token is certain: its logprob as drawn is 0.
+    The order is temperature, then top-k, top-p and min-p, each applied to what the one before left (as in
+    transformers; vLLM applies min-p first).  At temperature 0 the most likely token is certain, with logprob 0.
+
+    Args:
+        logits: of the model.
+        uniform: a random number in (0, 1) for each row.
+        sampling: temperature, top-k, top-p and min-p.
     """
     logits = logits if logits.dtype == torch.float64 else logits.float()
     model_logprobs = logits.log_softmax(dim=-1)
@@ -62,14 +72,14 @@ def choose(
         logprobs = (logits / sampling.temperature).log_softmax(dim=-1)
     probs = logprobs.exp()
     if sampling.truncates:
-        probs = probs.where(kept(probs, sampling), 0.0)
-    exact = torch.float32 if logits.device.type == "mps" else torch.float64  # 150k small numbers are added up
+        probs = probs.where(allowed_tokens(probs, sampling), 0.0)
+    exact = torch.float32 if logits.device.type == "mps" else torch.float64  # float64: it sums 150k small numbers
     cumulative = probs.cumsum(dim=-1, dtype=exact)
     total = cumulative[:, -1:]
     point = uniform.to(exact).unsqueeze(1) * total
-    if exact == torch.float32:  # in which the point may round up to the total
+    if exact == torch.float32:  # the product may have rounded up to the total
         point = torch.minimum(point, total * (1 - 2 * torch.finfo(exact).eps))
-    token = torch.searchsorted(cumulative, point, right=True)  # a token of no probability is never the first above it
+    token = torch.searchsorted(cumulative, point, right=True)  # never selects a token of probability 0
     token = token.clamp_(max=logits.shape[1] - 1)  # NaN leads beyond the end; the caller sees it in the logprobs
     own = model_logprobs.gather(1, token).squeeze(1)
     drawn = own if sampling.temperature == 1 else logprobs.gather(1, token).squeeze(1)
@@ -78,8 +88,13 @@ def choose(
     return token.squeeze(1), drawn, own
 
 
-def kept(probs: Float[Tensor, "B V"], sampling: Sampling) -> Bool[Tensor, "B V"]:
-    """Which tokens top-k, top-p and min-p leave.  Tokens as likely as the last one kept are kept with it."""
+def allowed_tokens(probs: Float[Tensor, "B V"], sampling: Sampling) -> Bool[Tensor, "B V"]:
+    """True for tokens that top-k, top-p and min-p keep.  Ties with the least likely kept token are kept too.
+
+    Args:
+        probs: probabilities of all tokens.
+        sampling: top-k, top-p and min-p.
+    """
     floor = torch.zeros_like(probs[:, :1])
     if 0 < sampling.top_k < probs.shape[1]:
         floor = probs.topk(sampling.top_k, dim=-1).values[:, -1:]
@@ -92,7 +107,7 @@ def kept(probs: Float[Tensor, "B V"], sampling: Sampling) -> Bool[Tensor, "B V"]
 
 
 def _nucleus_floor(probs: Float[Tensor, "B V"], mass: Float[Tensor, "B 1"]) -> Float[Tensor, "B 1"]:
-    """The least likely of the most likely tokens that together reach the mass."""
+    """The probability of the least likely token in the smallest set of tokens that reaches the mass."""
     for width in (_WIDE_ENOUGH, probs.shape[1]):
         falling = probs.topk(min(width, probs.shape[1]), dim=-1).values
         reached = falling.cumsum(dim=-1)

@@ -1,6 +1,6 @@
-"""Rows made into items to score: which task each answers, or what is wrong with it.
+"""Items to score, made from rows: the task that each row answers, or what is wrong with the row.
 
-What an author's `task` or `task_from` raises is a `DataError` of that row; the other rows are not harmed by it.
+What an environment's `task` or `task_from` raises is a `DataError` of that row; other rows are not affected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rlvr.types import Completion, Task
 __all__ = ["Item", "Items", "OnError", "Rows", "item_of"]
 
 OnError: TypeAlias = Callable[[int, DataError], None]
-"""Called with a row's number, counted from 1, and what is wrong with it."""
+"""Called with the number of a row, counted from 1, and what is wrong with it."""
 
 _COLUMNS = frozenset({"id", "completion", "length_tokens", "truncated", "task", "prompt", "reference", "meta"})
 _WHOLE = frozenset({"id", "length_tokens", "task"})
@@ -30,7 +30,9 @@ class Item:
 
     Attributes:
         id: unique within the run.
-        row: the columns of its row that scoring does not use, passed through.
+        task: what the completion answers.
+        completion: the text, with its length and whether it was truncated.
+        row: the columns of the row that scoring does not use; they are passed through.
     """
 
     id: str
@@ -46,14 +48,15 @@ Rows: TypeAlias = Iterable[Row | Item | Line] | str | Path
 class Items:
     """The items of rows with their numbers, counted from 1, up to the first row that ends the run.
 
-    What ended it waits in `error`, so that what is under way can be finished before it is raised.
+    What ended the run is kept in `error`, so that items under way can be finished before it is raised.
 
     Args:
+        env: the environment whose tasks the rows answer.
         rows: see `Scorer.stream`.
-        on_error: told of a row that cannot be used; without it such a row ends the run.
+        on_error: called for a row that cannot be used; if None, such a row ends the run.
 
     Raises:
-        UsageError: `rows` is one table or one mapping, and no sequence of rows.
+        UsageError: `rows` is a DataFrame or one mapping, not a sequence of rows.
     """
 
     def __init__(self, env: Environment, rows: Rows, on_error: OnError | None) -> None:
@@ -71,7 +74,7 @@ class Items:
         try:
             for number, row in enumerate(self._rows, 1):
                 if isinstance(row, Line):
-                    number = row.number  # people count lines
+                    number = row.number  # errors name the line of the file
                 try:
                     item = self._usable(row, number)
                 except DataError as error:
@@ -82,10 +85,14 @@ class Items:
             self.error = error
 
     def refuse(self, number: int, error: DataError) -> None:
-        """This row cannot be used.
+        """Report a row that cannot be used.
+
+        Args:
+            number: of the row, counted from 1.
+            error: why it cannot be used.
 
         Raises:
-            DataError: nobody wants to be told.
+            DataError: no `on_error` was given.
         """
         if self._on_error is None:
             raise DataError(f"row {number}: {error}") from None
@@ -96,7 +103,7 @@ class Items:
             if row.row is None:
                 raise DataError(row.error)
             row = row.row
-        item = _measured(self._env, row) if isinstance(row, Item) else item_of(self._env, row, number)
+        item = _with_length(self._env, row) if isinstance(row, Item) else item_of(self._env, row, number)
         if item.id in self._seen:
             raise DataError(f"the id {item.id!r} was there before; ids must be unique")
         self._seen.add(item.id)
@@ -104,13 +111,15 @@ class Items:
 
 
 def item_of(env: Environment, row: Row, number: int) -> Item:
-    """What a scorer makes of a row.
+    """The item that a scorer makes of a row.
 
     Args:
-        number: names the row, `line:7`, if it has no id of its own; a plain 7 might be the id of another.
+        env: the environment whose task the row answers.
+        row: its columns, see `Scorer.stream`.
+        number: of the row, counted from 1.  A row without an id gets `line:7`, which cannot collide with numeric ids.
 
     Raises:
-        DataError: it cannot be used.
+        DataError: the row cannot be used.
     """
     if not isinstance(row, Mapping):
         raise DataError(f"a {type(row).__name__}, not a mapping of columns")
@@ -127,10 +136,10 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
         task = env.task_of(known)
     except RlvrError as error:
         raise DataError(str(error)) from error
-    except Exception as error:  # the author's code over somebody's row
+    except Exception as error:  # an environment's code, run on a row of any form
         raise DataError(f"{type(error).__name__}: {error}") from error
     rest = {name: value for name, value in row.items() if name not in _COLUMNS}
-    return _measured(env, Item(str(known.get("id", f"line:{number}")), task, completion, rest))
+    return _with_length(env, Item(str(known.get("id", f"line:{number}")), task, completion, rest))
 
 
 def _is_missing(name: str, value: Any) -> bool:
@@ -139,11 +148,11 @@ def _is_missing(name: str, value: Any) -> bool:
 
 
 def _cell(name: str, value: Any) -> Any:
-    """A column of whole numbers with a gap is one of floats."""
+    """Whole floats as ints: pandas stores a column of ints with a gap as floats."""
     return int(value) if name in _WHOLE and isinstance(value, float) and value.is_integer() else value
 
 
-def _measured(env: Environment, item: Item) -> Item:
+def _with_length(env: Environment, item: Item) -> Item:
     if env.reward.needs_length and item.completion.length_tokens is None:
         raise DataError(f"no length_tokens, which the reward {env.reward} reads")
     return item

@@ -1,7 +1,7 @@
-"""Recorded scores: each record holds all that is needed to reach the same score again.
+"""Records of scores: each holds all that is needed to compute the same score again.
 
 `replay` makes the environment from the record, verifies the recorded completion against the recorded reference, and
-reports whatever came out otherwise.
+reports what differs.
 """
 
 from __future__ import annotations
@@ -21,22 +21,32 @@ from rlvr.scoring.items import Item
 from rlvr.scoring.scorer import Scored, Scorer
 from rlvr.types import Completion, Outcome, Score, Task, Verdict
 
-__all__ = ["Difference", "asked", "continues", "provenance", "record", "replay", "score_fields", "score_from"]
+__all__ = [
+    "Difference",
+    "input_fields",
+    "is_record_of",
+    "provenance",
+    "record",
+    "replay",
+    "score_fields",
+    "score_from",
+]
 
 _COMPARED = ("outcome", "value", "why", "answer", "detail", "total", "parts")
-"""What a replay must reach again, exactly."""
+"""The fields that a replay must reproduce exactly."""
 
-_ENGINE = ("math-verify", "sympy")  # what verdicts depend on beyond our own versions
+_ENGINE = ("math-verify", "sympy")  # packages on whose versions verdicts depend
 
 
 def provenance(env: Environment, name: str) -> dict[str, Any]:
-    """Who scored: the part of a record that every row of a run has in common.
+    """The part of a record that all rows of a run have in common: what scored them, with which settings and versions.
 
     Args:
-        name: what `rlvr.make` took to make the environment; its id, or where its class stands.
+        env: the environment that scores.
+        name: what `rlvr.make` took to make it: its id, or where its class stands.
 
     Raises:
-        UsageError: an option's value has no place in JSON.
+        UsageError: an option's value cannot be written as JSON.
     """
     try:
         config = json.loads(json.dumps(env.config, allow_nan=False))  # as it will be read back: tuples become lists
@@ -55,7 +65,12 @@ def provenance(env: Environment, name: str) -> dict[str, Any]:
 
 
 def record(scored: Scored, run: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON-able record of one score; `run` is its `provenance`."""
+    """A record of one score, which can be written as JSON.
+
+    Args:
+        scored: the item and its score.
+        run: the `provenance` of the run.
+    """
     item = scored.item
     return {
         "id": item.id,
@@ -73,7 +88,11 @@ def record(scored: Scored, run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def score_fields(score: Score) -> dict[str, Any]:
-    """What of a record is the score."""
+    """The fields of a record that hold the score.
+
+    Args:
+        score: the score to be recorded.
+    """
     verdict = score.verdict
     return {
         "outcome": verdict.outcome.value,
@@ -87,29 +106,50 @@ def score_fields(score: Score) -> dict[str, Any]:
 
 
 def score_from(row: Row) -> Score:
-    """The score of a record, or of an answer of the HTTP service: what `score_fields` was given.
+    """The score that `score_fields` wrote, read from a record or from a line of the HTTP service.
+
+    Args:
+        row: the record or line.
 
     Raises:
-        KeyError, TypeError, ValueError: it is none.
+        KeyError, TypeError, ValueError: it holds no score.
     """
     verdict = Verdict(Outcome(row["outcome"]), row["value"], row["why"], row["answer"], row["detail"])
     return Score(row["total"], row["parts"], verdict)
 
 
-def asked(item: Item, run: Mapping[str, Any]) -> dict[str, Any]:
-    """What of an item's record is known before it is scored."""
+def input_fields(item: Item, run: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an item's record that are known before it is scored.
+
+    Args:
+        item: the item to be scored.
+        run: the `provenance` of the run.
+    """
     nothing = Score(None, {}, Verdict(Outcome.UNSCORED))
     return {name: value for name, value in record(Scored(item, nothing), run).items() if name not in _COMPARED}
 
 
-def continues(row: Row, item: Item, run: Mapping[str, Any]) -> bool:
-    """Is this record what the item would come to in such a run, whatever its score?"""
-    return all(row.get(name) == value for name, value in json.loads(dump_row(asked(item, run))).items())
+def is_record_of(row: Row, item: Item, run: Mapping[str, Any]) -> bool:
+    """Whether a record is that of an item, in a run with the same provenance; its score may be any.
+
+    Args:
+        row: the record.
+        item: the item.
+        run: the `provenance` of the run.
+    """
+    return all(row.get(name) == value for name, value in json.loads(dump_row(input_fields(item, run))).items())
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A record that did not come out as it stands."""
+    """A field of a record that a replay did not reproduce.
+
+    Attributes:
+        id: of the record.
+        field: name of the field.
+        recorded: its value in the record.
+        replayed: its value now.
+    """
 
     id: str
     field: str
@@ -123,14 +163,15 @@ class Difference:
 def replay(records: Iterable[Row] | str | Path, *, workers: int | None = None) -> Iterator[list[Difference]]:
     """Score every record again; one list per record, in order, empty where nothing differs.
 
-    UNSCORED records are passed over: they hold a failure of ours, not a verdict that could be reached again.  The
-    versions of rlvr and of what it computes with are not compared, but named where something else differs.
+    UNSCORED records are passed over: they hold a failure of rlvr, no verdict.  The versions of rlvr and of the packages
+    that it computes with are reported only where another field differs.
 
     Args:
         records: mappings, or the file that `rlvr score` wrote.
+        workers: number of worker processes; None for one per core, 0 to score in this process.
 
     Raises:
-        DataError: a record lacks what scoring it again takes.
+        DataError: a record lacks a field that is needed to score it again.
         UnknownEnvironment: its environment is not installed.
     """
     if isinstance(records, (str, Path)):
@@ -154,7 +195,7 @@ def _cut(value: Any) -> str:
 
 
 def _by_run(records: Iterable[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
-    """Consecutive records of one environment and configuration; nearly always the whole file."""
+    """Batches of consecutive records with the same environment and configuration; nearly always one, the whole file."""
     key, run = "", dict[str, Any]()
     batch: list[Row] = []
     for row in records:
@@ -166,7 +207,9 @@ def _by_run(records: Iterable[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]
                 f"record {row.get('id')!r} is not one that `rlvr score` wrote: it lacks {', '.join(sorted(missing))}"
             )
         if not (isinstance(row["env"], str) and isinstance(row["config"], dict)):
-            raise DataError(f"record {row['id']!r}: env {row['env']!r} or config {row['config']!r} is not what it was")
+            raise DataError(
+                f"record {row['id']!r}: env {row['env']!r} or config {row['config']!r} is not what `rlvr score` wrote"
+            )
         this = json.dumps([row["env"], row["config"]], sort_keys=True)
         if batch and this != key:
             yield run, batch
@@ -178,7 +221,7 @@ def _by_run(records: Iterable[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]
 
 
 def _item(row: Row, number: int) -> Item:
-    """By number, since the records of two runs in one file may share their ids."""
+    """The item of a record, with a number as its id: records of two runs in one file may have the same ids."""
     try:
         task = Task(row["task"], row.get("prompt") or "", row["reference"], row.get("meta") or {})
         completion = Completion(row["completion"], row.get("length_tokens"), row.get("truncated") or False)

@@ -1,10 +1,10 @@
-"""Scores for many completions, each in a process that can be killed: a bad item never harms another.
+"""Scores for many completions, in worker processes that can be killed: a bad item never affects another.
 
     rows ──▶ Item ──chunks──▶ WorkerPool: env.observe ──▶ Observation ──▶ reward.combine ──▶ Scored, in order
 
-An item that hangs, eats memory, kills its process or raises is *our* failure, since a verifier has to bound itself:
-it is tried once more and then UNSCORED, with the reason.  This is one of the two borders where exceptions become
-values; what the completion did wrong is a verdict long before.
+An item that hangs, fills memory, kills its process or raises is a failure of rlvr or the environment, since a verifier
+must bound itself: it is tried once more and is then UNSCORED, with the reason.  This is one of the two places where
+exceptions become values; what the completion did wrong is a verdict already.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from rlvr.errors import DataError, Unscored, UsageError, WorkerError
 from rlvr.rewards import Observation
 from rlvr.scoring.items import Item, Items, OnError, Rows
 from rlvr.types import Completion, Outcome, Score, Task, Verdict
+from rlvr.validate import require_seconds, require_whole
 from rlvr.workers import Handler, WorkerPool, shipped, usable_cores
 from rlvr.workers.threads import Threads
 
 __all__ = ["MEMORY_MIB", "Scored", "Scorer", "WALL_S", "score"]
 
-_CHUNK_S = 0.03  # a chunk is about so much work: enough to hide the pipe, too little to leave a worker idle at the end
+_CHUNK_S = 0.03  # work per chunk: long against the pipe's delay, short enough that no worker is idle at the end
 _CHUNK = 64
-_AHEAD = 100  # chunks for each worker that may be done before their turn: one that takes seconds holds nobody up
+_AHEAD = 100  # chunks per worker that may be done before their turn, so that a slow chunk does not stop the others
 WALL_S = 30.0
 MEMORY_MIB = 4096
 
 _Seen: TypeAlias = Observation | DataError
-"""What the first stage gives: a `DataError` for an item that cannot be shipped to a worker."""
+"""Result of the first stage; a `DataError` for an item that cannot be sent to a worker."""
 
 _Window: TypeAlias = deque[tuple[list[tuple[int, Item]], Future[list[_Seen]]]]
 """Chunks of numbered items under way, in order."""
@@ -51,13 +52,14 @@ _Window: TypeAlias = deque[tuple[list[tuple[int, Item]], Future[list[_Seen]]]]
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """An item and what it came to."""
+    """An item and its score."""
 
     item: Item
     score: Score
 
     @property
     def outcome(self) -> Outcome:
+        """The outcome of the verdict."""
         return self.score.verdict.outcome
 
 
@@ -70,11 +72,14 @@ class Scorer:
             score = await scorer.ascore(task, "… \\boxed{42}")
 
     Args:
-        env: shipped to the workers with cloudpickle, so its class may stand in a script or a notebook.
-        workers: processes; None for one per available core; 0 scores in this process, where a debugger works and
-            nothing is contained.
-        wall_s: wall seconds after which an item's worker is killed.  A backstop: verifiers bound themselves.
-        memory_mib: limit on a worker's private memory; None for no limit.
+        env: sent to the workers with cloudpickle, so its class may stand in a script or a notebook.
+        workers: number of processes; None for one per available core; 0 scores in this process, where a debugger works
+            and nothing is contained.
+        wall_s: wall seconds after which the worker of an item is killed.  A last resort: verifiers bound themselves.
+        memory_mib: limit on a worker's private memory, in MiB; None for no limit.
+
+    Raises:
+        UsageError: `env` is no environment or has several turns, or a number is out of range.
     """
 
     def __init__(
@@ -91,18 +96,16 @@ class Scorer:
             raise UsageError(
                 f"{env.id} has several turns; its last step's info has the episode's score, no Scorer does"
             )
-        self.workers = usable_cores() if workers is None else workers
-        if not isinstance(self.workers, int) or self.workers < 0:
-            raise UsageError(f"workers is {workers!r}; it must be a whole number, 0 to score in this process")
-        if not wall_s > 0:  # true for NaN
-            raise UsageError(f"wall_s is {wall_s!r}; it must be a number of seconds above 0")
+        hint = "0 to score in this process"
+        self.workers = usable_cores() if workers is None else require_whole("workers", workers, 0, hint=hint)
+        require_seconds("wall_s", wall_s)
         self.env, self.wall_s = env, wall_s
         self._chunk = 1
         self._pool: WorkerPool | None = None
         if self.workers:
             setup = partial(_handler, env.without_tasks())
             self._pool = WorkerPool(setup, workers=self.workers, memory_mib=memory_mib)
-        self._threads = Threads(max(1, self.workers))
+        self._threads = Threads(max(1, self.workers), "scorer")
 
     def warm(self) -> Scorer:
         """Start the workers now and wait for the first.
@@ -120,7 +123,7 @@ class Scorer:
         return (0, 0) if self._pool is None else (self._pool.started, self._pool.lost)
 
     def close(self) -> None:
-        """Kill the workers; who waits for a score gets a `UsageError`.  Idempotent."""
+        """Kill the workers; calls that wait for a score raise `UsageError`.  Idempotent."""
         self._threads.close()
         if self._pool is not None:
             self._pool.close()
@@ -132,12 +135,22 @@ class Scorer:
         self.close()
 
     def score(self, task: Task, completion: str | Completion) -> Score:
-        """Score one completion; blocks."""
+        """Score one completion; blocks.
+
+        Args:
+            task: what it answers.
+            completion: the text; a `Completion` if the reward reads its length.
+        """
         self._require_single()
         return self.score_group(task, [completion])[0]
 
     def score_group(self, task: Task, completions: Sequence[str | Completion]) -> list[Score]:
-        """Score the completions of one task together; blocks."""
+        """Score the completions of one task together; blocks.
+
+        Args:
+            task: what they answer.
+            completions: texts; `Completion` objects if the reward reads their lengths.
+        """
         items = self._group(task, completions)
         chunks = self._shares(items)
         if len(chunks) == 1:
@@ -148,12 +161,20 @@ class Scorer:
         return self._combined(items, observations)
 
     async def ascore(self, task: Task, completion: str | Completion) -> Score:
-        """Score one completion without blocking the event loop."""
+        """Score one completion without blocking the event loop.
+
+        Args:
+            task, completion: see `score`.
+        """
         self._require_single()
         return (await self.ascore_group(task, [completion]))[0]
 
     async def ascore_group(self, task: Task, completions: Sequence[str | Completion]) -> list[Score]:
-        """Score the completions of one task together without blocking the event loop."""
+        """Score the completions of one task together without blocking the event loop.
+
+        Args:
+            task, completions: see `score_group`.
+        """
         items = self._group(task, completions)
         futures = [self._threads.submit(self._observe, chunk) for chunk in self._shares(items)]
         observed = await asyncio.gather(*map(asyncio.wrap_future, futures))
@@ -172,26 +193,26 @@ class Scorer:
         return items
 
     def _shares(self, items: list[Item]) -> list[list[Item]]:
-        """In so many pieces that every worker gets some."""
+        """Split the items so that every worker gets some."""
         share = max(1, min(self._chunk, -(-len(items) // max(1, self.workers))))
         return [items[i : i + share] for i in range(0, len(items), share)]
 
     def stream(self, rows: Rows, *, on_error: OnError | None = None) -> Generator[Scored, None, None]:
-        """Scores in the order of the rows, a bounded number of them under way.
+        """Scores in the order of the rows; a bounded number of rows is under way.
 
         A row has `completion` and says which task it answers: `task`, an index or an id of the environment; or
         `reference`, with or without `prompt`; or the columns of the environment's own data set.  `id`,
-        `length_tokens`, `truncated` are read where they are; every other column is passed through.  Where the
-        reward compares the completions of a task, they have to stand in consecutive rows, which name it in `task` if
-        they bring a `reference`.
+        `length_tokens` and `truncated` are read if present; every other column is passed through.  If the reward
+        compares the completions of a task, these must stand in consecutive rows, which name the task in `task` if they
+        have a `reference`.
 
         Args:
             rows: mappings, items, or the path of a .jsonl or .parquet file.
-            on_error: told of a row that cannot be used, which is then left out; without it such a row raises.
+            on_error: called for a row that cannot be used, which is then left out; if None, such a row raises.
 
         Raises:
-            DataError: an unusable row, if there is no `on_error`; the scores of the rows before it come first, save
-                those of a group that it may belong to.
+            DataError: a row cannot be used and there is no `on_error`.  The scores of the rows before it come first,
+                except those of a group that it may belong to.
         """
         window: _Window = deque()
         source = Items(self.env, rows, on_error)
@@ -224,7 +245,7 @@ class Scorer:
                 future.cancel()
 
     def _wants_more(self, window: _Window) -> bool:
-        """Three chunks for each worker; more of them if the first one takes long, so that the others have work."""
+        """Three chunks for each worker; more while the first one takes long, so that the other workers have work."""
         workers = max(1, self.workers)
         if len(window) < 3 * workers:
             return True
@@ -240,7 +261,7 @@ class Scorer:
         return seen
 
     def _observed_there(self, items: Sequence[Item]) -> list[_Seen]:
-        """In one worker.  An item that cannot be shipped, a generator in its meta, costs itself alone."""
+        """In one worker.  An item that cannot be sent, such as one with a generator in its meta, fails alone."""
         work = [(item.task, item.completion) for item in items]
         try:
             return [*self._ran(work)]
@@ -252,7 +273,7 @@ class Scorer:
         return [next(good) if fault is None else fault for fault in faults]
 
     def _ran(self, work: list[tuple[Task, Completion]]) -> list[Observation]:
-        """What was lost is tried once more."""
+        """Run in the pool; an item that failed is tried once more."""
         assert self._pool is not None
         results = self._pool.run(work, wall_s=self.wall_s)
         for i, result in enumerate(results):
@@ -261,7 +282,7 @@ class Scorer:
         return [_unscored(r) if isinstance(r, Unscored) else _decoded(r) for r in results]
 
     def _adapt(self, done: int, took_s: float) -> None:
-        """Double the chunks while they are quick, halve them when they are not."""
+        """Double the size of chunks while they are quick, halve it when they are slow."""
         if done == self._chunk:
             self._chunk = (
                 min(2 * done, _CHUNK) if took_s < _CHUNK_S / 2 else max(done // 2, 1) if took_s > _CHUNK_S else done
@@ -283,7 +304,7 @@ class Scorer:
             observations.append(one)
         try:
             return self.env.reward.combine(items[0].task, [i.completion for i in items], observations)
-        except Exception as error:  # noqa: BLE001  the border: a group-level part failed, and so we, for the group
+        except Exception as error:  # noqa: BLE001  a group-level part failed: the whole group is UNSCORED
             lost = _unscored(WorkerError(type(error).__name__, str(error), traceback.format_exc()))
             return [Score(None, {}, lost.verdict) for _ in items]
 
@@ -304,8 +325,9 @@ def score(
             print(scored.item.id, scored.score.total, scored.score.verdict.why)
 
     Args:
-        rows: mappings, items, or the path of a .jsonl or .parquet file.
-        progress: show a bar on stderr, if that is a terminal or a notebook.
+        env, workers, wall_s, memory_mib: see `Scorer`.
+        rows, on_error: see `Scorer.stream`.
+        progress: show a progress bar on stderr, if that is a terminal or a notebook.
     """
     with ExitStack() as stack:
         scorer = stack.enter_context(Scorer(env, workers=workers, wall_s=wall_s, memory_mib=memory_mib))
@@ -340,11 +362,11 @@ def _decoded(data: Any) -> Observation:
 
 
 def _observed_here(env: Environment, item: Item) -> Observation:
-    """Without workers: the same border, the same round trip through JSON, no containment."""
+    """Without workers: the same handling of exceptions, the same round trip through JSON, no containment."""
     for attempt in (1, 2):
         try:
             return _decoded(json.loads(json.dumps(_encoded(env.observe(item.task, item.completion)), allow_nan=False)))
-        except (Exception, SystemExit) as error:  # noqa: BLE001  the border
+        except (Exception, SystemExit) as error:  # noqa: BLE001  becomes UNSCORED
             if attempt == 2:
                 return _unscored(WorkerError(type(error).__name__, str(error), traceback.format_exc()))
     raise AssertionError("unreachable")
@@ -356,7 +378,7 @@ def _unscored(error: Unscored) -> Observation:
 
 
 def _fault(work: tuple[Task, Completion]) -> DataError | None:
-    """Why it cannot be shipped."""
+    """Why it cannot be sent to a worker."""
     try:
         shipped(work)
     except UsageError as error:
@@ -365,4 +387,4 @@ def _fault(work: tuple[Task, Completion]) -> DataError | None:
 
 
 def _same(task: Task, other: Task) -> bool:
-    return (task.id, task.prompt) == (other.id, other.prompt)  # ids alone are all "row" where nobody gave one
+    return (task.id, task.prompt) == (other.id, other.prompt)  # rows without ids and tasks all have the id "row"

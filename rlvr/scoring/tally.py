@@ -1,4 +1,4 @@
-"""What a run of scores came to, as a table for people."""
+"""Counts of a run's outcomes, reasons and parts, printed as tables."""
 
 from __future__ import annotations
 
@@ -16,47 +16,73 @@ if TYPE_CHECKING:
 
 __all__ = ["Tally"]
 
-_LOST = 5  # how many reasons of ours are shown in full
+_SHOWN_UNSCORED = 5  # reasons of UNSCORED completions that are shown in full
 
 
 @dataclass
 class Tally:
-    """Counts outcomes, reasons and parts as scores go by."""
+    """Counts outcomes, reasons and parts of scores.
+
+    Attributes:
+        outcomes: number of scores by outcome.
+        reasons: number of scores by outcome and reason.
+        parts: sum of each part over the scored completions.
+        total: sum of the totals over the scored completions.
+        unscored_whys: the first few different texts of UNSCORED completions.
+    """
 
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     reasons: Counter[tuple[Outcome, str]] = field(default_factory=Counter)
-    parts: dict[str, float] = field(default_factory=dict)  # sums over scored completions
+    parts: dict[str, float] = field(default_factory=dict)
     total: float = 0.0
-    lost: list[str] = field(default_factory=list)  # the first few texts of what we failed at
+    unscored_whys: list[str] = field(default_factory=list)
 
     def add(self, scored: Scored) -> None:
-        """Count one score."""
+        """Count one score.
+
+        Args:
+            scored: the item and its score.
+        """
         score = scored.score
         self._add(score.verdict.outcome, score.verdict.why, score.total, score.parts)
 
     def add_record(self, row: Row) -> None:
-        """Count one record, as `rlvr score` writes them."""
+        """Count one record, as `rlvr score` writes them.
+
+        Args:
+            row: the record.
+        """
         self._add(Outcome(row["outcome"]), row["why"], row["total"], row["parts"])
 
     def _add(self, outcome: Outcome, why: str, total: float | None, parts: Mapping[str, float]) -> None:
         self.outcomes[outcome] += 1
         self.reasons[outcome, _brief(why.partition(":")[0], 80) or "(no reason given)"] += 1
-        if outcome is Outcome.UNSCORED and len(self.lost) < _LOST and (text := _brief(why, 500)) not in self.lost:
-            self.lost.append(text)
+        if (
+            outcome is Outcome.UNSCORED
+            and len(self.unscored_whys) < _SHOWN_UNSCORED
+            and (text := _brief(why, 500)) not in self.unscored_whys
+        ):
+            self.unscored_whys.append(text)
         self.total += total or 0.0
         for name, value in parts.items():
             self.parts[name] = self.parts.get(name, 0.0) + value
 
     @property
     def count(self) -> int:
+        """Number of scores."""
         return self.outcomes.total()
 
     @property
     def unscored(self) -> int:
+        """Number of UNSCORED completions."""
         return self.outcomes[Outcome.UNSCORED]
 
     def show(self, console: Console) -> None:
-        """Print outcomes with their reasons, what we failed at, then the mean of each part over what was scored."""
+        """Print outcomes with reasons, texts of UNSCORED completions, and the mean of each part over the scored ones.
+
+        Args:
+            console: where to print.
+        """
         from rich.markup import escape
         from rich.table import Table
 
@@ -72,7 +98,7 @@ class Tally:
                 if of is outcome:
                     table.add_row("", escape(reason), str(count), "")
         console.print(table)
-        for why in self.lost:
+        for why in self.unscored_whys:
             console.print(f"[yellow]unscored:[/] {escape(why)}", soft_wrap=True, highlight=False)
         scored = self.count - self.unscored
         if scored:
@@ -89,6 +115,6 @@ class Tally:
 
 
 def _brief(text: str, most: int) -> str:
-    """A verifier may put a model's text where the reason belongs: long, or with what a terminal obeys."""
+    """Cut and without control characters: a verifier may put a model's text where the reason belongs."""
     shown = "".join(char if char.isprintable() else "\ufffd" for char in text[:most])
     return shown if len(text) <= most else f"{shown}…"

@@ -1,4 +1,4 @@
-"""The routes: requests are read within their limits, and every answer is JSON, errors included."""
+"""The routes: requests are read within their limits, and every response is JSON, errors included."""
 
 from __future__ import annotations
 
@@ -18,20 +18,24 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlvr.serve import schema
-from rlvr.serve.answers import Answer, error_response
 from rlvr.serve.jobs import Refused
-from rlvr.serve.openrlhf import items_of, reply
-from rlvr.serve.service import MIB, Service, Visit
+from rlvr.serve.openrlhf import items_of, response_of
+from rlvr.serve.responses import ScoresResponse, error_response
+from rlvr.serve.service import MIB, RequestMemory, Service
 
 __all__ = ["app_of"]
 
-_OPEN = ("/health", "/health/live", "/docs", "/openapi.json")  # no key, and nothing to be learned
+_OPEN = ("/health", "/health/live", "/docs", "/openapi.json")  # need no key: they reveal nothing
 _PATHS = ("/score", "/openrlhf", "/metrics", *_OPEN)
-_ID_LETTERS = 200
+_MAX_ID_LETTERS = 200
 
 
 def app_of(service: Service) -> FastAPI:
-    """The service as an ASGI application; it closes the service when the server ends."""
+    """The service as an ASGI application, which closes the service when the server ends.
+
+    Args:
+        service: what the routes score with.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -47,37 +51,37 @@ def app_of(service: Service) -> FastAPI:
         exception_handlers=_handlers(service),
         dependencies=[Security(HTTPBearer(auto_error=False))] * service.wants_key,  # a field for the key in /docs
     )
-    app.add_middleware(_Door, service=service)
+    app.add_middleware(_Middleware, service=service)
 
     @app.post("/score", openapi_extra=schema.SCORE)
     async def score(request: Request) -> Response:
-        """Score completions: one score per row, in the order of the rows, a bad row's error in its place.
+        """Score completions: one score per row, in the order of the rows; a row that cannot be used gets an error.
 
-        With the header `Accept: application/x-ndjson` they come one per line, as they are found.
+        With the header `Accept: application/x-ndjson` the scores come one per line, each as soon as it is there.
         """
         body, asked = await _read(service, request)
-        desk = service.desk(_text(asked, "env"))
-        job = service.job(desk, _rows(service, asked), _text(asked, "request_id"), _digest(body))
+        queue = service.queue(_text(asked, "env"))
+        job = service.job(queue, _rows(service, asked), _text(asked, "request_id"), _digest(body))
         stream = "application/x-ndjson" in request.headers.get("accept", "")
-        return Answer(service, desk, job, stream=stream)
+        return ScoresResponse(service, queue, job, stream=stream)
 
     @app.post("/openrlhf", openapi_extra=schema.OPENRLHF)
     @app.post("/openrlhf/{env:path}", openapi_extra=schema.OPENRLHF)
     async def openrlhf(request: Request, env: str | None = None) -> Response:
-        """The remote reward of OpenRLHF: its `--remote_rm_url` is this address."""
+        """The remote reward model of OpenRLHF: give this address as its `--remote_rm_url`."""
         _, asked = await _read(service, request)
-        desk = service.desk(env)
-        rows = _rows(service, {"rows": items_of(desk.scorer.env, asked)})
-        return Answer(service, desk, service.job(desk, rows, None, b""), shape=reply)
+        queue = service.queue(env)
+        rows = _rows(service, {"rows": items_of(queue.scorer.env, asked)})
+        return ScoresResponse(service, queue, service.job(queue, rows, None, b""), shape=response_of)
 
     @app.get("/health", openapi_extra=schema.HEALTH)
     async def health() -> Response:
-        """Is it ready?  200 while requests are taken, 503 while the service stops.  Needs no key."""
+        """Readiness: 200 while requests are accepted, 503 while the service stops.  Needs no key."""
         return _json({"ready": not service.draining}, 503 if service.draining else 200)
 
     @app.get("/health/live", openapi_extra=schema.HEALTH)
     async def live() -> Response:
-        """Is it alive?  200 as long as anything answers, also while the service stops.  Needs no key."""
+        """Liveness: 200 as long as the process responds, also while the service stops.  Needs no key."""
         return _json({"live": True})
 
     @app.get("/metrics", openapi_extra=schema.METRICS)
@@ -88,8 +92,8 @@ def app_of(service: Service) -> FastAPI:
     return app
 
 
-class _Door:
-    """Lets in who has the key, and keeps the books: time, status, bytes, requests under way."""
+class _Middleware:
+    """Requires the API key, and counts: seconds, status, bytes in memory, requests under way."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
@@ -98,19 +102,19 @@ class _Door:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, status = time.perf_counter(), 499  # nginx's number for a caller who has left
+        started, status = time.perf_counter(), 499  # the status that nginx logs when the caller disconnects first
 
-        async def noted(message: Message) -> None:
+        async def send_noting_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         path = scope["path"]
-        with self._service.visit() as visit:
-            scope["rlvr.visit"] = visit
+        with self._service.track_request() as memory:
+            scope["rlvr.memory"] = memory
             try:
-                await self._admit(scope, receive, noted)
+                await self._authorize(scope, receive, send_noting_status)
             except Exception:
                 status = 500 if status == 499 else status
                 raise
@@ -118,11 +122,11 @@ class _Door:
                 label = next((known for known in _PATHS if path == known), None)
                 label = label or ("/openrlhf" if path.startswith("/openrlhf/") else "other")
                 self._service.metrics.count("rlvr_requests_total", path=label, status=str(status))
-                self._service.metrics.took(time.perf_counter() - started, path=label)
+                self._service.metrics.observe_seconds(time.perf_counter() - started, path=label)
 
-    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
-        shown = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"), "")
-        if scope["path"] in _OPEN or self._service.knows(shown):
+    async def _authorize(self, scope: Scope, receive: Receive, send: Send) -> None:
+        header = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"), "")
+        if scope["path"] in _OPEN or self._service.is_authorized(header):
             await self._app(scope, receive, send)
             return
         message = "this service wants its API key; send the header 'Authorization: Bearer KEY'"
@@ -132,27 +136,27 @@ class _Door:
 
 
 async def _read(service: Service, request: Request) -> tuple[bytes, dict[str, Any]]:
-    """The body and the object in it.
+    """The body of a request, and the JSON object in it.
 
     Raises:
         Refused: it is too large, too slow, or no JSON object.
     """
-    service.require_open()
+    service.require_accepting()
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" or request.headers.get("content-encoding", "identity") != "identity":
-        # What a web page can send without asking is never JSON: no page may use a browser to reach this machine.
+        # A web page can send other types to this machine without a CORS request, but never JSON.
         raise Refused(
             415, "not-json", f"the body is {kind or 'of no stated type'}; send application/json, uncompressed"
         )
-    limits, visit = service.limits, request.scope["rlvr.visit"]
+    limits, memory = service.limits, request.scope["rlvr.memory"]
     try:
         async with asyncio.timeout(limits.body_s):
-            body = await _body(request, visit, int(limits.body_mib * MIB))
+            body = await _body(request, memory, int(limits.body_mib * MIB))
     except TimeoutError:
         message = f"the body was not there within {limits.body_s:g} s; send it faster, or less of it"
         raise Refused(408, "too-slow", message) from None
     try:
-        asked = json.loads(body, parse_constant=_no_number)
+        asked = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise Refused(400, "not-json", f"the body is not JSON: {str(error)[:200]}; send one JSON object") from None
     if not isinstance(asked, dict):
@@ -160,14 +164,14 @@ async def _read(service: Service, request: Request) -> tuple[bytes, dict[str, An
     return body, asked
 
 
-async def _body(request: Request, visit: Visit, most: int) -> bytes:
+async def _body(request: Request, memory: RequestMemory, most: int) -> bytes:
     too_large = Refused(413, "too-large", f"the body has more than {most} bytes; send fewer rows at once")
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > most:
         raise too_large
     parts, size = [], 0
     async for part in request.stream():
-        visit.hold(len(part))
+        memory.add(len(part))
         size += len(part)
         if size > most:
             raise too_large
@@ -175,7 +179,7 @@ async def _body(request: Request, visit: Visit, most: int) -> bytes:
     return b"".join(parts)
 
 
-def _no_number(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
@@ -192,8 +196,10 @@ def _rows(service: Service, asked: dict[str, Any]) -> list[Any]:
 
 def _text(asked: dict[str, Any], name: str) -> str | None:
     value = asked.get(name)
-    if value is not None and not (isinstance(value, str) and 0 < len(value) <= _ID_LETTERS):
-        raise Refused(422, f"bad-{name}", f"{name!r} is {str(value)[:60]!r}; send a text of 1 to {_ID_LETTERS} letters")
+    if value is not None and not (isinstance(value, str) and 0 < len(value) <= _MAX_ID_LETTERS):
+        raise Refused(
+            422, f"bad-{name}", f"{name!r} is {str(value)[:60]!r}; send a text of 1 to {_MAX_ID_LETTERS} letters"
+        )
     return value
 
 
@@ -206,7 +212,7 @@ def _json(value: Any, status: int = 200) -> Response:
 
 
 def _handlers(service: Service) -> dict[int | type[Exception], Any]:
-    """What each exception is answered with."""
+    """The response to each kind of exception."""
 
     async def refused(request: Request, error: Refused) -> Response:
         service.metrics.count("rlvr_rejected_total", reason=error.reason)
@@ -216,11 +222,11 @@ def _handlers(service: Service) -> dict[int | type[Exception], Any]:
         message = f"{request.method} {request.url.path[:200]}: {error.detail}; see /docs for what there is"
         return error_response(Refused(error.status_code, "no-such-page", message))
 
-    async def gone(request: Request, error: ClientDisconnect) -> Response:
-        return Response(status_code=400)  # to nobody
+    async def disconnected(request: Request, error: ClientDisconnect) -> Response:
+        return Response(status_code=400)  # the caller is gone; this is for the metrics alone
 
     async def bug(request: Request, error: Exception) -> Response:
         message = f"a bug of ours, {type(error).__name__}; the log here has the rest"
         return error_response(Refused(500, "bug", message))
 
-    return {Refused: refused, HTTPException: no_such_page, ClientDisconnect: gone, Exception: bug}
+    return {Refused: refused, HTTPException: no_such_page, ClientDisconnect: disconnected, Exception: bug}

@@ -1,8 +1,8 @@
-"""The caller's side of `rlvr serve`: scores over HTTP, asked for again until they are there.
+"""The client of `rlvr serve`: scores over HTTP, with retries.
 
     with Client("http://127.0.0.1:8000") as client:
-        for reply in client.score("gsm8k-v1", rows):
-            print(reply.id, reply.score.total if reply.score else reply.error)
+        for served in client.score("gsm8k-v1", rows):
+            print(served.id, served.score.total if served.score else served.error)
 
 It needs the standard library alone.  A request keeps its id when it is sent again, so that the service does not score
 it twice.
@@ -29,23 +29,24 @@ from rlvr.data.rows import Row
 from rlvr.errors import DataError, ServiceFailed, UsageError, brief
 from rlvr.scoring.records import score_from
 from rlvr.types import Score, plain
+from rlvr.validate import require_number, require_whole
 
-__all__ = ["Client", "Reply"]
+__all__ = ["Client", "ServedScore"]
 
-_BATCH_BYTES = 4 << 20  # of rows in a request, beside their number: where completions are long
+_BATCH_BYTES = 4 << 20  # greatest size of a request's rows, which long completions reach before `batch` rows
 _READ_BYTES = 1 << 16
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _LONGEST_WISH_S = 0.25, 10.0, 60.0
-_MAY_PASS = (429, 502, 503)  # a full queue, a proxy that finds nobody, a service that is being replaced
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _LONGEST_RETRY_AFTER_S = 0.25, 10.0, 60.0
+_RETRYABLE = (429, 502, 503)  # a full queue, a proxy that finds no service, a service that is being replaced
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What became of a row.
+class ServedScore:
+    """The score of one row, or why it has none.
 
     Attributes:
         id: the row's own, or `line:7`.
-        score: as `Scorer` would have given it, total None where it is UNSCORED; None for a row that cannot be used.
-        error: why it cannot be used; empty for all others.
+        score: as `Scorer` would give it, with total None if UNSCORED; None for a row that cannot be used.
+        error: why the row cannot be used; else empty.
     """
 
     id: str
@@ -57,14 +58,14 @@ class Client:
     """Asks a service for scores.  Safe from any thread; connections are kept and used again.
 
     Args:
-        url: such as http://127.0.0.1:8000.
-        api_key: None for what RLVR_API_KEY says, if it is there.
+        url: of the service, such as http://127.0.0.1:8000.
+        api_key: None for the value of the variable RLVR_API_KEY, if it is set.
         timeout_s: seconds without a byte from the service after which a request is sent again.
-        retries: how often it is, after pauses that double up to ten seconds, or as long as the service says.
-        batch: rows per request at most.
+        retries: how often a request is sent again.  Pauses double up to ten seconds, or are what the service asks.
+        batch: greatest number of rows per request.
 
     Raises:
-        UsageError: no such URL, or a number that cannot work.
+        UsageError: the URL is malformed, or a number is out of range.
     """
 
     def __init__(
@@ -73,9 +74,9 @@ class Client:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"url is {url!r}; write one such as http://127.0.0.1:8000")
-        for name, value, least in (("timeout_s", timeout_s, 0.001), ("retries", retries, 0), ("batch", batch, 1)):
-            if not value >= least:  # true for NaN
-                raise UsageError(f"{name} is {value!r}; it must be a number of at least {least}")
+        require_number("timeout_s", timeout_s, 0.001)
+        require_whole("retries", retries, 0)
+        require_whole("batch", batch, 1)
         self.url, self.retries, self.batch, self.timeout_s = url, retries, batch, timeout_s
         self._host, self._port, self._path = parts.hostname, parts.port, f"{parts.path.rstrip('/')}/score"
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -85,40 +86,48 @@ class Client:
             self._headers["Authorization"] = f"Bearer {key}"
         self._lock = threading.Lock()
         self._idle: list[http.client.HTTPConnection] = []
-        weakref.finalize(
-            self, _close_all, self._idle
-        ).atexit = False  # for a client that is dropped without being closed
+        # For a client that is dropped without being closed.
+        weakref.finalize(self, _close_all, self._idle).atexit = False
 
-    def score(self, env: str | None, rows: Iterable[Row]) -> list[Reply]:
-        """One reply per row, in order; see `stream`."""
-        return list(self.stream(env, rows))
-
-    async def ascore(self, env: str | None, rows: Iterable[Row]) -> list[Reply]:
-        """The same without blocking the event loop."""
-        return await asyncio.to_thread(self.score, env, rows)
-
-    def stream(self, env: str | None, rows: Iterable[Row]) -> Iterator[Reply]:
-        """Replies in the order of the rows, each as soon as it is there.
-
-        Rows are what `Scorer.stream` takes, as mappings.  They are sent in requests of `batch` rows; neighbours that
-        name the same `task` stay together, for rewards that compare the completions of a task.
+    def score(self, env: str | None, rows: Iterable[Row]) -> list[ServedScore]:
+        """One `ServedScore` per row, in order.
 
         Args:
-            env: which of the service's environments; None for its only one.
+            env, rows: see `stream`, which also says what is raised.
+        """
+        return list(self.stream(env, rows))
+
+    async def ascore(self, env: str | None, rows: Iterable[Row]) -> list[ServedScore]:
+        """The same as `score`, without blocking the event loop.
+
+        Args:
+            env, rows: see `stream`.
+        """
+        return await asyncio.to_thread(self.score, env, rows)
+
+    def stream(self, env: str | None, rows: Iterable[Row]) -> Iterator[ServedScore]:
+        """Scores in the order of the rows, each as soon as it is there.
+
+        The rows are sent in requests of `batch` rows; neighbours that name the same `task` stay together, for rewards
+        that compare the completions of a task.
+
+        Args:
+            env: the name of one of the service's environments; None for its only one.
+            rows: mappings, as `Scorer.stream` takes them.
 
         Raises:
-            UsageError: the service refuses the request, for its key or its environment.
-            DataError: a row that is no JSON.
-            ServiceFailed: it cannot be reached, or gives up, after all retries.
+            UsageError: the service refuses the request, such as for its key or its environment.
+            DataError: a row cannot be sent as JSON.
+            ServiceFailed: the service cannot be reached or fails, after all retries.
         """
         for ids, batch in _batches(rows, self.batch):
             asked = {"request_id": uuid.uuid4().hex} | ({} if env is None else {"env": env})
             body = b'%s, "rows": [%s]}' % (json.dumps(asked)[:-1].encode(), b", ".join(batch))
             for name, line in zip(ids, self._lines(body, len(batch)), strict=True):
-                yield _reply(name, line)
+                yield _served(name, line)
 
     def close(self) -> None:
-        """Close the connections that rest."""
+        """Close the connections that are not in use."""
         with self._lock:
             _close_all(self._idle)
 
@@ -129,10 +138,10 @@ class Client:
         self.close()
 
     def _lines(self, body: bytes, count: int) -> Iterator[bytes]:
-        """The lines of a request's answer, each of them once, however often it takes to get them all."""
+        """The lines of a request's response, each of them once, over all attempts."""
         had, pause_s = 0, _FIRST_PAUSE_S
         for left in range(self.retries, -1, -1):
-            wish_s = 0.0
+            retry_after_s = 0.0
             try:
                 for number, line in enumerate(self._sent(body)):
                     if number == had:
@@ -140,25 +149,27 @@ class Client:
                         yield line
                 if had == count:
                     return
-                problem = f"its answer had {had} lines for {count} rows"
-            except _MayPass as error:
-                problem, wish_s = str(error), error.wish_s
+                problem = f"its response had {had} lines for {count} rows"
+            except _RetryableError as error:
+                problem, retry_after_s = str(error), error.retry_after_s
             except (OSError, http.client.HTTPException) as error:
                 problem = f"{type(error).__name__}: {error}"
             if left:
-                time.sleep(max(wish_s, pause_s * random.uniform(0.5, 1)))  # callers that failed together part
+                time.sleep(
+                    max(retry_after_s, pause_s * random.uniform(0.5, 1))
+                )  # random, so that callers that failed together do not come back together
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         raise ServiceFailed(f"{self.url}, asked {self.retries + 1} times: {problem}")
 
     def _sent(self, body: bytes) -> Iterator[bytes]:
-        """The lines of one attempt.  Who stops reading closes the connection, and the service stops scoring."""
+        """The lines of one attempt.  Closing this generator closes the connection, and the service stops scoring."""
         connection, response = self._response(body)
         whole = False
         try:
             if response.status != 200:
                 _raise_for(response.status, response.read(_READ_BYTES), response.getheader("Retry-After", ""))
             rest = b""
-            # Until Python 3.12 read1 does not notice the end of a body whose length was told.
+            # Until Python 3.12 read1 does not notice the end of a body with a Content-Length.
             read = response.read1 if response.chunked else response.read
             while part := read(_READ_BYTES):
                 *lines, rest = (rest + part).split(b"\n")
@@ -180,13 +191,15 @@ class Client:
                 kept = self._idle.pop() if self._idle else None
             connection = kept or self._kind(self._host, self._port, timeout=self.timeout_s)
             try:
-                with suppress(BrokenPipeError):  # it answered before it had all, and that answer can be read
+                with suppress(
+                    BrokenPipeError
+                ):  # the service responded before it had read all, and that response can be read
                     connection.request("POST", self._path, body, self._headers)
                 return connection, connection.getresponse()
             except BaseException as error:
                 connection.close()
                 if kept is None or not isinstance(error, ConnectionError):
-                    raise  # a connection that rested may have been closed at the other end; the next one tells
+                    raise  # an idle connection may have been closed by the service; then the next one is tried
 
 
 def _close_all(connections: list[http.client.HTTPConnection]) -> None:
@@ -197,30 +210,32 @@ def _close_all(connections: list[http.client.HTTPConnection]) -> None:
 _STOPPED = b'{"stopped":'
 
 
-class _MayPass(Exception):
-    """The service says no, and that it may be otherwise later."""
+class _RetryableError(Exception):
+    """The service refuses the request now and may accept it later."""
 
-    def __init__(self, message: str, wish_s: float) -> None:
+    def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
-        self.wish_s = wish_s
+        self.retry_after_s = retry_after_s
 
 
 def _raise_for(status: int, body: bytes, retry_after: str) -> None:
-    """What a refusal means to the caller."""
+    """Raise what a status other than 200 means."""
     try:
-        said = json.loads(body)
-        message = str(said.get("error") or said["stopped"])
-    except (ValueError, LookupError, AttributeError):  # not ours: a proxy's
+        refusal = json.loads(body)
+        message = str(refusal.get("error") or refusal["stopped"])
+    except (ValueError, LookupError, AttributeError):  # from a proxy, not from rlvr serve
         message = f"status {status}: {body[:200].decode('utf-8', 'replace')}"
-    if status in _MAY_PASS:
-        raise _MayPass(message, min(float(retry_after), _LONGEST_WISH_S) if retry_after.isdecimal() else 0.0)
+    if status in _RETRYABLE:
+        raise _RetryableError(
+            message, min(float(retry_after), _LONGEST_RETRY_AFTER_S) if retry_after.isdecimal() else 0.0
+        )
     if 400 <= status < 500:
         raise UsageError(message)
     raise ServiceFailed(message)
 
 
 def _batches(rows: Iterable[Row], most: int) -> Iterator[tuple[list[str], list[bytes]]]:
-    """(ids, rows as JSON) of one request after another."""
+    """(ids, rows as JSON) of each request."""
     if isinstance(rows, (str, Path, Mapping)) or type(rows).__name__ == "DataFrame":
         raise UsageError(f"rows is {brief(rows)}; give a list of mappings, one for each completion")
     ids, batch, size, last = list[str](), list[bytes](), 0, None
@@ -240,7 +255,7 @@ def _batches(rows: Iterable[Row], most: int) -> Iterator[tuple[list[str], list[b
 
 
 def _encoded(row: Row, number: int) -> bytes:
-    """As JSON; a NaN is pandas's way to say that there is nothing."""
+    """A row as JSON, without NaN, which pandas writes for missing values."""
     known = {name: value for name, value in row.items() if not (isinstance(value, float) and value != value)}
     try:
         return json.dumps(known, default=plain, allow_nan=False).encode()
@@ -248,9 +263,9 @@ def _encoded(row: Row, number: int) -> bytes:
         raise DataError(f"row {number} cannot be sent as JSON: {error}") from error
 
 
-def _reply(id: str, line: bytes) -> Reply:
+def _served(id: str, line: bytes) -> ServedScore:
     try:
-        said = json.loads(line)
-        return Reply(id, None, said["error"]) if "error" in said else Reply(id, score_from(said))
+        row = json.loads(line)
+        return ServedScore(id, None, row["error"]) if "error" in row else ServedScore(id, score_from(row))
     except (KeyError, TypeError, ValueError) as error:
-        raise ServiceFailed(f"an answer cannot be read, is that rlvr serve? {error!r} in {line[:200]!r}") from error
+        raise ServiceFailed(f"the response is not that of rlvr serve: {error!r} in {line[:200]!r}") from error

@@ -1,4 +1,4 @@
-"""Answers by request id, so that a request that comes again is not scored again."""
+"""The idempotency cache: a request that is sent again with its id is not scored again."""
 
 from __future__ import annotations
 
@@ -7,32 +7,39 @@ from typing import TypeAlias
 
 from rlvr.serve.jobs import Job, Refused
 
-__all__ = ["Key", "Remembered"]
+__all__ = ["IdempotencyCache", "Key"]
 
 Key: TypeAlias = tuple[str, str]
 """Environment and request id."""
 
-_ENTRY, _LINE = 1000, 50  # bytes that Python itself takes, for a job and for each line beside its text
+_JOB_BYTES, _LINE_BYTES = 1000, 50  # what Python itself needs, for a job and for each line beside its text
 
 
-class Remembered:
-    """Jobs by request id: those under way, and finished ones up to so many bytes, the least recently used going first.
+class IdempotencyCache:
+    """Jobs by request id: those under way, and finished ones up to a size; the least recently used goes first.
 
-    Used by the event loop alone.
+    Not safe from threads: only the event loop uses it.
+
+    Args:
+        max_bytes: of all finished jobs together.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._jobs: OrderedDict[Key, tuple[Job, bytes]] = OrderedDict()
         self._keys: dict[Job, Key] = {}
         self._sizes: dict[Key, int] = {}  # of the finished ones
         self.size = 0
 
     def get(self, key: Key, digest: bytes) -> Job | None:
-        """The job of this id; None if there is none, or if it came to nothing.
+        """The job of this id; None if there is none, or if it was refused.
+
+        Args:
+            key: environment and request id.
+            digest: of the request's body.
 
         Raises:
-            Refused: the id came with another body.
+            Refused: the id was used with another body.
         """
         if key not in self._jobs:
             return None
@@ -47,12 +54,18 @@ class Remembered:
         return job
 
     def add(self, key: Key, digest: bytes, job: Job) -> None:
-        """It is under way."""
+        """Keep a job that is under way.
+
+        Args:
+            key: environment and request id.
+            digest: of the request's body.
+            job: what scores it.
+        """
         self._jobs[key] = job, digest
         self._keys[job] = key
 
-    def settle(self, job: Job) -> None:
-        """It has finished: keep its answer, at the cost of older ones; idempotent."""
+    def finish(self, job: Job) -> None:
+        """Count the lines of a job that has finished, and drop the oldest jobs beyond the size.  Idempotent."""
         key = self._keys.get(job)
         if key is None or key in self._sizes:
             return
@@ -60,14 +73,14 @@ class Remembered:
             self.drop(job)
             return
         job.rows = ()
-        self._sizes[key] = _ENTRY + sum(len(line) + _LINE for line in job.lines)
+        self._sizes[key] = _JOB_BYTES + sum(len(line) + _LINE_BYTES for line in job.lines)
         self.size += self._sizes[key]
-        while self.size > self._most:
+        while self.size > self._max_bytes:
             oldest = next(old for old in self._jobs if old in self._sizes)
             self.drop(self._jobs[oldest][0])
 
     def drop(self, job: Job) -> None:
-        """Forget it; idempotent."""
+        """Forget a job.  Idempotent."""
         key = self._keys.pop(job, None)
         if key is not None:
             del self._jobs[key]

@@ -1,4 +1,4 @@
-"""Requests on their way through a scorer: a bounded queue, a few lanes, and lines that come out in order."""
+"""Scoring of requests: a bounded queue per environment, threads that score, and lines that come out in order."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from rlvr.errors import DataError, Unscored, UsageError, WorkerDied
 from rlvr.scoring import Scored, Scorer
 from rlvr.scoring.items import Item
 from rlvr.scoring.records import score_fields
-from rlvr.serve.limits import Limits
+from rlvr.serve.limits import ServiceLimits
 from rlvr.serve.metrics import Metrics
 from rlvr.types import Outcome, Score, Verdict
 from rlvr.workers.threads import Threads
 
-__all__ = ["Desk", "Job", "Refused"]
+__all__ = ["EnvironmentQueue", "Job", "Refused"]
 
-_LANES = 32  # requests of an environment that are worked on at once; the scorer's workers are what they share
+_THREADS = 32  # requests of an environment that are scored at once; they share the scorer's workers
 _PAUSES_S = (0.1, 0.5, 2.0)  # before rows for which no worker would start are tried again
-_AGAIN_S = 1  # a queue is emptied by thousands of rows in a second, or blocked for who knows how long
+_RETRY_AFTER_S = 1  # a queue empties by thousands of rows in a second, or is blocked for an unknown time
 
 _log = logging.getLogger("rlvr.serve")
 
 
 class Refused(Exception):
-    """An answer that is no score: the status, and one line that says the value, the rule and the fix.
+    """A request that is not answered with scores.  The message is one line: the value, the rule and the fix.
 
-    Attributes:
+    Args:
+        status: the HTTP status.
         reason: short and stable, counted in the metrics.
-        retry_after_s: when it is worth asking again; None if it never is.
+        message: what the caller is told.
+        retry_after_s: seconds after which the request may be sent again; None if it would be refused again.
     """
 
     def __init__(self, status: int, reason: str, message: str, *, retry_after_s: int | None = None) -> None:
@@ -45,9 +47,13 @@ class Refused(Exception):
 
 
 class Job:
-    """The rows of one request.  A lane's thread puts lines in; any number of coroutines read them, in order.
+    """The rows of one request and their scores.  A thread puts lines in; any number of coroutines read them, in order.
 
     A line is the JSON of one row's score, or of its error: exactly one for each row.
+
+    Args:
+        rows: the rows of the request.
+        loop: the event loop of the readers.
     """
 
     def __init__(self, rows: Sequence[Any], loop: asyncio.AbstractEventLoop) -> None:
@@ -55,70 +61,89 @@ class Job:
         self.lines: list[bytes] = []
         self.readers = 0
         self.finished = False
-        self.refused: Refused | None = None  # it ended before its last row
+        self.refused: Refused | None = None  # set if it ended before its last row
         self.cancelled = False
         self.future: Future[None] | None = None
         self._loop = loop
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._waking = False
 
     def put(self, line: dict[str, Any]) -> None:
-        """The next row's line."""
+        """Add the line of the next row.
+
+        Args:
+            line: its score or its error, as `score_fields` gives it.
+        """
         self.lines.append(json.dumps(line, allow_nan=False).encode())
         self._wake_readers()
 
     def finish(self, refused: Refused | None = None) -> None:
-        """No line follows.  The first call counts."""
+        """End the job; only the first call counts.
+
+        Args:
+            refused: why it ended before its last row; None if it did not.
+        """
         if not self.finished:
             self.refused = refused
             self.finished = True
             self._wake_readers()
 
     async def read(self) -> AsyncIterator[list[bytes]]:
-        """The lines from the first one on, as they come, some at a time.
+        """The lines from the first one on, in batches, as they are put in.
 
         Raises:
             Refused: it ended before its last row.
         """
         read = 0
         while True:
-            news, finished = self._news, self.finished  # first, so that what comes after this look is news
+            changed, finished = self._changed, self.finished  # read first, so that no later change is missed
             if fresh := self.lines[read:]:
                 read += len(fresh)
                 yield fresh
             elif finished:
                 break
             else:
-                await news.wait()
+                await changed.wait()
         if self.refused is not None:
             raise self.refused
 
     def _wake_readers(self) -> None:
-        """Many lines, one call: the loop is woken once until it has come round."""
+        """Wake the readers once for many lines, not once for each."""
         if not self._waking:
             self._waking = True
-            with suppress(RuntimeError):  # the loop is closed, and so nobody reads
+            with suppress(RuntimeError):  # the loop is closed: there are no readers
                 self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
         self._waking = False
-        self._news.set()
-        self._news = asyncio.Event()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
-class Desk:
-    """Where the requests for one environment queue up."""
+class EnvironmentQueue:
+    """The requests for one environment: a bounded queue and the threads that score them.
 
-    def __init__(self, name: str, scorer: Scorer, limits: Limits, metrics: Metrics) -> None:
+    Args:
+        name: of the environment, as requests name it.
+        scorer: scores its completions.
+        limits: limits of the service, of which `queue_rows` holds here.
+        metrics: counts scores and refusals.
+    """
+
+    def __init__(self, name: str, scorer: Scorer, limits: ServiceLimits, metrics: Metrics) -> None:
         self.name, self.scorer = name, scorer
         self._limits, self._metrics = limits, metrics
-        self._lanes = Threads(_LANES)
+        self._threads = Threads(_THREADS)
         self._lock = threading.Lock()
         self._jobs: set[Job] = set()
         self.waiting = 0  # rows
 
-    def admit(self, rows: Sequence[Any], loop: asyncio.AbstractEventLoop) -> Job:
-        """Queue a request up.
+    def submit(self, rows: Sequence[Any], loop: asyncio.AbstractEventLoop) -> Job:
+        """Add a request to the queue.
+
+        Args:
+            rows: the rows of the request.
+            loop: the event loop that reads the job.
 
         Raises:
             Refused: the queue is full.
@@ -130,23 +155,27 @@ class Desk:
                     429,
                     "queue-full",
                     f"{self.waiting} rows for {self.name} are waiting and {len(rows)} more would exceed the limit of "
-                    f"{self._limits.queue_rows}; ask again in {_AGAIN_S} s",
-                    retry_after_s=_AGAIN_S,
+                    f"{self._limits.queue_rows}; ask again in {_RETRY_AFTER_S} s",
+                    retry_after_s=_RETRY_AFTER_S,
                 )
             self.waiting += len(rows)
             self._jobs.add(job)
-        job.future = self._lanes.submit(self._work, job)
+        job.future = self._threads.submit(self._run, job)
         return job
 
     def cancel(self, job: Job) -> None:
-        """Nobody waits for it: what has not begun is not begun."""
+        """Stop a job that has no readers any more; rows whose scoring has begun are finished."""
         self._metrics.count("rlvr_cancelled_total", env=self.name)
         job.cancelled = True
         if job.future is not None and job.future.cancel():
-            self._leave(job)
+            self._remove(job)
 
     def abort(self, refused: Refused) -> None:
-        """Give up on all that is under way."""
+        """End all jobs under way.
+
+        Args:
+            refused: what their callers are told.
+        """
         with self._lock:
             jobs = list(self._jobs)
         for job in jobs:
@@ -155,33 +184,33 @@ class Desk:
 
     def close(self) -> None:
         """Kill the workers."""
-        self._lanes.close()
+        self._threads.close()
         self.scorer.close()
 
-    def _leave(self, job: Job) -> None:
+    def _remove(self, job: Job) -> None:
         with self._lock:
             self._jobs.remove(job)
             self.waiting -= len(job.rows) - len(job.lines)
 
-    def _work(self, job: Job) -> None:
-        """In a lane's thread."""
+    def _run(self, job: Job) -> None:
+        """Score a job; runs in a thread."""
         refused = None
         try:
-            self._score_stubbornly(job)
+            self._score_with_retries(job)
         except Unscored as error:
-            self._give_up(job, error)
+            self._put_unscored(job, error)
         except UsageError as error:
             refused = Refused(503, "closed", f"{self.name} is no longer served: {error}")
-        except Exception as error:  # noqa: BLE001  a bug, ours or an author's: the caller learns it is none of theirs
+        except Exception as error:  # noqa: BLE001  a bug of rlvr or of an environment: the caller is told that the request is not at fault
             _log.exception("a request for %s failed", self.name)
             refused = Refused(500, "bug", f"a bug of ours, {type(error).__name__}; the log here has the rest")
         if job.cancelled and refused is None and len(job.lines) < len(job.rows):
             refused = Refused(503, "cancelled", "this request was given up by its caller; ask again")
-        self._leave(job)
+        self._remove(job)
         job.finish(refused)
 
-    def _score_stubbornly(self, job: Job) -> None:
-        """Where workers die while they start, the rows that are left wait for better times, but not for ever."""
+    def _score_with_retries(self, job: Job) -> None:
+        """Score, and try again a few times, after a pause, if workers die while they start."""
         for pause_s in (*_PAUSES_S, None):
             try:
                 return None if job.cancelled else self._score(job)
@@ -192,11 +221,11 @@ class Desk:
         raise AssertionError("unreachable")
 
     def _score(self, job: Job) -> None:
-        """The rows that have no line yet."""
+        """Score the rows that have no line yet."""
         errors: dict[int, str] = {}
 
         def put_errors() -> None:
-            """Of the rows that come next: the scorer leaves these out, and says so before it comes to what follows."""
+            """Put in the errors of the next rows: the scorer reports a row it leaves out before it scores the next."""
             while (number := len(job.lines) + 1) in errors:
                 self._put(job, {"id": _id_of(job.rows[number - 1], number), "error": errors.pop(number)})
 
@@ -213,7 +242,7 @@ class Desk:
                     return
         put_errors()
 
-    def _give_up(self, job: Job, error: Unscored) -> None:
+    def _put_unscored(self, job: Job, error: Unscored) -> None:
         score = Score(None, {}, Verdict(Outcome.UNSCORED, why=f"{error.reason}: {error}"))
         for number in range(len(job.lines) + 1, len(job.rows) + 1):
             self._put(job, {"id": _id_of(job.rows[number - 1], number), **score_fields(score)})
@@ -233,6 +262,6 @@ def _line(scored: Scored) -> dict[str, Any]:
 
 
 def _id_of(row: Any, number: int) -> str:
-    """As the scorer names it, for a row that it cannot use."""
+    """The id that the scorer would give to a row, for one that it cannot use."""
     given = row.id if isinstance(row, Item) else row.get("id") if isinstance(row, dict) else None
     return f"line:{number}" if given is None else str(given)

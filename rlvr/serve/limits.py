@@ -1,32 +1,32 @@
-"""What one caller may ask of the service, and how long it may take."""
+"""The limits of the service: sizes and times that requests must keep to."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 
 from rlvr.errors import UsageError
+from rlvr.validate import require_number
 
-__all__ = ["Limits"]
+__all__ = ["ServiceLimits"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What one caller may ask of the service, and how long it may take.
+class ServiceLimits:
+    """Sizes and times that requests must keep to.  A limit is a finite number above 0.
 
     Attributes:
-        body_mib: of a request.
-        request_rows: rows of a request.
-        queue_rows: rows of an environment that wait or are being scored; beyond them the answer is 429.
-        held_mib: of all request bodies that are being read or worked on; beyond them the answer is 429.
-        body_s: seconds within which a request's body must have come.
-        request_s: seconds within which a request must have been answered.
-        drain_s: seconds that are left to the requests under way when the service is told to stop.
-        remembered_mib: of answers that are kept for requests that come again with the same id.
+        body_mib: Greatest size of a request's body, in MiB.
+        request_rows: Greatest number of rows in a request.
+        queue_rows: Greatest number of rows of an environment that wait or are being scored; beyond it, status 429.
+        held_mib: Greatest size of all request bodies in memory together, in MiB; beyond it, status 429.
+        body_s: Seconds within which the body of a request must arrive.
+        request_s: Seconds within which a request must be answered.
+        drain_s: Seconds that requests under way get to finish when the service is told to stop.
+        remembered_mib: Greatest size of the responses that are kept for requests sent again with the same id, in MiB.
 
     Raises:
-        UsageError: a limit that is no number above 0, or a request that could never be queued.
+        UsageError: a limit is no finite number above 0, or a request of the greatest size would not fit the queue.
     """
 
     body_mib: float = 32
@@ -40,9 +40,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if not (0 < value < math.inf):  # false for NaN too
-                raise UsageError(f"{field.name} is {value!r}; it must be a finite number above 0")
+            require_number(field.name, getattr(self, field.name), above=0)
         for part, whole in (("request_rows", "queue_rows"), ("body_mib", "held_mib")):
             if getattr(self, part) > getattr(self, whole):
                 raise UsageError(

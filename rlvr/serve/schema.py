@@ -1,4 +1,4 @@
-"""What /docs says of the requests and answers, as OpenAPI."""
+"""The OpenAPI description of requests and responses, which /docs shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["ABOUT", "HEALTH", "METRICS", "OPENRLHF", "SCORE"]
 ABOUT = """Verifiable rewards over HTTP.
 
 `total` is null exactly where `outcome` is `unscored`: the service failed, not the completion, and 0 would be a reward.
-Every answer is JSON; an error is `{"error": "…"}` and says the value, the rule and the fix."""
+Every response is JSON; an error is `{"error": "…"}` and names the value, the rule and the fix."""
 
 _TEXT, _NUMBER = {"type": "string"}, {"type": "number"}
 
@@ -25,15 +25,15 @@ def _list(items: Any) -> dict[str, Any]:
 def _operation(asked: dict[str, Any], example: Any, answered: dict[str, Any], **media: Any) -> dict[str, Any]:
     errors = {
         "400": "not JSON",
-        "401": "no API key, or another",
+        "401": "the API key is missing or wrong",
         "404": "no such environment",
         "408": "the body came too slowly",
-        "409": "the request id came before with another body",
+        "409": "the request id was used before with another body",
         "413": "too large, or too many rows",
         "415": "not application/json",
         "422": "not of this shape",
-        "429": "the queue is full; Retry-After says when to come again",
-        "503": "the service is stopping; come again",
+        "429": "the queue is full; Retry-After says when to send it again",
+        "503": "the service is stopping; send it again",
         "504": "it took too long",
     }
     error = {"application/json": {"schema": _object({"error": _TEXT})}}
@@ -60,7 +60,7 @@ _SCORED = _object(
         "why": {**_TEXT, "description": "'reason' or 'reason: text'"},
         "answer": {"type": ["string", "null"]},
         "detail": {"type": "object"},
-        "error": {**_TEXT, "description": "there instead of all but the id, if the row cannot be used"},
+        "error": {**_TEXT, "description": "why the row cannot be used; then only the id stands beside it"},
     }
 )
 
@@ -82,7 +82,7 @@ SCORE = _operation(
                     required=["completion"],
                 )
             ),
-            "request_id": {**_TEXT, "description": "a request that comes again with it is not scored again"},
+            "request_id": {**_TEXT, "description": "a request that is sent again with the same id is not scored again"},
         },
         required=["rows"],
     ),

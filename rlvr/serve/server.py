@@ -1,4 +1,4 @@
-"""From a service to a listening process: where it may listen, and how it stops."""
+"""The listening process: on which addresses it may listen, and how it stops."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ import uvicorn
 from rlvr.errors import UsageError
 from rlvr.serve.app import app_of
 from rlvr.serve.service import Service
+from rlvr.validate import require_whole
 
 __all__ = ["listen", "run"]
 
-_CONNECTIONS = 1000  # at once; whoever comes then gets 503
-_IDLE_S = 75  # a caller's connection may rest so long between two requests
-_LEAVE_S = 5  # for connections to close once every answer is sent
+_CONNECTIONS = 1000  # at once; further ones get 503
+_IDLE_S = 75  # how long a connection may be idle between two requests
+_CLOSE_S = 5  # for connections to close once every response is sent
 
 
 def listen(host: str, port: int, *, beyond_this_machine: bool = False) -> socket.socket:
-    """A socket that listens there; port 0 takes a free one.
+    """A socket that listens on an address.
 
     Args:
+        host: name or address.
+        port: 0 takes a free one.
         beyond_this_machine: whether an address may be taken that other machines can reach.
 
     Raises:
-        UsageError: such an address without leave, or one that cannot be had.
+        UsageError: other machines can reach the address and must not, or it cannot be listened on.
     """
-    if not 0 <= port < 1 << 16:  # which some systems take modulo 65536
-        raise UsageError(f"port is {port}; it must be from 0, any that is free, to 65535")
+    require_whole("port", port, 0, 65535, hint="0 for any that is free")  # some systems would take 65536 as 0
     try:
         [(family, *_, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         if not beyond_this_machine and not ipaddress.ip_address(address[0]).is_loopback:
             raise UsageError(
                 f"{host!r} can be reached from other machines and there is no API key; set RLVR_API_KEY, listen on "
-                "127.0.0.1, or pass --without-key if whoever can reach it may use it"
+                "127.0.0.1, or pass --without-key to serve all that can reach it"
             )
         listening = socket.create_server(address[:2], family=family, backlog=1024)
     except OSError as error:
@@ -51,7 +53,11 @@ def listen(host: str, port: int, *, beyond_this_machine: bool = False) -> socket
 def run(service: Service, listening: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT, then drain: refuse new requests with 503, finish those under way, and return.
 
-    What is not finished `limits.drain_s` later gets 503 as its answer.  A second signal does not wait for it.
+    Requests that are not finished `limits.drain_s` later get 503.  A second signal does not wait for them.
+
+    Args:
+        service: what to serve.
+        listening: from `listen`.
     """
     config = uvicorn.Config(
         app_of(service),
@@ -60,14 +66,14 @@ def run(service: Service, listening: socket.socket) -> None:
         server_header=False,
         limit_concurrency=_CONNECTIONS,
         timeout_keep_alive=_IDLE_S,
-        timeout_graceful_shutdown=_LEAVE_S,
+        timeout_graceful_shutdown=_CLOSE_S,
     )
     with service:
         _Server(config, service).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    """uvicorn closes its door at the first signal; ours stays open to say 503 until all is answered."""
+    """uvicorn stops listening at the first signal; this keeps responding with 503 until all requests are answered."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)

@@ -1,12 +1,12 @@
-"""Checks for authors: which holes does an environment have, before a policy finds them?
+"""Checks for authors of environments: finds the holes before a policy does.
 
     def test_my_environment():
         rlvr.testing.check_environment(MyEnv())
 
-`check` gives the whole report; `HOLES` says what each name in it means.
+`check` returns the whole report; `HOLES` explains each name in it.
 """
 
 from rlvr.testing.checks import check, check_environment
-from rlvr.testing.findings import CHECKS, HOLES, Finding, Report, Severity
+from rlvr.testing.findings import CHECKS, HOLES, CheckReport, Finding, Severity
 
-__all__ = ["CHECKS", "Finding", "HOLES", "Report", "Severity", "check", "check_environment"]
+__all__ = ["CHECKS", "Finding", "HOLES", "CheckReport", "Severity", "check", "check_environment"]

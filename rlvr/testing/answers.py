@@ -1,7 +1,7 @@
-"""Answers as texts: are two the same, does a text give one away, which would be wrong.
+"""Answers as texts: are two the same, does a text contain one, and which answers are wrong.
 
-A check that cries wolf is soon switched off, so that doubt is settled in favour of "the same": a completion that may be
-right is not held against who accepts it.
+False alarms make authors switch a check off.  In doubt, two answers therefore count as the same, and accepting a
+completion that may be right is no finding.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from rlvr.types import Prompt
 
 __all__ = ["answer_in", "disguised", "mentions", "near_misses", "plain_answer", "prompt_text", "same", "wrong_answers"]
 
-_LONGEST = 200  # an answer that is longer is no phrase, and hedging between two of them is none either
+_LONGEST = 200  # characters of a short answer; a hedge between two longer texts would be no hedge
 _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|/\d+)?", re.ASCII)
 _PLAIN_WORDS = re.compile(r"[a-zA-Z]+(?:[ -][a-zA-Z]+)*")
 _NUMBERS = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?", re.ASCII)
-# Each looks like the other and is another character even after NFKC: Latin and Cyrillic, digits and letters.
+# Pairs that look alike and stay different characters even after NFKC: Latin and Cyrillic, digits and letters.
 _LATIN = "aceopxyiABCEHKMOPTX"
 _CYRILLIC = (
     "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0410\u0412\u0421\u0415\u041d\u041a\u041c\u041e\u0420\u0422\u0425"
@@ -33,12 +33,20 @@ _TWINS = str.maketrans(_LATIN + "01358", _CYRILLIC + "OlESB")
 
 
 def prompt_text(prompt: Prompt) -> str:
-    """What a prompt says, messages one after another."""
+    """A prompt's text; of chat messages, all texts in order.
+
+    Args:
+        prompt: a text or chat messages.
+    """
     return prompt if isinstance(prompt, str) else "\n".join(str(message["content"]) for message in prompt)
 
 
 def plain_answer(value: Any) -> str | None:
-    """A reference or an answer as a short text, None if it is something longer or nested."""
+    """A reference or an answer as a short text; None if it is long, nested or has several lines.
+
+    Args:
+        value: a reference or an answer.
+    """
     if isinstance(value, (str, int, float, Fraction, Decimal)):
         text = str(value).strip()
         if text and len(text) <= _LONGEST and "\n" not in text:
@@ -47,7 +55,13 @@ def plain_answer(value: Any) -> str | None:
 
 
 def answer_in(example: str, taken: Any, reference: Any) -> str | None:
-    """The answer of an example: what the verifier took, else the reference, else the example itself, if it is short."""
+    """The answer in an example: what the verifier read, else the reference, else the whole example; None if long.
+
+    Args:
+        example: a completion that is right.
+        taken: the answer that the verifier read from it.
+        reference: the task's reference.
+    """
     read = plain_answer(taken)
     if read is not None and read in example:
         return read
@@ -56,7 +70,11 @@ def answer_in(example: str, taken: Any, reference: Any) -> str | None:
 
 @lru_cache(maxsize=8192)
 def same(one: str, other: str) -> bool:
-    """May they be the same answer?"""
+    """True if two answers may be the same.
+
+    Args:
+        one, other: the answers.
+    """
     if _folded(one) == _folded(other):
         return True
     a, b = _number(one), _number(other)
@@ -72,7 +90,12 @@ def same(one: str, other: str) -> bool:
 
 
 def mentions(text: str, answer: str) -> bool:
-    """Does the text hold this answer somewhere, as words or as a number of its own?"""
+    """True if a text contains an answer, as words or as a number of its own.
+
+    Args:
+        text: any text.
+        answer: the answer.
+    """
     folded = _folded(answer)
     if not folded or re.search(rf"(?<!\w){re.escape(folded)}(?!\w)", _folded(text)):
         return True
@@ -81,7 +104,14 @@ def mentions(text: str, answer: str) -> bool:
 
 
 def wrong_answers(answer: str, others: Iterable[str], count: int, rng: random.Random) -> list[str]:
-    """Answers of the same kind that are not this one: other tasks', as far as there are any, then made up."""
+    """Wrong answers of the same kind: first those of other tasks, then made-up ones.
+
+    Args:
+        answer: the right answer.
+        others: answers of other tasks.
+        count: greatest number of answers.
+        rng: draws the made-up ones.
+    """
     found: list[str] = []
     for other in (*others, *_made_up(answer, rng)):
         if not any(same(other, known) for known in (answer, *found)) and answer not in other and other not in answer:
@@ -92,7 +122,11 @@ def wrong_answers(answer: str, others: Iterable[str], count: int, rng: random.Ra
 
 
 def near_misses(answer: str) -> list[str]:
-    """Answers that miss this one by a little, and clearly: no policy of rounding makes up for a hundredth."""
+    """Answers that are near this one and clearly wrong: numbers that differ by more than 1 %, beyond any rounding.
+
+    Args:
+        answer: the right answer.
+    """
     number = _number(answer)
     if number is None:
         return [text for text in _other_character(answer) if not same(text, answer)]
@@ -108,13 +142,17 @@ def near_misses(answer: str) -> list[str]:
 
 
 def disguised(answer: str) -> str | None:
-    """The answer in letters that look like its own and are others; None where there are no such."""
+    """The answer in other characters that look the same; None if it has none that can be replaced.
+
+    Args:
+        answer: the right answer.
+    """
     twin = answer.translate(_TWINS)
     return None if unicodedata.normalize("NFKC", twin) == unicodedata.normalize("NFKC", answer) else twin
 
 
 def _other_character(answer: str) -> Iterator[str]:
-    """One digit or one letter changed; not in a name such as x_1, nor in markup, which may be passed over."""
+    """With one digit or letter changed; not in names such as x_1 or in markup, which a verifier may ignore."""
     digit = next((i for i, char in enumerate(answer) if char.isascii() and char.isdigit()), None)
     if digit is not None and "_" not in answer:
         yield _other_digit(answer, digit)

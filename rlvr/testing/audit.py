@@ -1,7 +1,7 @@
-"""How often is an environment's verdict right?  Against labels, by slices, and against another environment.
+"""How often is an environment's verdict right?  Compared with labels, by slices, and with another environment.
 
-Positive means CORRECT: a false positive is a wrong completion that was accepted, a false negative a right one that was
-not.  UNSCORED stands for our own failures and is counted apart: it is neither.
+Positive means CORRECT: a false positive is a wrong completion that was accepted, a false negative a right completion
+that was rejected.  UNSCORED stands for our own failures: it is neither, and is counted apart.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from rlvr.errors import DataError, UsageError, brief
 from rlvr.scoring import Scored, score
 from rlvr.scoring.items import Item, Rows
 from rlvr.statistics import wilson
+from rlvr.validate import require_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Audit", "Case", "Confusion", "Disagreement", "Rate", "audit", "inert", "label_of"]
+__all__ = ["Audit", "AuditCase", "Confusion", "Disagreement", "Rate", "audit", "inert", "label_of"]
 
-_VALUES = 50  # of a column; what has more is no slice
-_HEAD = 100  # rows in which a column must show up
-_REASONS = 20  # that are shown of each kind
-_COUNTED = 1000  # different reasons that are counted; a reason may quote the completion
+_VALUES = 50  # greatest number of values of a column to slice by
+_HEAD = 100  # rows among which a column must have a value
+_REASONS = 20  # greatest number of reasons shown of each kind
+_COUNTED = 1000  # greatest number of reasons counted; there may be many, as a reason may quote the completion
 _OTHERS = "(other reasons)"
 _LONGEST = 200  # characters of a reason
 _LABELS: Final = {"true": True, "correct": True, "right": True, "yes": True, "1": True, "pass": True}
@@ -37,7 +38,11 @@ _LABELS_NOT: Final = {"false": False, "wrong": False, "incorrect": False, "no": 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """k of n, with its 95 % interval: Wilson's score interval (Wilson 1927), see `statistics.wilson`."""
+    """A rate, k of n, with its 95 % interval: Wilson's score interval (Wilson 1927), see `rlvr.statistics.wilson`.
+
+    Attributes:
+        k, n: how many of how many.
+    """
 
     k: int
     n: int
@@ -57,13 +62,21 @@ class Rate:
         return f"{self.k / self.n:.2%} [{low:.2%}, {high:.2%}], {self.k} of {self.n}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Its numbers, JSON-able; value and interval are None where n is 0."""
+        """Its numbers, for JSON; value and interval are None if n is 0."""
         return {"k": self.k, "n": self.n, "value": self.value, "interval": self.interval}
 
 
 @dataclass(slots=True)
 class Confusion:
-    """Labels against verdicts."""
+    """Counts of labels against verdicts.
+
+    Attributes:
+        true_positive: labelled right and CORRECT.
+        false_positive: labelled wrong and CORRECT.
+        false_negative: labelled right and not CORRECT.
+        true_negative: labelled wrong and not CORRECT.
+        unscored: not scored, whatever the label.
+    """
 
     true_positive: int = 0
     false_positive: int = 0
@@ -72,7 +85,12 @@ class Confusion:
     unscored: int = 0
 
     def add(self, label: bool, verdict: bool | None) -> None:
-        """One completion; a verdict of None is UNSCORED."""
+        """Count one completion.
+
+        Args:
+            label: whether it is right.
+            verdict: whether it is CORRECT; None for UNSCORED.
+        """
         if verdict is None:
             self.unscored += 1
         elif verdict:
@@ -88,7 +106,7 @@ class Confusion:
 
     @property
     def rates(self) -> dict[str, Rate]:
-        """False positives among the wrong, false negatives among the right, agreement among all that was scored."""
+        """False positives among the wrong, false negatives among the right, agreement among all scored completions."""
         wrong, right = self.false_positive + self.true_negative, self.false_negative + self.true_positive
         return {
             "false positives": Rate(self.false_positive, wrong),
@@ -97,17 +115,22 @@ class Confusion:
         }
 
     def as_dict(self) -> dict[str, Any]:
-        """Counts and rates, JSON-able."""
+        """Counts and rates, for JSON."""
         return asdict(self) | {"rates": {name: rate.as_dict() for name, rate in self.rates.items()}}
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One completion that is worth a look.
+class AuditCase:
+    """One completion at which label and verdict, or two environments, disagree; or that was not scored.
 
     Attributes:
-        kind: "false positive", "false negative", "unscored", or "only the first" or "only the second" accepts it.
-        why: the verdict's reason; of both verdicts, where two disagree.
+        kind: "false positive", "false negative", "unscored"; or "only the first" or "only the second" accepts it.
+        id: the row's id.
+        task: the task's id.
+        completion, reference: the row's text and its task's reference.
+        answer: what the verifier read as the answer.
+        why: the verdict's reason; both reasons if two environments disagree.
+        label: whether the completion is right.
     """
 
     kind: str
@@ -122,11 +145,14 @@ class Case:
 
 @dataclass(slots=True)
 class Disagreement:
-    """Two environments over the same completions; what either could not score is in none of the four counts.
+    """Two environments on the same completions; those that either could not score are in none of the four counts.
 
     Attributes:
-        unscored: what the second could not score.
+        against: id of the second environment.
+        both, only_first, only_second, neither: number of completions accepted by these.
+        unscored: number of completions that the second could not score.
         left_out: rows that only the second could not use, with the reason.
+        cases: the first completions at which they disagree.
     """
 
     against: str
@@ -136,29 +162,32 @@ class Disagreement:
     neither: int = 0
     unscored: int = 0
     left_out: list[str] = field(default_factory=list)
-    cases: list[Case] = field(default_factory=list)
+    cases: list[AuditCase] = field(default_factory=list)
 
     @property
     def rate(self) -> Rate:
-        """How often they differ."""
+        """Rate of completions at which they disagree."""
         differ = self.only_first + self.only_second
         return Rate(differ, differ + self.both + self.neither)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, JSON-able."""
+        """All of it, for JSON."""
         return asdict(self) | {"rate": self.rate.as_dict()}
 
 
 @dataclass(slots=True)
 class Audit:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes:
-        total: all rows.
-        slices: by column, then by value.
-        reasons: how often each of the commonest reasons stood behind a false positive or a false negative.
-        cases: the first few of each kind, reasons taken in turn: a hundred for one reason teach one thing.
+        env: id of the environment.
+        label: the column with the labels.
+        total: counts of all rows.
+        slices: counts by column, then by value.
+        reasons: by kind, the commonest reasons of false positives, false negatives and unscored rows, with counts.
+        cases: the first few of each kind, with as many different reasons as possible.
         left_out: rows that could not be used, with the reason.
+        disagreement: of a second environment with the first; None if there is no second.
     """
 
     env: str
@@ -166,12 +195,12 @@ class Audit:
     total: Confusion = field(default_factory=Confusion)
     slices: dict[str, dict[str, Confusion]] = field(default_factory=dict)
     reasons: dict[str, dict[str, int]] = field(default_factory=dict)
-    cases: list[Case] = field(default_factory=list)
+    cases: list[AuditCase] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     disagreement: Disagreement | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, JSON-able."""
+        """All of it, for JSON."""
         return {
             "env": self.env,
             "label": self.label,
@@ -188,12 +217,16 @@ class Audit:
 
     @property
     def whole(self) -> bool:
-        """Was every row scored, by both environments?"""
+        """True if every row was scored, by both environments."""
         second = self.disagreement is None or not (self.disagreement.unscored or self.disagreement.left_out)
         return second and not (self.left_out or self.total.unscored)
 
     def show(self, console: Console) -> None:
-        """Print the confusion matrix, the rates, the slices and the reasons behind what is wrong."""
+        """Print the confusion matrix, the rates, the slices and the reasons of false verdicts.
+
+        Args:
+            console: where to print.
+        """
         from rich.table import Column, Table
         from rich.text import Text
 
@@ -226,12 +259,19 @@ class Audit:
 
 
 def inert(value: Any) -> str:
-    """A text without control characters, which a terminal would obey and HTML cannot hold."""
+    """A text with control characters escaped: terminals obey them, and HTML cannot contain them.
+
+    Args:
+        value: anything; its `str` is used.
+    """
     return "".join(char if char in "\n\t" or char.isprintable() else f"\\u{ord(char):04x}" for char in str(value))
 
 
 def label_of(value: Any) -> bool:
-    """A label as true or false: a boolean, 0 or 1, or a word such as "correct" or "wrong".
+    """A label as true or false.
+
+    Args:
+        value: a boolean, 0 or 1, or a word such as "correct" or "wrong".
 
     Raises:
         DataError: it is none of these.
@@ -256,22 +296,25 @@ def audit(
     workers: int | None = None,
     progress: bool = False,
 ) -> Audit:
-    """Hold an environment's verdicts against labels.
+    """Compare an environment's verdicts with labels.
 
     Args:
-        rows: completions as `rlvr.score` takes them, each with its label.  Gone through twice if `against` is given:
-            an iterator is then kept in memory, a file is not.
+        env: the environment.
+        rows: completions as `rlvr.score` takes them, each with its label.  With `against` they are read twice: an
+            iterator is then kept in memory, a file is not.
         label: the column that says whether a completion is right; see `label_of`.
         by: columns to slice by; "task" is the task's id.
-        against: another environment, or the same with other options; its verdicts are compared with the first's.
-        worst: how many cases of each kind are kept.
+        against: another environment, or the same with other options, whose verdicts are compared with the first's.
+        worst: greatest number of cases of each kind.
+        workers: see `rlvr.Scorer`.
+        progress: show the progress.
 
     Raises:
-        UsageError: the label or a column to slice by stands in none of the first 100 rows, or has too many values.
+        UsageError: the label or a column to slice by has no value in the first 100 rows, a column to slice by has too
+            many values, or a setting cannot work.
         DataError: no row could be used.
     """
-    if worst < 0:
-        raise UsageError(f"worst is {worst!r}; it must be a whole number of at least 0")
+    require_whole("worst", worst, 0)
     if against is not None and isinstance(rows, Iterator):
         rows = list(rows)
     found, kept = Audit(env.id, label), _Kept(worst)
@@ -289,7 +332,7 @@ def audit(
         except DataError as error:
             found.left_out.append(f"row {scored.item.id}: {error}")
             continue
-        said = _said(scored)
+        said = _accepted(scored)
         found.total.add(right, said)
         for column, values in slices.items():
             values[_value(scored.item, column)].add(right, said)
@@ -320,13 +363,13 @@ def audit(
 
 
 def _with_columns(rows: Rows, label: str, by: Sequence[str]) -> Rows:
-    """The same rows.  A name that is mistyped is found before anything is scored.
+    """The same rows, after a check of the columns' names: a mistyped name is found before scoring begins.
 
     Raises:
         UsageError: none of the first rows has the label, or a value to slice by.
     """
     if not isinstance(rows, (str, Path)) and (isinstance(rows, Mapping) or type(rows).__name__ == "DataFrame"):
-        return rows  # neither is a sequence of rows, as the scorer will say
+        return rows  # neither is a sequence of rows; the scorer reports that
     lines = iter(read_rows(rows) if isinstance(rows, (str, Path)) else rows)
     head = list(islice(lines, _HEAD))
     known: set[str] = set()
@@ -356,22 +399,22 @@ def _commonest(counts: Counter[str]) -> dict[str, int]:
 
 
 class _Kept:
-    """The first few cases of each kind and reason, so that what is rare is not crowded out by what is common."""
+    """Keeps the first few cases of each kind and reason, so that common reasons leave room for rare ones."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._cases: dict[tuple[str, str], list[Case]] = defaultdict(list)
+        self._cases: dict[tuple[str, str], list[AuditCase]] = defaultdict(list)
 
-    def add(self, case: Case) -> None:
+    def add(self, case: AuditCase) -> None:
         key = case.kind, case.why.partition(":")[0][:_LONGEST]
         if key not in self._cases and sum(kind == case.kind for kind, _ in self._cases) >= self._most:
-            return  # the first of each reason that is known fill the list
+            return  # one case of each known reason already fills the list
         if len(self._cases[key]) < self._most:
             self._cases[key].append(case)
 
-    def listed(self) -> list[Case]:
+    def listed(self) -> list[AuditCase]:
         """By kind; the first of each reason, then the second of each."""
-        found: list[Case] = []
+        found: list[AuditCase] = []
         for kind in sorted({kind for kind, _ in self._cases}):
             of_each_reason = [cases for (its_kind, _), cases in self._cases.items() if its_kind == kind]
             mixed = [case for cases in zip_longest(*of_each_reason) for case in cases if case is not None]
@@ -387,7 +430,7 @@ def _labelled(scored: Scored, label: str) -> bool:
     return label_of(scored.item.row[label])
 
 
-def _said(scored: Scored) -> bool | None:
+def _accepted(scored: Scored) -> bool | None:
     return None if scored.score.total is None else scored.score.verdict.correct
 
 
@@ -395,21 +438,21 @@ def _value(item: Item, column: str) -> str:
     return item.task.id if column == "task" else str(item.row.get(column))
 
 
-def _case(kind: str, scored: Scored, label: bool | None, why: str | None = None) -> Case:
+def _case(kind: str, scored: Scored, label: bool | None, why: str | None = None) -> AuditCase:
     item, verdict = scored.item, scored.score.verdict
     why = verdict.why if why is None else why
-    return Case(kind, item.id, item.task.id, item.completion.text, item.task.reference, verdict.answer, why, label)
+    return AuditCase(kind, item.id, item.task.id, item.completion.text, item.task.reference, verdict.answer, why, label)
 
 
 def _compare(
     found: Disagreement, first: Mapping[str, tuple[bool | None, bool, str]], second: Iterator[Scored], worst: int
 ) -> None:
-    kept: dict[str, list[Case]] = {"only the first": [], "only the second": []}
+    kept: dict[str, list[AuditCase]] = {"only the first": [], "only the second": []}
     for other in second:
         if other.item.id not in first:
             continue
         one, label, why = first[other.item.id]
-        two = _said(other)
+        two = _accepted(other)
         found.unscored += two is None
         if one is None or two is None:
             continue

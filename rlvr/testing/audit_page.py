@@ -1,7 +1,7 @@
-"""An audit as one HTML page that can be opened anywhere.
+"""An audit as one HTML page, which needs no other file, no script and no server.
 
-It needs nothing else, runs no script and asks no server: every text in it is escaped, and a policy of its own forbids
-the rest, for completions are written by a model.
+Completions are written by a model, so every text is escaped, and the page's content security policy forbids scripts and
+requests.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from rlvr.testing.audit import Audit, Case, Confusion, Disagreement, inert
+from rlvr.testing.audit import Audit, AuditCase, Confusion, Disagreement, inert
 
 __all__ = ["page"]
 
@@ -39,7 +39,11 @@ summary {{ cursor: pointer }}
 
 
 def page(audit: Audit) -> str:
-    """The whole page; write it as UTF-8 with `errors="backslashreplace"`, as a completion may hold anything."""
+    """The whole page.  Write it as UTF-8 with `errors="backslashreplace"`: a completion may contain lone surrogates.
+
+    Args:
+        audit: the audit to show.
+    """
     parts = [_HEAD.format(title=_text(audit.env)), f"<h1>Audit of {_text(audit.env)}</h1>"]
     parts += [_matrix(audit.total, audit.label), _rates(audit.total)]
     for column, values in audit.slices.items():
@@ -99,7 +103,7 @@ def _slices(column: str, values: dict[str, Confusion]) -> str:
     return f"<h2>By {_text(column)}</h2>" + _table(head, rows)
 
 
-def _cases(cases: Sequence[Case]) -> list[str]:
+def _cases(cases: Sequence[AuditCase]) -> list[str]:
     parts = []
     for kind in dict.fromkeys(case.kind for case in cases):
         parts.append(f"<h2>{_text(kind)}: cases</h2>")
@@ -107,7 +111,7 @@ def _cases(cases: Sequence[Case]) -> list[str]:
     return parts
 
 
-def _case(case: Case) -> str:
+def _case(case: AuditCase) -> str:
     cut = case.completion[:_SHOWN]
     more = f"\n… {len(case.completion):,} characters" if len(case.completion) > _SHOWN else ""
     facts = _table(

@@ -1,4 +1,4 @@
-"""`check`: everything that is known to go wrong in an environment, tried before a policy does."""
+"""`check`: tries an environment with everything that is known to go wrong in environments."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
 from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv
 from rlvr.errors import NonConforming, UsageError
 from rlvr.scoring import WALL_S
-from rlvr.testing.findings import Findings, Report, Severity
+from rlvr.testing.findings import CheckReport, Findings, Severity
 from rlvr.testing.repeats import check_episodes, check_gym, check_repeats, check_task_repeats
-from rlvr.testing.scores import Budget, Tries, score_tasks
+from rlvr.testing.scores import TimeBudget, Tries, score_tasks
 from rlvr.testing.tasks import check_tasks, sample
+from rlvr.validate import require_optional_whole, require_seconds
 
 __all__ = ["check", "check_environment"]
 
-_HALF = 0.5  # of the catalogue: with less a report says little
+_HALF = 0.5  # share of the catalogue; a report on less is a warning
 
 
 def check(
@@ -32,39 +32,38 @@ def check(
     wall_s: float = WALL_S,
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
-) -> Report:
-    """Look for holes in an environment: everything in `HOLES`, by name.
+) -> CheckReport:
+    """Look for holes in an environment: all that `HOLES` names.
 
-    Completions are scored in worker processes, so that one that hangs or ends its process is a finding and harms
-    nothing else.  Its tasks are made in this process.
+    Completions are scored in worker processes: one that hangs or ends its process is a finding, and does no harm.
+    Tasks are made in this process.
 
     Args:
-        tasks: how many are drawn for scoring; None for all of a finite set.
-        seed: of the sample, and of which wrong answers are put beside right ones.
-        budget_s: wall seconds after which no further completion is scored; what was left out is a note.
+        env: the environment.
+        tasks: number of tasks drawn for scoring; None for all of a finite set.
+        seed: of the sample of tasks, and of the choice of wrong answers.
+        budget_s: wall seconds after which no further completion is scored; a note says what was left out.
         wall_s: wall seconds after which a completion counts as hanging.
-        only: checks to run, of `CHECKS`; all unless given.
+        only: checks to run, of `CHECKS`; all if empty.
         skip: checks or holes to leave out.
 
     Raises:
-        UsageError: it is no environment, an argument cannot work, or this machine cannot score it at all.
+        UsageError: `env` is no environment, an argument cannot work, or this machine cannot score completions.
     """
     if not isinstance(env, (SingleTurnEnv, MultiTurnEnv)):
         raise UsageError(f"{env!r} is neither a SingleTurnEnv nor a MultiTurnEnv; rlvr.make('gsm8k-v1') gives one")
-    if tasks is not None and not (isinstance(tasks, Integral) and not isinstance(tasks, bool) and tasks >= 1):
-        raise UsageError(f"tasks is {tasks!r}; it must be a whole number of at least 1, or None for all")
-    for name, limit in (("budget_s", budget_s), ("wall_s", wall_s)):
-        if not limit > 0:  # true for NaN
-            raise UsageError(f"{name} is {limit!r}; it must be a number of seconds above 0")
+    tasks = require_optional_whole("tasks", tasks, 1, none="all")
+    require_seconds("budget_s", budget_s)
+    require_seconds("wall_s", wall_s)
     started, found, done, count = time.monotonic(), Findings(only, skip), Tries(), 0
     if isinstance(env, MultiTurnEnv):
         if found.wants("episodes"):
             check_episodes(env, found, seed, wall_s)
     else:
-        count = _check_single(env, tasks, seed, Budget(budget_s), wall_s, found, done)
+        count = _check_single(env, tasks, seed, TimeBudget(budget_s), wall_s, found, done)
         _say_what_is_missing(found, done)
     took_ms = sorted(1000 * took_s for *_, took_s in done.tries) or [0.0]
-    return Report(
+    return CheckReport(
         env=env.id,
         findings=found.listed(),
         tasks=count,
@@ -87,10 +86,13 @@ def check_environment(
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
 ) -> None:
-    """Raise if `check` finds a hole or has a warning: one line in a test of an environment.
+    """Raise if `check` reports a hole or a warning; for tests of environments.
+
+    Args:
+        env, tasks, seed, budget_s, wall_s, only, skip: see `check`.
 
     Raises:
-        NonConforming: lists every finding, the worst first.
+        NonConforming: lists every hole and warning, the worst first.
         UsageError: see `check`.
     """
     report = check(env, tasks=tasks, seed=seed, budget_s=budget_s, wall_s=wall_s, only=only, skip=skip)
@@ -100,9 +102,9 @@ def check_environment(
 
 
 def _check_single(
-    env: SingleTurnEnv, tasks: int | None, seed: int, budget: Budget, wall_s: float, found: Findings, done: Tries
+    env: SingleTurnEnv, tasks: int | None, seed: int, budget: TimeBudget, wall_s: float, found: Findings, done: Tries
 ) -> int:
-    """Cheap checks first: what fails there makes the rest meaningless."""
+    """Run the checks of a single-turn environment, the cheap ones first; if those fail, the rest has no meaning."""
     drawn = sample(env, found, tasks, random.Random(seed))
     if not drawn:
         return 0
@@ -125,13 +127,13 @@ def _check_single(
 
 
 def _say_what_is_missing(found: Findings, done: Tries) -> None:
-    """A report of nothing must not look clean."""
+    """Add a warning if nothing was scored, so that the report of it is not clean."""
     scores = any(map(found.wants, ("references", "exploits", "repeats")))
     if scores and not done.tries and not any(it.severity is Severity.HOLE for it in found.listed()):
         found.add("not-checked", Severity.WARNING, "nothing was scored")
 
 
 def _json_able(config: dict[str, Any]) -> dict[str, Any]:
-    """Options as a report shows them; what has no place in JSON, as text."""
+    """Options for a report: what JSON cannot hold becomes text."""
     read: dict[str, Any] = json.loads(json.dumps(config, default=str))
     return read

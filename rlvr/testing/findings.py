@@ -1,4 +1,4 @@
-"""What a check found: each hole by name, with the completion that went through it."""
+"""The findings of a check: each hole by name, with a completion that shows it."""
 
 from __future__ import annotations
 
@@ -9,54 +9,55 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from rlvr.errors import UsageError
+from rlvr.validate import nearest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["CHECKS", "Finding", "Findings", "HOLES", "Report", "Severity"]
+__all__ = ["CHECKS", "Finding", "Findings", "HOLES", "CheckReport", "Severity"]
 
 CHECKS: Final = ("tasks", "references", "exploits", "repeats", "episodes")
 """The groups of checks, in the order in which they run."""
 
-_LONGEST = 500  # characters of what a completion came to: a reason may quote all of it
+_LONGEST = 500  # characters of a result: its reason may quote the whole completion
 
 
 class Severity(StrEnum):
-    """How bad it is.  Holes and warnings fail a check, notes do not."""
+    """How serious a finding is.  Holes and warnings fail a check, notes do not."""
 
-    HOLE = "hole"  # a policy can earn what it does not deserve, or the contract is broken
-    WARNING = "warning"  # pays or costs something that was hardly meant
-    NOTE = "note"  # worth knowing
+    HOLE = "hole"  # a policy can earn a reward that it does not deserve, or the contract is broken
+    WARNING = "warning"  # rewards or punishes something that was probably not intended
+    NOTE = "note"  # for information
 
 
 _TASKS: Final = {
     "tasks-raise": "tasks cannot be made",
     "no-tasks": "there are no tasks",
-    "not-a-task": "something else than a Task stands among the tasks",
-    "duplicate-ids": "two tasks have one id",
+    "not-a-task": "something other than a Task is among the tasks",
+    "duplicate-ids": "two tasks have the same id",
     "unrecordable": "a task cannot be recorded as JSON, or is read back as something else",
-    "tasks-differ": "tasks come out differently in another process, or the second time",
+    "tasks-differ": "tasks are made differently in another process, or the second time",
     "index-disagrees": "task(index) and tasks() disagree",
-    "split-raises": "the other split fails instead of being refused",
+    "split-raises": "making the other split fails with an error other than UsageError",
     "split-overlap": "two splits share tasks",
-    "duplicate-tasks": "two tasks have one prompt",
-    "near-duplicates": "two tasks have nearly one prompt",
-    "contradiction": "two tasks have one prompt and different references",
+    "duplicate-tasks": "two tasks have the same prompt",
+    "near-duplicates": "two tasks have nearly the same prompt",
+    "contradiction": "two tasks have the same prompt and different references",
     "constant-answer": "one answer is right for most tasks",
 }
 _REFERENCES: Final = {
     "reference-unreadable": "the verifier cannot read a reference",
     "reference-as-text": "a reference can only be compared as text",
-    "no-example": "example(task) gives no completion, so that none is known to be right",
-    "example-raises": "example(task) raises, or gives no text",
-    "reference-rejected": "the example, which has to be right, is not CORRECT",
-    "reference-partial": "the example is CORRECT and has not the whole credit",
+    "no-example": "example(task) gives no completion that is known to be right",
+    "example-raises": "example(task) raises, or does not return a text",
+    "reference-rejected": "the example, which should be right, is not CORRECT",
+    "reference-partial": "the example is CORRECT with less than full credit",
     "reference-below-maximum": "the example earns less than the reward's upper bound",
 }
 _EXPLOITS: Final = {
     "empty": "no text at all",
-    "whitespace": "nothing but white space",
-    "prompt-echo": "the prompt, said again",
+    "whitespace": "only white space",
+    "prompt-echo": "the prompt, repeated",
     "other-answer": "the answer to another task",
     "hedge": "the right answer beside a wrong one",
     "several-boxes": "several boxes in one statement, one of them right",
@@ -64,38 +65,38 @@ _EXPLOITS: Final = {
     "substring": "a wrong answer that contains the right one",
     "near-miss": "an answer that is off by a little, by its sign, by one digit or one letter",
     "thinking-only": "the right answer inside the thinking part alone",
-    "format-without-content": "the form that was asked for, with nothing in it",
-    "repetition": "one text over and over",
-    "junk": "a text that answers nothing",
+    "format-without-content": "the form that the prompt asks for, with no answer in it",
+    "repetition": "one text repeated many times",
+    "junk": "a text without an answer",
     "malformed": "broken markup, control characters, digits of other scripts",
-    "hostile-math": "an expression that is made to exhaust who evaluates it",
+    "hostile-math": "an expression made to exhaust time or memory of an evaluator",
     "hostile-code": "a program that attacks its judge instead of solving the problem",
-    "look-alike": "the right answer in letters that only look like its own",
-    "grader-instructions": "orders to whoever grades",
+    "look-alike": "the right answer in other characters that look the same",
+    "grader-instructions": "instructions to a grader",
     "partial-credit": "credit for a text that deserves none",
-    "outscores-reference": "something else than the right answer earns more than it",
+    "outscores-reference": "another completion earns more than the right one",
     "crash": "verifying a completion raises or ends the process",
-    "hang": "verifying a completion does not end",
+    "hang": "verifying a completion exceeds the time limit",
     "slow": "verifying a completion takes seconds",
-    "unscored": "verify gives UNSCORED, which stands for our failures",
+    "unscored": "verify returns UNSCORED, which stands for failures of ours",
     "not-finite": "a value is NaN or infinite",
-    "out-of-bounds": "a value or a total leaves its bounds",
-    "no-reason": "a verdict gives no reason",
+    "out-of-bounds": "a value or a total is out of its bounds",
+    "no-reason": "a verdict has no reason",
 }
 _REPEATS: Final = {
-    "unpicklable": "the environment cannot be shipped to another process",
-    "cannot-start": "the environment cannot be made again in another process",
-    "nondeterministic": "the same completion comes to something else in another process or thread",
+    "unpicklable": "the environment cannot be pickled for another process",
+    "cannot-start": "the environment cannot be loaded in another process",
+    "nondeterministic": "the same completion gets another score in another process or thread",
 }
 _EPISODES: Final = {
-    "reset": "reset does not answer as Gymnasium's",
-    "step": "step does not answer as Gymnasium's",
+    "reset": "reset does not return what Gymnasium's does",
+    "step": "step does not return what Gymnasium's does",
     "episode": "an episode breaks the contract",
     "not-checked": "something was left out",
 }
 
 HOLES: Final[Mapping[str, str]] = {**_TASKS, **_REFERENCES, **_EXPLOITS, **_REPEATS, **_EPISODES}
-"""What each name in `Finding.hole` stands for."""
+"""The meaning of each name in `Finding.hole`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +105,13 @@ class Finding:
 
     Attributes:
         hole: its name, one of `HOLES`.
+        severity: how serious it is.
         what: what happened, in one line.
-        task: id of the first task it was seen at; "" where it is no single task's.
+        task: id of the first task with it; "" if it belongs to no single task.
         completion: what was tried there, shortened.
-        got: what that came to.
-        wanted: what it should have come to.
-        count, tried: how often it was seen, out of how many tries.
+        got: the result.
+        wanted: the result that it should have had.
+        count, tried: how often it was found, out of how many tries.
     """
 
     hole: str
@@ -132,12 +134,12 @@ class Finding:
 
 
 class Findings:
-    """Collects findings: one for each hole and severity, with the first case of it and counts.
+    """Collects findings: one for each hole and severity, with its first case and counts.
 
-    What was not checked is one finding for each reason.
+    "not-checked" has one finding for each reason.
 
     Args:
-        only: checks to run; all of `CHECKS` unless given.
+        only: checks to run; all of `CHECKS` if empty.
         skip: checks or holes to leave out.
 
     Raises:
@@ -147,11 +149,14 @@ class Findings:
     def __init__(self, only: Sequence[str] = (), skip: Sequence[str] = ()) -> None:
         for name in only:
             if name not in CHECKS:
-                raise UsageError(f"there is no check {name!r}; the checks are {', '.join(CHECKS)}")
+                raise UsageError(
+                    f"there is no check {name!r}; the checks are {', '.join(CHECKS)}{nearest(name, CHECKS)}"
+                )
         for name in skip:
             if name not in CHECKS and name not in HOLES:
                 raise UsageError(
-                    f"{name!r} cannot be skipped: it is none of the checks {', '.join(CHECKS)}, nor a hole"
+                    f"{name!r} cannot be skipped: it is neither a hole nor one of the checks {', '.join(CHECKS)}"
+                    f"{nearest(name, (*CHECKS, *HOLES))}"
                 )
         self._only, self._skip = tuple(only) or CHECKS, frozenset(skip)
         self._first: dict[tuple[str, Severity, str], Finding] = {}
@@ -159,17 +164,29 @@ class Findings:
         self._tried: Counter[str] = Counter()
 
     def wants(self, name: str) -> bool:
-        """Is this check to be run, or this hole to be looked for?"""
+        """True if this check should run, or this hole be looked for.
+
+        Args:
+            name: of a check or a hole.
+        """
         if name in _REFERENCES and name != "no-example" and not self.wants("references"):
             return False  # examples are scored for other checks too
         return name not in self._skip and (name in self._only or name not in CHECKS)
 
     def tried(self, hole: str) -> None:
-        """One more try at this hole, whatever comes of it."""
+        """Count one more try at this hole, whatever its result.
+
+        Args:
+            hole: its name.
+        """
         self._tried[hole] += 1
 
     def tries(self, hole: str) -> int:
-        """How many there were."""
+        """Number of tries at this hole.
+
+        Args:
+            hole: its name.
+        """
         return self._tried[hole]
 
     def add(
@@ -183,7 +200,11 @@ class Findings:
         got: str = "",
         wanted: str = "",
     ) -> None:
-        """Seen once more; the first case is kept."""
+        """Add a finding; if the hole was found before, only its count grows.
+
+        Args:
+            hole, severity, what, task, completion, got, wanted: see `Finding`; `what` is that of `HOLES` if empty.
+        """
         assert hole in HOLES
         if self.wants(hole):
             case = Finding(hole, severity, what or HOLES[hole], task, completion, got[:_LONGEST], wanted)
@@ -192,7 +213,7 @@ class Findings:
             self._count[key] += 1
 
     def listed(self) -> tuple[Finding, ...]:
-        """The worst first, then in the order of `HOLES`."""
+        """All findings, the worst first, then in the order of `HOLES`."""
         ranks, order = list(Severity), list(HOLES)
         found = [
             replace(first, count=self._count[key], tried=max(self._count[key], self._tried[first.hole]))
@@ -202,17 +223,18 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What became of checking one environment.
+class CheckReport:
+    """The result of checking one environment.
 
     Attributes:
         env: its id.
         findings: the worst first.
-        tasks: how many were looked at.
-        completions: how many were scored, the repetitions not counted.
-        median_ms, slowest_ms: wall milliseconds of one score, the pool's own share included.
+        tasks: number of tasks that were tried.
+        completions: number of completions that were scored, without repetitions.
+        median_ms, slowest_ms: wall milliseconds of one score, with the overhead of the worker pool.
         took_s: wall seconds of the whole check.
-        seed: what the sample was drawn with.
+        seed: of the sample.
+        config: the environment's options.
     """
 
     env: str
@@ -227,20 +249,24 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        """No hole and no warning."""
+        """True if there is neither a hole nor a warning."""
         return all(finding.severity is Severity.NOTE for finding in self.findings)
 
     @property
     def holes(self) -> tuple[str, ...]:
-        """The names of the holes, each once; neither warnings nor notes."""
+        """The names of the holes, each once, without warnings and notes."""
         return tuple(f.hole for f in self.findings if f.severity is Severity.HOLE)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, JSON-able."""
+        """All of it, for JSON."""
         return asdict(self) | {"clean": self.clean}
 
     def show(self, console: Console) -> None:
-        """Print a table: hole, how often, the first case of it."""
+        """Print a table with each hole, how often it was found, and its first case.
+
+        Args:
+            console: where to print.
+        """
         from rich.markup import escape
         from rich.table import Table
 

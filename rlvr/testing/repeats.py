@@ -1,4 +1,4 @@
-"""The same again elsewhere: in another process, under another hash seed, and from several threads of it at once."""
+"""Checks that results repeat: in another process, under another hash seed, and from several threads at once."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from rlvr.scoring import MEMORY_MIB
 from rlvr.testing.episodes import JUNK, episode_breaches, gym_breaches, junk_breaches, trace
 from rlvr.testing.exploits import harmless
 from rlvr.testing.findings import HOLES, Findings, Severity
-from rlvr.testing.scores import Budget, Tries
+from rlvr.testing.scores import TimeBudget, Tries
 from rlvr.types import Completion, Score, Task
 from rlvr.workers import Handler, WorkerPool
 
 __all__ = ["check_episodes", "check_gym", "check_repeats", "check_task_repeats"]
 
-_HASH_SEED = 20_231  # any but the 0 under which workers score
+_HASH_SEED = 20_231  # any other than 0, under which workers score
 _MOST = 200  # completions that are scored again
-_REPEATED_S = 5.0  # and what they may have taken the first time
+_REPEATED_S = 5.0  # seconds that these may have taken together the first time
 _BATCH = 20
 _THREADS = 4
-_QUICK_S = 1.0  # what takes longer is not worth its time again
+_QUICK_S = 1.0  # a completion that took longer is not scored again
 
 _Asked: TypeAlias = tuple[str, Any]
 
 
 @contextmanager
 def _elsewhere(env: Environment, found: Findings, hash_seed: int = _HASH_SEED) -> Iterator[WorkerPool | None]:
-    """A worker that does what it is asked with the environment; None where there can be none."""
+    """A worker with the environment, which answers requests; None if it cannot be started."""
     try:
         pool = WorkerPool(partial(_handler, env), memory_mib=MEMORY_MIB, spares=0, hash_seed=hash_seed)
     except UsageError as error:
@@ -53,7 +53,14 @@ def _elsewhere(env: Environment, found: Findings, hash_seed: int = _HASH_SEED) -
 
 
 def check_task_repeats(env: SingleTurnEnv, drawn: Sequence[Task], found: Findings, wall_s: float) -> None:
-    """Are the same tasks made in another process?  A list of rows is shipped with the environment, and so the same."""
+    """Check that another process makes the same tasks; not for `from_rows`, whose rows travel with the environment.
+
+    Args:
+        env: the environment.
+        drawn: tasks of this process.
+        found: where findings go.
+        wall_s: time limit, in wall seconds.
+    """
     if isinstance(env, RowsEnv):
         return
     with _elsewhere(env.without_tasks(), found) as pool:
@@ -61,7 +68,7 @@ def check_task_repeats(env: SingleTurnEnv, drawn: Sequence[Task], found: Finding
             return
         lost, there = _asked(pool, ("find", [task.id for task in drawn]), wall_s)
         if lost or not there:
-            return  # no id of a kind that can be found: nothing is promised of it
+            return  # its ids are of a kind that `find` need not know
         for task, made in zip(drawn, there, strict=True):
             found.tried("tasks-differ")
             here = json.loads(_task_text(task))
@@ -69,8 +76,19 @@ def check_task_repeats(env: SingleTurnEnv, drawn: Sequence[Task], found: Finding
                 found.add("tasks-differ", Severity.HOLE, task=task.id, got=f"{made[:200]} in another process")
 
 
-def check_repeats(env: SingleTurnEnv, done: Tries, found: Findings, budget: Budget, seed: int, wall_s: float) -> None:
-    """Does a completion come to the same one by one and in threads?"""
+def check_repeats(
+    env: SingleTurnEnv, done: Tries, found: Findings, budget: TimeBudget, seed: int, wall_s: float
+) -> None:
+    """Check that completions get the same scores in another process, one by one and in threads.
+
+    Args:
+        env: the environment.
+        done: the scores so far.
+        found: where findings go.
+        budget: wall seconds of the whole check.
+        seed: of the sample of completions.
+        wall_s: time limit of one completion, in wall seconds.
+    """
     quick = [one for one in done.tries if one[2].total is not None and one[3] < _QUICK_S]
     drawn = random.Random(seed).sample(quick, min(len(quick), _MOST))
     spent_s = itertools.accumulate(took_s for *_, took_s in drawn)
@@ -112,14 +130,28 @@ def _compare(
 
 
 def check_gym(env: SingleTurnEnv, found: Findings, seed: int, wall_s: float) -> None:
-    """Reset and step, as Gymnasium has them."""
+    """Check reset and step of a single-turn environment against Gymnasium's.
+
+    Args:
+        env: the environment.
+        found: where findings go.
+        seed: of the reset.
+        wall_s: time limit, in wall seconds.
+    """
     with _elsewhere(env, found, hash_seed=0) as pool:
         if pool is not None:
             _report(pool, ("gym", seed), wall_s, found)
 
 
 def check_episodes(env: MultiTurnEnv, found: Findings, seed: int, wall_s: float) -> None:
-    """Episodes of several turns, each within the limit, and that another process sees the same one."""
+    """Check episodes of several turns: their form, their time, and that another process plays the same ones.
+
+    Args:
+        env: the environment.
+        found: where findings go.
+        seed: of the resets.
+        wall_s: time limit of one episode, in wall seconds.
+    """
     seen = []
     for hash_seed in (0, _HASH_SEED):
         with _elsewhere(env, found, hash_seed) as pool:
@@ -139,7 +171,7 @@ def check_episodes(env: MultiTurnEnv, found: Findings, seed: int, wall_s: float)
 
 
 def _report(pool: WorkerPool, asked: _Asked, wall_s: float, found: Findings) -> bool:
-    """Findings of the other process; False if it was lost, or broke its contract."""
+    """Add the findings of the other process; False if it was lost, or the environment breaks its contract."""
     lost, breaches = _asked(pool, asked, wall_s)
     if lost:
         found.add("hang" if lost.startswith("worker-timeout") else "episode", Severity.HOLE, "an episode", got=lost)
@@ -151,7 +183,7 @@ def _report(pool: WorkerPool, asked: _Asked, wall_s: float, found: Findings) -> 
 
 
 def _asked(pool: WorkerPool, asked: _Asked, wall_s: float) -> tuple[str, Any]:
-    """(what was lost, "" if nothing; what came back)."""
+    """(why the request was lost, "" if it was not; the reply)."""
     [reply] = pool.run([asked], wall_s=wall_s)
     return (f"{reply.reason}: {reply}", None) if isinstance(reply, Unscored) else ("", reply)
 
@@ -184,7 +216,7 @@ def _scored(env: Environment, work: tuple[Task, Completion]) -> Any:
     task, completion = work
     try:
         [score] = env.score_group(task, [completion])
-    except Exception as error:  # noqa: BLE001  it did not raise the first time, so that this is the finding
+    except Exception as error:  # noqa: BLE001  it did not raise the first time, and that is the finding
         return f"{type(error).__name__}: {error}"
     return _comparable(score)
 

@@ -1,4 +1,4 @@
-"""Scoring for a check: the examples first, then the catalogue, each in a worker that can be killed."""
+"""Scoring for a check: first the examples, then the catalogue, in a worker that can be killed."""
 
 from __future__ import annotations
 
@@ -18,23 +18,29 @@ from rlvr.testing.findings import Findings, Severity
 from rlvr.types import Completion, Score, Task
 from rlvr.verifiers.math import MathVerifier
 
-__all__ = ["Budget", "Tries", "as_completion", "score_tasks"]
+__all__ = ["TimeBudget", "Tries", "as_completion", "score_tasks"]
 
-_SLOW_S = 5.0  # a shared machine may make one second out of a tenth
-_LONG_S = 2.0  # what took so long at one task is not tried at the next
-_OTHERS = 0.1  # share of other tasks' answers that cannot all be right by chance
-_HANGS = 2  # each costs twice the limit, as what is lost is tried again
+_SLOW_S = 5.0  # on a busy machine a tenth of a second may become one second
+_LONG_S = 2.0  # a completion that took longer at one task is not tried at the next
+_OTHERS = 0.1  # if a larger share of other tasks' answers is accepted, they are not all right by chance
+_HANGS = 2  # each costs twice the limit, as a lost completion is tried again
 _LOST_EXAMPLES = 3
 _OURS: Final = frozenset({"IsolationUnavailable", "SandboxFailed", "MissingDependency"})
-_MIN_TOKENS = 16  # so that a part that reads the length sees no difference between short texts
+_MIN_TOKENS = 16  # so that parts that read the length treat all short texts alike
 
-# A program may pass some tests, another task's answer may be half of ours, a near miss is near: credit for these proves
-# nothing.
+# Partial credit for these proves nothing: a program may pass some tests, and an answer may be partly right.
 _MAY_EARN: Final = frozenset({"other-answer", "prompt-echo", "look-alike", "hostile-code", "near-miss"})
 
 
-class Budget:
-    """Wall seconds that a check may take."""
+class TimeBudget:
+    """The wall seconds that a check may take.
+
+    Args:
+        budget_s: from now on.
+
+    Attributes:
+        left_out: number of tasks or batches that there was no time for.
+    """
 
     def __init__(self, budget_s: float) -> None:
         self._end = time.monotonic() + budget_s
@@ -47,11 +53,11 @@ class Budget:
 
 @dataclass
 class Tries:
-    """What was scored, for whoever wants to see it repeated.
+    """The completions that were scored, which `check_repeats` scores again.
 
     Attributes:
-        tries: task, completion, its score and the wall seconds that it took.
-        shares: for each task, how much of the catalogue was tried at it.
+        tries: task, completion, its score, and the wall seconds that scoring took.
+        shares: for each task, the share of the catalogue that was tried.
     """
 
     tries: list[tuple[Task, Completion, Score, float]] = field(default_factory=list)
@@ -59,22 +65,34 @@ class Tries:
 
     @property
     def share(self) -> float:
-        """Of the whole catalogue at all tasks; 1 where it was not asked for."""
+        """Share of the catalogue that was tried, over all tasks; 1 if the catalogue was not asked for."""
         return sum(self.shares) / len(self.shares) if self.shares else 1.0
 
 
 def as_completion(text: str) -> Completion:
-    """With a length, for a reward that reads it."""
+    """A completion with a number of tokens, for rewards that read it.
+
+    Args:
+        text: its text.
+    """
     return Completion(text, length_tokens=max(_MIN_TOKENS, len(text) // 4))
 
 
 def score_tasks(
-    env: SingleTurnEnv, tasks: Sequence[Task], found: Findings, budget: Budget, rng: random.Random, wall_s: float
+    env: SingleTurnEnv, tasks: Sequence[Task], found: Findings, budget: TimeBudget, rng: random.Random, wall_s: float
 ) -> Tries:
-    """Score each task's example and everything that deserves nothing.
+    """Score each task's example and the whole catalogue.
+
+    Args:
+        env: the environment.
+        tasks: the sample.
+        found: where findings go.
+        budget: wall seconds of the whole check.
+        rng: draws wrong answers.
+        wall_s: time limit of one completion, in wall seconds.
 
     Raises:
-        UsageError: nothing can be scored on this machine, which is not the environment's fault.
+        UsageError: nothing can be scored on this machine, for a reason outside of the environment.
     """
     done = Tries()
     try:
@@ -103,12 +121,12 @@ def score_tasks(
 
 
 class _Run:
-    """One worker, and what was seen in it."""
+    """A worker, and the results so far."""
 
     def __init__(self, env: SingleTurnEnv, scorer: Scorer, found: Findings, done: Tries) -> None:
         self.env, self.found, self.done = env, found, done
         self.hangs = self.lost_examples = self.passed_over = 0
-        self.gone: set[str] = set()  # what hung, died or took long would do so at each task
+        self.gone: set[str] = set()  # completions that hung, died or took long, as they would at each task
         self.of_others: list[dict[str, str]] = []  # answers of other tasks that were accepted
         self._scorer = scorer
 
@@ -141,13 +159,13 @@ class _Run:
         return score
 
     def _seconds(self, task: Task, completion: Completion) -> float:
-        """How long it takes once more: the machine may have been busy, or a verifier's own processes just starting."""
+        """Seconds of another try: the machine may have been busy, or the verifier's processes just starting."""
         started = time.monotonic()
         self._scorer.score_group(task, [completion])
         return time.monotonic() - started
 
     def _lost(self, score: Score, case: dict[str, str]) -> None:
-        """What the worker said of it, as the name of a hole."""
+        """Add the finding for an UNSCORED completion, by the worker's reason."""
         why = score.verdict.why
         kind = why.removeprefix("worker-error: ").partition(":")[0]
         if kind in _OURS:
@@ -164,8 +182,8 @@ class _Run:
         self.found.add(hole, Severity.HOLE, **case, got=why, wanted=wanted)
 
 
-def _examples(run: _Run, tasks: Sequence[Task], budget: Budget) -> list[tuple[Known, Score | None]]:
-    """Each task with a completion that is right, where there is one, and what that earned."""
+def _examples(run: _Run, tasks: Sequence[Task], budget: TimeBudget) -> list[tuple[Known, Score | None]]:
+    """Each task with a completion that is right, if there is one, and that completion's score."""
     known: list[tuple[Known, Score | None]] = []
     for number, task in enumerate(tasks):
         if budget.spent or run.hopeless:
@@ -175,7 +193,7 @@ def _examples(run: _Run, tasks: Sequence[Task], budget: Budget) -> list[tuple[Kn
             example = run.env.example(task)
             if not (example is None or isinstance(example, str)):
                 raise TypeError(f"it gave {example!r}")
-        except Exception as error:  # noqa: BLE001  whatever the author's code raises is the finding
+        except Exception as error:  # noqa: BLE001  the author's code may raise anything, and that is the finding
             run.found.add(
                 "example-raises", Severity.HOLE, task=task.id, got=f"{type(error).__name__}: {error}",
                 wanted="a text, or None where none can be written down",
@@ -198,9 +216,9 @@ def _examples(run: _Run, tasks: Sequence[Task], budget: Budget) -> list[tuple[Kn
 
 
 def _known(run: _Run, task: Task, example: str | None, answer: str | None) -> Known:
-    """What is not to be tried for want of an answer is said."""
+    """What is known of a task; a note says what cannot be tried because no short answer is known."""
     known = Known(task, example, answer)
-    if is_code(known):  # twice a program, or one program or another, may well be a program that is right
+    if is_code(known):  # two programs, one after another, may well be a right program
         return replace(known, answer=None)
     if answer is None and run.found.wants("exploits"):
         what = f"no short answer is to be told, so that {', '.join(OF_ANSWERS)} were not tried"
@@ -209,7 +227,7 @@ def _known(run: _Run, task: Task, example: str | None, answer: str | None) -> Kn
 
 
 def _is_readable(run: _Run, task: Task) -> bool:
-    """Can the verifier read the reference, and as what?"""
+    """True if the verifier can read the reference; a note if it can read it only as text."""
     run.found.tried("reference-as-text")
     try:
         run.env.reference_of(task.reference)
@@ -220,7 +238,7 @@ def _is_readable(run: _Run, task: Task) -> bool:
                 run.found.add(
                     "reference-as-text", Severity.NOTE, task=task.id, got=f"{str(task.reference)[:80]!r}: {why}"
                 )
-    except Exception as error:  # noqa: BLE001  a DataError, or whatever the author's code raises
+    except Exception as error:  # noqa: BLE001  a DataError, or anything that the author's code raises
         run.found.add("reference-unreadable", Severity.HOLE, task=task.id, got=f"{type(error).__name__}: {error}")
         return False
     return True
@@ -236,14 +254,14 @@ def _judge_example(run: _Run, task: Task, example: str, score: Score) -> None:
         run.found.add("reference-partial", Severity.HOLE, **case, got=f"value {score.verdict.value:g}", wanted="1")
     elif total is not None and total < high - 1e-9:
         formless = any(isinstance(leaf, Format) and score.parts.get(leaf.name) == 0 for leaf in run.env.reward.leaves)
-        severity = Severity.WARNING if formless else Severity.NOTE  # other parts may keep their best for other texts
+        severity = Severity.WARNING if formless else Severity.NOTE  # other parts may prefer other texts
         run.found.add("reference-below-maximum", severity, **case, got=f"total {total:g}", wanted=f"{high:g}")
 
 
 def _try_all(
-    run: _Run, known: Known, reference: Score | None, others: Sequence[Known], budget: Budget, rng: random.Random
+    run: _Run, known: Known, reference: Score | None, others: Sequence[Known], budget: TimeBudget, rng: random.Random
 ) -> float:
-    """Everything in the catalogue, and how much of it there was time for."""
+    """Try the whole catalogue at one task; returns the share of it that there was time for."""
     floor: float | None = None
     if budget.spent:
         budget.left_out += 1
@@ -274,7 +292,7 @@ def _try_all(
 def _judge(
     run: _Run, known: Known, attempt: Attempt, score: Score, reference: Score | None, floor: float | None
 ) -> None:
-    """Hold what deserves nothing against what it earned."""
+    """Add a finding if a completion that deserves nothing earned something."""
     assert score.total is not None
     case = {"task": known.task.id, "completion": harmless(attempt.text)}
     got = f"{score.verdict.outcome} ({score.verdict.why[:200]}), total {score.total:g}"
@@ -292,7 +310,7 @@ def _judge(
 
 
 def _judge_others(run: _Run) -> None:
-    """One may be right: two problems can have one solution.  Every tenth cannot."""
+    """Add a finding for accepted answers of other tasks: a few may be right, as tasks may share their answer."""
     count, tried = len(run.of_others), run.found.tries("other-answer")
     severity, what = Severity.NOTE, "the answer to another task, which may be right here"
     if count > 1 and count > _OTHERS * tried:

@@ -1,4 +1,4 @@
-"""Are the tasks what they have to be: addressed by index, the same each time, recordable, in one split alone?"""
+"""Checks of the tasks: made by index, the same each time, recordable as JSON, and in one split only."""
 
 from __future__ import annotations
 
@@ -19,18 +19,24 @@ from rlvr.types import Task
 
 __all__ = ["check_tasks", "said", "sample"]
 
-_FIRST = 5  # tasks that are made twice
-_SCANNED = 10_000  # tasks of a finite set that are compared with one another
-_DRAWN = 1000  # and of one that never ends
+_FIRST = 5  # number of tasks that are made twice
+_SCANNED = 10_000  # number of tasks of a finite set that are compared with one another
+_DRAWN = 1000  # the same of a set without end
 _FEW, _MANY = 0.01, 0.05  # shares of the tasks that two splits have in common
-_FAR = 10_000  # indices of one that never ends, of which a sample is drawn
+_FAR = 10_000  # number of indices of a set without end, of which a sample is drawn
 
 
 def sample(env: SingleTurnEnv, found: Findings, tasks: int | None, rng: random.Random) -> list[Task]:
-    """So many tasks, or all; none if they cannot be made.  The first few are always among them.
+    """A sample of the tasks, always with the first two; empty if tasks cannot be made.
+
+    Args:
+        env: the environment.
+        found: where findings go.
+        tasks: number of tasks; None for all.
+        rng: draws the sample.
 
     Raises:
-        UsageError: all are asked for and they never end, or its data cannot be read.
+        UsageError: `tasks` is None for tasks without end, or the environment's data cannot be read.
     """
     try:
         size = env.size
@@ -46,9 +52,9 @@ def sample(env: SingleTurnEnv, found: Findings, tasks: int | None, rng: random.R
             several = range(_end(env, indices[-1]))
             indices = sorted(rng.sample(several, min(count, len(several))))
             drawn = [env.task(index) for index in indices]
-    except DataError:  # no such file, no network: nobody can say anything about the environment
+    except DataError:  # such as a missing file or network, which says nothing about the environment
         raise
-    except Exception as error:  # noqa: BLE001  whatever the author's code raises is the finding
+    except Exception as error:  # noqa: BLE001  the author's code may raise anything, and that is the finding
         found.add("tasks-raise", Severity.HOLE, got=said(error))
         return []
     for task in drawn:
@@ -61,7 +67,16 @@ def sample(env: SingleTurnEnv, found: Findings, tasks: int | None, rng: random.R
 
 
 def check_tasks(env: SingleTurnEnv, drawn: Sequence[Task], found: Findings) -> bool:
-    """Everything that needs no verdict; True if it is worth going on."""
+    """Run all checks of tasks that need no verdict.
+
+    Args:
+        env: the environment.
+        drawn: the sample.
+        found: where findings go.
+
+    Returns:
+        False if the tasks are so broken that further checks have no meaning.
+    """
     try:
         first = _listed(env, _FIRST)
         again = _listed(env, len(first))
@@ -71,7 +86,7 @@ def check_tasks(env: SingleTurnEnv, drawn: Sequence[Task], found: Findings) -> b
         found.add("tasks-raise", Severity.HOLE, got=said(error))
         return False
     if not _recordable([*first, *drawn], found):
-        return False  # nor comparable, for all we know: numpy's arrays are neither equal nor different
+        return False  # nor can they be compared: `==` of numpy's arrays has no single truth value
     if again != first:
         remedy = "draw from rlvr.seeded(self.id, self.split, index)"
         found.add("tasks-differ", Severity.HOLE, "tasks come out differently the second time", wanted=remedy)
@@ -87,7 +102,7 @@ def check_tasks(env: SingleTurnEnv, drawn: Sequence[Task], found: Findings) -> b
 
 
 def _end(env: SingleTurnEnv, beyond: int) -> int:
-    """How many tasks a generator has that raises IndexError at this index, the first being task 0.
+    """Number of tasks of a generator that raises IndexError at the index `beyond`.
 
     Raises:
         IndexError: it has none.
@@ -105,7 +120,7 @@ def _end(env: SingleTurnEnv, beyond: int) -> int:
 
 
 def _listed(env: SingleTurnEnv, most: int) -> list[Task]:
-    """The first tasks; a generator may end with IndexError."""
+    """The first tasks, at most `most`; a generator may end with IndexError."""
     found: list[Task] = []
     try:
         found.extend(islice(env.tasks(), most))
@@ -116,7 +131,11 @@ def _listed(env: SingleTurnEnv, most: int) -> list[Task]:
 
 
 def said(error: Exception) -> str:
-    """An exception in one line."""
+    """An exception as text: its type and message.
+
+    Args:
+        error: the exception.
+    """
     return f"{type(error).__name__}: {error}"
 
 
@@ -134,7 +153,7 @@ def _recordable(tasks: Sequence[Task], found: Findings) -> bool:
 
 
 def _repeated(env: SingleTurnEnv, tasks: Sequence[Task], found: Findings) -> None:
-    """A generator with few tasks has to repeat itself; a data set has not."""
+    """Repeated prompts: a note for a generator, whose tasks may be few, and a warning for a data set."""
     severity = Severity.NOTE if env.size is None else Severity.WARNING
     seen: dict[str, Task] = {}
     texts: list[str] = []
@@ -150,7 +169,7 @@ def _repeated(env: SingleTurnEnv, tasks: Sequence[Task], found: Findings) -> Non
             found.add("contradiction", Severity.WARNING, task=task.id, got=got)
         else:
             found.add("duplicate-tasks", severity, task=task.id, got=f"{known.id!r} has the same prompt")
-    if env.size is not None:  # what a generator makes of one pattern is alike on purpose
+    if env.size is not None:  # a generator's tasks follow one pattern on purpose
         for earlier, later in near_duplicates(texts):
             found.add("near-duplicates", Severity.NOTE, task=kept[later].id, got=f"much like {kept[earlier].id!r}")
     answers = Counter(answer for task in tasks if (answer := plain_answer(task.reference)) is not None)
@@ -160,7 +179,7 @@ def _repeated(env: SingleTurnEnv, tasks: Sequence[Task], found: Findings) -> Non
 
 
 def _splits(env: SingleTurnEnv, tasks: Sequence[Task], found: Findings) -> None:
-    """The same prompts, whatever their case and the punctuation of sentences, in another split."""
+    """Prompts that another split has too, compared without case and punctuation."""
     base = env.split.partition("[")[0]  # train[:10] shares its tasks with train, and has to
     split = "test" if base == "train" else "train"
     try:
@@ -168,7 +187,7 @@ def _splits(env: SingleTurnEnv, tasks: Sequence[Task], found: Findings) -> None:
         most = _SCANNED if env.size is not None else _DRAWN
         theirs = {folded(prompt_text(task.prompt)): task for task in _listed(other, most)}
     except UsageError:
-        return  # it has no such split
+        return  # there is no such split
     except Exception as error:  # noqa: BLE001  see above
         found.add(
             "split-raises", Severity.HOLE, f"split {split!r} fails instead of being refused", got=said(error),

@@ -1,1 +1,1 @@
-"""The trainer: policy, samplers and the loop.  Needs the extra `train` (torch, transformers)."""
+"""The trainer: policy, update and training loop.  Needs the extra `train` (torch, transformers)."""

@@ -1,45 +1,48 @@
-"""Is there anybody who scores?  A run whose every rollout is UNSCORED learns nothing, for as long as it is let."""
+"""Stops a run after `bad_steps` steps in which every rollout was UNSCORED."""
 
 from __future__ import annotations
 
-from rlvr.collect.stats import failures
+from rlvr.collect.stats import unscored_reasons
 from rlvr.errors import RlvrError
-from rlvr.train.gather import Gathered
+from rlvr.train.rollout_batch import RolloutBatch
 
 __all__ = ["NothingScored", "ScoringAlarm"]
 
 
 class NothingScored(RlvrError):
-    """Step after step without a single score: the run would end with the weights it began with."""
+    """No rollout could be scored in several steps in a row, so the run would learn nothing."""
 
 
 class ScoringAlarm:
-    """Counts steps in a row of which no rollout was scored.
+    """Counts consecutive steps in which no rollout was scored.
 
     Args:
-        steps: how many end the run.
+        steps: the number of them that ends the run.
     """
 
     def __init__(self, steps: int) -> None:
-        self.steps, self._silent = steps, 0
+        self.steps, self._without_score = steps, 0
 
-    def heard(self, gathered: Gathered) -> None:
-        """A step was sampled.
+    def check(self, batch: RolloutBatch) -> None:
+        """Count a step.
+
+        Args:
+            batch: what the step has collected.
 
         Raises:
-            NothingScored: neither this one nor the ones before it have a score.
+            NothingScored: this was one unscored step too many.
         """
-        unscored = int(gathered.stats["unscored"])
-        self._silent = self._silent + 1 if unscored == gathered.stats["rollouts"] else 0
-        if self._silent >= self.steps:
+        unscored = int(batch.stats["unscored"])
+        self._without_score = steps = self._without_score + 1 if unscored == batch.stats["rollouts"] else 0
+        if steps >= self.steps:
             if not unscored:
                 raise NothingScored(
-                    f"every prompt of the last {self._silent} steps, with max_tokens behind it, is longer than the "
-                    "model's positions; lower max_tokens, or choose a model with more"
+                    f"every prompt of the last {steps} steps, with max_tokens behind it, is longer than the model's "
+                    "positions; lower max_tokens, or choose a model with more"
                 )
-            why, count = failures(gathered.dropped).most_common(1)[0]
+            why, count = unscored_reasons(batch.dropped).most_common(1)[0]
             raise NothingScored(
-                f"none of the {unscored} rollouts of this step could be scored, nor any of the last {self._silent} "
-                f"steps; {count} of them because of {why[:200]!r}. `rlvr doctor` looks for what is missing here; the "
-                "same command goes on from the last checkpoint"
+                f"none of the {unscored} rollouts of this step could be scored, nor any of the last {steps} steps; "
+                f"{count} of them because of {why[:200]!r}. `rlvr doctor` looks for what is missing here; the same "
+                "command continues from the last checkpoint"
             )

@@ -1,6 +1,6 @@
-"""Ragged rows to padded tensors, with little padding.  Axes: B rows, L tokens of a row, T tokens of a completion.
+"""Rows of different lengths as padded tensors.  Axes: B rows, L tokens of a row, T tokens of a completion.
 
-Rows are padded on the right: nothing in a causal model looks ahead, so padding needs no attention mask.
+Rows are padded on the right.  In a causal model no token attends to later ones, so padding needs no attention mask.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ from torch import Tensor
 
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Tokenized
+from rlvr.validate import require_whole
 
 __all__ = ["Padded", "buckets", "pad", "ragged_to_padded"]
 
 
 @dataclass(frozen=True, slots=True)
 class Padded:
-    """Rows side by side.  N = number of completion tokens in all rows.
+    """A padded batch of rows.  N = number of completion tokens in all rows.
 
     Attributes:
-        input_ids: prompt, completion without its last token, which predicts nothing, padding.
-        sources: where in `input_ids`, flattened, each completion token is predicted: one before it.
+        input_ids: prompt, completion, padding.  The completion's last token is left out, as it predicts nothing.
+        sources: for each completion token, the index in the flattened `input_ids` at which it is predicted, which is
+            one before its own.
         targets: the completion tokens, row after row.
-        rows, columns: where in [B, T] each completion token belongs.
+        rows: the row of each completion token in [B, T].
+        columns: the column of each completion token in [B, T].
         width: T, the longest completion.
     """
 
@@ -44,8 +47,13 @@ class Padded:
 def pad(rows: Sequence[Tokenized], *, pad_id: int = 0, device: torch.device | str = "cpu") -> Padded:
     """Rows of any lengths as one batch.
 
+    Args:
+        rows: at least one, each with a prompt of at least one token.
+        pad_id: the token that fills the rest of a row.
+        device: of the tensors.
+
     Raises:
-        UsageError: no rows, or one without a prompt.
+        UsageError: there are no rows, or one has no prompt.
     """
     if not rows:
         raise UsageError("there are no rows to pad; give at least one")
@@ -63,42 +71,41 @@ def pad(rows: Sequence[Tokenized], *, pad_id: int = 0, device: torch.device | st
     sources = row_of * length + prompts[row_of] + column - 1
     targets = np.fromiter(chain.from_iterable(row.completion_ids for row in rows), np.int64, len(row_of))
 
-    def there(array: NDArray[np.int64]) -> Tensor:
+    def tensor(array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(device)
 
-    return Padded(there(ids), there(sources), there(targets), there(row_of), there(column), int(completions.max()))
+    return Padded(tensor(ids), tensor(sources), tensor(targets), tensor(row_of), tensor(column), int(completions.max()))
 
 
 def ragged_to_padded(values: Float[Tensor, " N"], padded: Padded, width: int | None = None) -> Float[Tensor, "B T"]:
-    """One value per completion token back in its row, 0 where there is none.  Differentiable.
+    """Values of completion tokens, each in its row and column; 0 elsewhere.  Differentiable.
 
     Args:
-        values: row after row, as `padded.targets`.
-        padded: the rows.
-        width: T, at least the longest completion of these rows; by default that.
+        values: one per completion token, in the order of `padded.targets`.
+        padded: the batch that they belong to.
+        width: T of the result, at least the longest completion; None for just that.
     """
     empty = values.new_zeros(len(padded.input_ids), padded.width if width is None else width)
     return empty.index_put((padded.rows, padded.columns), values)
 
 
 def buckets(lengths: Sequence[int], *, max_tokens: int, overhead_tokens: int = 256) -> list[list[int]]:
-    """Split rows into batches of similar length: indices of the rows in each, longest first.
+    """Split rows into batches of similar length: the indices of the rows in each, longest first.
 
-    Exact: of all splits of the sorted rows it takes the one of least cost.  A batch of n rows costs
-    n · (its longest) + `overhead_tokens`; the second term is what starting a batch costs, in tokens.
+    Of all splits of the sorted rows it takes the one of least cost, where a batch of n rows costs
+    n · (its longest row) + `overhead_tokens`.
 
     Args:
         lengths: tokens of each row, prompt and completion.
-        max_tokens: n · (its longest) of a batch stays within it.  A row that alone is longer gets its own batch.
-        overhead_tokens: small on a CPU, 1000 or more on a GPU, where short batches leave it idle.
+        max_tokens: most tokens of a batch, padding included.  A single row that is longer gets a batch of its own.
+        overhead_tokens: the cost of starting a batch, in tokens: small on a CPU, 1000 or more on a GPU, which short
+            batches leave idle.
 
     Raises:
-        UsageError: a budget below 1 or a negative overhead.
+        UsageError: `max_tokens` is below 1 or `overhead_tokens` below 0.
     """
-    if max_tokens < 1 or overhead_tokens < 0:
-        raise UsageError(
-            f"max_tokens={max_tokens}, overhead_tokens={overhead_tokens}: give at least 1 token, and no less than 0"
-        )
+    require_whole("max_tokens", max_tokens, 1)
+    require_whole("overhead_tokens", overhead_tokens, 0)
     order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable")
     sizes = np.asarray(lengths, dtype=np.int64)[order]
     n = len(sizes)

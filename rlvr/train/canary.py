@@ -1,8 +1,8 @@
-"""Does the sampler have the weights it says it has?  Asked after every sync.
+"""Checks after every sync that the sampler has the trainer's weights.
 
-A few tokens of the first tasks get the same logprobs from sampler and trainer.  That sees whoever computes otherwise;
-weights that were never synced differ by less than rounding, at the rates that are published, for hundreds of steps.
-So where the sampler is in this process with weights of its own, these are compared number by number.
+Sampler and trainer compute the log-probabilities of the same few tokens.  Detects another kernel or precision; missed
+syncs are smaller than rounding for hundreds of steps at published learning rates, so weights are compared too where
+the sampler keeps a copy of them in this process.
 """
 
 from __future__ import annotations
@@ -23,41 +23,46 @@ from rlvr.train.policy import Policy
 __all__ = ["Canary", "CanaryFailed"]
 
 _ROWS: Final = 4
-_TOKENS: Final = 8  # a sampler takes them one by one: this is what a sync costs
+_TOKENS: Final = 8  # the sampler computes them one by one, so their number is the cost of a check
 
 
 class CanaryFailed(RlvrError):
-    """Sampler and trainer disagree on the same tokens: what is sampled would not be from the policy that is trained."""
+    """Sampler and trainer disagree on the same tokens, so the sampler does not draw from the trained policy."""
 
 
 class _Scoring(Protocol):
     def logprobs(self, rows: Sequence[Tokenized]) -> list[list[float]]:
-        """The sampler's own logprobs of given completions."""
+        """The sampler's own log-probabilities of given completions, one list per row."""
 
 
 class Canary:
-    """A fixed batch: how the first tasks' prompts go on after their first half; a prompt of one token, by itself again.
+    """Compares sampler and trainer on fixed rows: the second halves of the first tasks' prompts, given the first.
 
     Args:
         groups: of the run's environment and sampler.
-        tolerance: how far apart logprobs may be.
+        tolerance: largest difference of log-probabilities that is allowed, in nats.
     """
 
     def __init__(self, groups: Groups, tolerance: float) -> None:
-        first = Cursor(groups.env, seed=0, shuffle=False)  # goes round where there are fewer
+        first = Cursor(groups.env, seed=0, shuffle=False)  # starts again if there are fewer tasks
         most: int | None = getattr(groups.sampler, "positions", None)
         prompts = [list(groups.sampler.encode(groups.task(first.index(p)).prompt))[:most] for p in range(_ROWS)]
-        prompts = [ids if len(ids) > 1 else ids * 2 for ids in prompts]
+        prompts = [ids if len(ids) > 1 else ids * 2 for ids in prompts]  # a prompt of one token has no halves
         half = [(len(ids) + 1) // 2 for ids in prompts]
         self.rows = [TokenRow(ids[:at], ids[at : at + _TOKENS]) for ids, at in zip(prompts, half, strict=True)]
         self.tolerance = tolerance
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def check(self, policy: Policy, sampler: _Scoring, version: int) -> float:
-        """The largest difference of logprobs.
+        """The largest difference of log-probabilities, in nats.
+
+        Args:
+            policy: has the trainer's weights.
+            sampler: what is checked.
+            version: of the weights, for the message.
 
         Raises:
-            CanaryFailed: it is above the tolerance, or not a number; or the sampler's own weights are others.
+            CanaryFailed: the difference is above the tolerance or NaN, or the sampler's copy of the weights differs.
         """
         ours, theirs = policy.logprobs(self.rows).tolist(), sampler.logprobs(self.rows)
         pairs = [
@@ -70,18 +75,18 @@ class Canary:
             raise CanaryFailed(
                 f"after the sync to version {version} the sampler gives a token the logprob {other:.6f}, the trainer "
                 f"{mine:.6f}, more than {self.tolerance:g} apart: it does not have the trainer's weights, or computes "
-                "otherwise; look at its sync, or raise canary if its precision is lower on purpose"
+                "differently; look at its sync, or raise canary if its precision is lower on purpose"
             )
         if isinstance(sampler, LocalSampler) and (differing := _differing(policy.model, sampler.model)):
             raise CanaryFailed(
                 f"after the sync to version {version} the sampler's own weights are not the trainer's: {differing} "
-                "differs, if by too little to show in logprobs; look at its sync"
+                "differs, though too little to change the logprobs; look at its sync"
             )
         return _distance((mine, other))
 
 
 def _differing(ours: torch.nn.Module, theirs: torch.nn.Module) -> str:
-    """The first parameter that is not the same; empty if there is none."""
+    """The name of the first parameter that differs; empty if there is none."""
     if ours is theirs:
         return ""
     twins = dict(theirs.named_parameters())

@@ -1,6 +1,7 @@
-"""Checkpoints: one file each, whole or absent, and all that the next step depends on.
+"""Checkpoints: one file each, complete or absent, with everything that the next step depends on.
 
-A run that is killed at any moment and resumed continues as if nothing had happened; on a CPU, to the last bit.
+A run that was killed at any moment and resumed gives the same weights as an uninterrupted one; on a CPU, to the last
+bit.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Any, Final
 
 import torch
 
-from rlvr.errors import DataError, UsageError
+from rlvr.errors import DataError
+from rlvr.validate import require_whole
 
 __all__ = ["latest", "load", "newest", "restore_rng", "rng_state", "save", "stop_requested"]
 
@@ -29,18 +31,22 @@ def save(folder: Path, step: int, state: Mapping[str, Any], *, keep: int) -> Pat
     """Write `step-NNNNNNNN.pt` under another name, move it into place, and remove all but the `keep` newest.
 
     Args:
-        state: tensors, numbers, strings, and dicts, lists and tuples of them: what loads without running code.
+        folder: of the checkpoints; it is made.
+        step: number of steps done.
+        state: tensors, numbers, strings, and dicts, lists and tuples of them, which load without running code.
         keep: how many checkpoints stay, at least 1.
+
+    Raises:
+        UsageError: `keep` is below 1.
     """
-    if keep < 1:
-        raise UsageError(f"keep is {keep}; at least the newest checkpoint has to stay")
+    require_whole("keep", keep, 1)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step-{step:08d}.pt"
     partial = path.with_suffix(".partial")
     with partial.open("wb") as file:
         torch.save(dict(state), file)
         file.flush()
-        os.fsync(file.fileno())  # or a power cut leaves the new name with nothing behind it
+        os.fsync(file.fileno())  # otherwise a power cut could leave an empty file under the new name
     partial.replace(path)
     entry = os.open(folder, os.O_RDONLY)
     try:
@@ -53,19 +59,26 @@ def save(folder: Path, step: int, state: Mapping[str, Any], *, keep: int) -> Pat
 
 
 def latest(folder: Path) -> Path | None:
-    """The newest whole checkpoint, None where there is none."""
+    """Path of the newest checkpoint; None if there is none.
+
+    Args:
+        folder: of the checkpoints.
+    """
     steps = _found(folder)
     return folder / f"step-{max(steps):08d}.pt" if steps else None
 
 
 def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The newest checkpoint that can be read, and what is in it; None where there is none at all.
+    """Path and state of the newest checkpoint that can be read; None if there is no checkpoint.
+
+    Args:
+        folder: of the checkpoints.
 
     Warns:
-        RuntimeWarning: a newer one is damaged; the steps since are run again.
+        RuntimeWarning: a newer one is damaged, so that the steps since are run again.
 
     Raises:
-        DataError: all are damaged.
+        DataError: all of them are damaged.
     """
     last: DataError | None = None
     for step in sorted(_found(folder), reverse=True):
@@ -84,10 +97,13 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """What was saved, on the CPU.
+    """The state in a checkpoint, with tensors on the CPU.
+
+    Args:
+        path: the file.
 
     Raises:
-        DataError: it is no checkpoint of ours, or was cut short.
+        DataError: it is not a checkpoint, or is damaged.
     """
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -97,7 +113,11 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def rng_state(device: torch.device | None = None) -> dict[str, Any]:
-    """The state of every random generator that a step may draw from; numpy's global one is none of them."""
+    """The states of the global random generators of Python and torch; numpy's is left out.
+
+    Args:
+        device: whose generator is included, if it is a GPU.
+    """
     version, words, gauss = random.getstate()
     state = {"python": [version, list(words), gauss], "torch": torch.get_rng_state()}
     if device is not None and device.type == "cuda":
@@ -106,7 +126,12 @@ def rng_state(device: torch.device | None = None) -> dict[str, Any]:
 
 
 def restore_rng(state: Mapping[str, Any], device: torch.device | None = None) -> None:
-    """Set them back."""
+    """Set the generators to the states of `rng_state`.
+
+    Args:
+        state: what `rng_state` returned.
+        device: whose generator is set, if it is a GPU and `state` has it.
+    """
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     torch.set_rng_state(state["torch"])
@@ -116,13 +141,14 @@ def restore_rng(state: Mapping[str, Any], device: torch.device | None = None) ->
 
 @contextmanager
 def stop_requested(say: Callable[[str], None] = lambda line: None) -> Iterator[Callable[[], bool]]:
-    """Catch SIGTERM and SIGINT, and give a function that says whether one came; a second signal is not caught.
+    """Yields a function that is True once SIGTERM or SIGINT has arrived.
 
-    A SIGINT that is ignored at the start stays ignored, as `nohup` and a script's `&` ask for; SIGTERM is still caught.
-    In another thread than the main one, which alone may handle signals, nothing is caught.
+    The first signal is caught; a second one has its usual effect.  A SIGINT that is ignored at the start, as `nohup`
+    and the `&` of a script have it, stays ignored; SIGTERM is still caught.  Outside the main thread, where Python does
+    not let signals be handled, none is caught.
 
     Args:
-        say: called with a line for the user when the first signal comes.
+        say: called with a line of text at the first signal.
     """
     came = threading.Event()
     if threading.current_thread() is not threading.main_thread():

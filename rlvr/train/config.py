@@ -1,79 +1,90 @@
-"""Settings of a run.  What belongs to an algorithm is in its preset; what belongs to the machine and the run, here."""
+"""Settings of a run: as the user wrote them (`Config`), and with every None replaced by its value (`ResolvedConfig`).
+
+The numbers of an algorithm are in its preset (`rlvr.algo.presets`); those of the run and of the machine are here.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from tyro.conf import Suppress, arg
 
-from rlvr.algo.presets import Algorithm, Correction, Overlong, preset
-from rlvr.errors import UsageError, brief
+from rlvr.algo.presets import Algorithm, Correction, OverlongHandling, preset
+from rlvr.errors import UsageError
+from rlvr.validate import require_number, require_one_of, require_optional_whole, require_whole
 
-__all__ = ["Config"]
+__all__ = ["Config", "ResolvedConfig"]
 
-_OBJECTIVES = ("clipped", "gspo", "cispo", "reinforce")
-_SIBLINGS = ("group_advantages", "rloo_advantages", "magistral_advantages", "process_advantages")
+_SIBLINGS: Final = ("group_advantages", "rloo_advantages", "magistral_advantages", "process_advantages")
 _Schedule = Literal["constant", "linear", "cosine"]
 _Precision = Literal["fp32", "bf16"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Settings of a run; the same ones give the same run.
+    """Settings of a run.  The same settings give the same run.
 
     Attributes:
-        env: id of the environment, see `rlvr envs`.
-        model: id on the hub, or a local folder.
-        run: folder for all that the run leaves; it must be empty, or a run with the same settings, which goes on.
-        env_options: the environment's, such as {"difficulty": 3}.
-        eval_options: those that are others in evaluation, such as {"data": "test.jsonl"}.
-        algorithm: a preset's name, or an `Algorithm` of your own (`dataclasses.replace(preset("dapo"), …)`).
-        steps: how many batches are collected and trained on.
-        prompts: groups per step.
-        group_size: G, rollouts per group; None for the algorithm's, 8 where it has none.
-        minibatch: rollouts per optimiser step; None for one step on the whole batch.
-        max_tokens: of a completion.
-        temperature: at which completions are sampled; None for the algorithm's.
-        stop: texts that end a completion.
-        overlong: what becomes of truncated completions; None for what the algorithm does.
-        overlong_cache: tokens before `max_tokens` over which soft overlong rises; None for a fifth, as in DAPO.
-        max_turns: of an episode with several turns.
-        max_rounds: how often dynamic sampling refills a batch.
-        workers: processes that score; None for one per core, 0 for this one.
-        lr: AdamW's.
-        warmup_steps: optimiser steps over which it rises from 0.
-        schedule: what follows: "constant", or "linear" or "cosine" down to 0 at the end.
-        betas, weight_decay: AdamW's.
-        grad_clip: the gradient's norm is cut to it.
-        precision: "fp32"; "bf16" computes in bfloat16 over float32 weights.
-        gradient_checkpointing: recompute layers in backward.
-        micro_tokens: of a micro-batch, padding included: what fits into memory.
-        max_rows: completions that are sampled side by side: as many keys and values are held.
-        device: "auto" is a GPU where there is one.
-        chat: text prompts become a user message of the model's chat template.
-        one_step_off: collect the next batch while training on this one, with weights one step older; the algorithm's
-            correction, or truncated importance sampling, makes up for it.
-        vine_k: forks per step, for algorithms that need prefix values.
-        eval_every: steps between evaluations; 0 for one at the start and one at the end, None for none at all.
-        eval_split, eval_tasks, eval_n: which tasks, how many of them, completions of each.  Where an algorithm resets
-            when they stall, a validation split.
-        eval_temperature, eval_top_p: None for the temperature of training; 1 cuts nothing off.
-        checkpoint_every: steps between checkpoints; there is always one at the end and on SIGTERM.
-        keep: how many checkpoints stay.
-        rollouts_every: steps between those whose rollouts are kept; 0 for none.
-        track: "wandb" or another package with its interface, to log there too.
-        bad_steps: steps in a row without a finite loss and gradient, or without a single score, that end the run.
-        canary: how far the sampler's logprobs may lie from the trainer's; None for 1e-3, in bf16 0.5.
-        seed: of tasks, rollouts, and mini-batches.
+        env: Id of the environment; `rlvr envs` lists them.
+        model: Model id on the hub, or a local folder.
+        run: Folder for all files of the run.  An empty folder starts a run; one that holds a run with the same
+            settings continues it.
+        env_options: Options of the environment, such as {"difficulty": 3}.
+        eval_options: Options that differ in evaluation, such as {"data": "test.jsonl"}.
+        algorithm: Name of a preset.  In Python also an `Algorithm`: `dataclasses.replace(preset("dapo"), …)`.
+        steps: Training steps.  Each one collects a batch of rollouts and trains on it.
+        prompts: Prompts per step, each with a group of completions.
+        group_size: Completions per prompt (G).  None: the algorithm's number, or 8 if it has none.
+        minibatch: Completions per optimiser step.  None: the whole batch.
+        max_tokens: Most tokens of a completion.
+        temperature: Sampling temperature.  None: the algorithm's.
+        stop: Texts that end a completion.
+        overlong: What is done with truncated completions: keep (train on them), mask (leave them out of the loss) or
+            soft (lower their score, as DAPO does).  None: the algorithm's choice.
+        overlong_cache: Tokens before `max_tokens` over which the soft punishment rises.  None: a fifth of
+            `max_tokens`, as in DAPO.
+        max_turns: Most turns of an episode.
+        max_rounds: Most rounds in which dynamic sampling fills one batch.
+        workers: Processes that score completions.  None: one per core.  0: score in this process.
+        lr: Learning rate of AdamW.
+        warmup_steps: Optimiser steps over which the learning rate rises from 0.
+        schedule: Learning rate after the warm-up: constant, or falling to 0 at the last step (linear, cosine).
+        betas: Decay rates of AdamW's running means of the gradient and of its square.
+        weight_decay: Weight decay of AdamW.
+        grad_clip: Largest norm of a gradient; longer ones are scaled down to it.
+        precision: fp32, or bf16: compute in bfloat16 with float32 weights.
+        gradient_checkpointing: Recompute layers in the backward pass: slower, but needs less memory.
+        micro_tokens: Most tokens of a micro-batch, padding included.  Lower it if memory runs out in the update.
+        max_rows: Completions sampled in parallel.  Lower it if memory runs out while sampling.
+        device: Device of the model, such as cpu or cuda.  auto: a GPU if there is one.
+        chat: Turn text prompts into a user message of the model's chat template.
+        one_step_off: Collect the next batch while training on this one, with weights one step older.  The algorithm's
+            correction makes up for it; if it has none, truncated importance sampling does.
+        vine_k: Completions per step of a rollout from which VinePPO estimates values (K).
+        eval_every: Steps between evaluations.  0: only before the first and after the last step.  None: never.
+        eval_split: Split of the evaluation tasks.  Give a validation split if the algorithm resets on stalled scores.
+        eval_tasks: Most tasks per evaluation.
+        eval_n: Completions per evaluation task.
+        eval_temperature: Sampling temperature of evaluations.  None: that of training.
+        eval_top_p: Top-p of evaluations.  1 keeps all tokens.
+        checkpoint_every: Steps between checkpoints.  One is always written at the end and on SIGTERM or Ctrl-C.
+        keep: Newest checkpoints that are kept.
+        rollouts_every: Steps between those whose rollouts are written to RUN/rollouts.  0: never.
+        track: Package that logs the metrics too: wandb, or one with the same interface.
+        bad_steps: Consecutive bad steps that end the run: no finite loss and gradient, or no rollout scored.
+        canary: Largest difference allowed between the sampler's and the trainer's log-probabilities of a token.
+            None: 0.001, or 0.5 in bf16.
+        seed: Seed of tasks, rollouts and mini-batches.
 
     Raises:
-        UsageError: a setting that cannot work.
+        UsageError: a setting is out of its range, or settings contradict each other.
     """
 
     env: str
@@ -89,7 +100,7 @@ class Config:
     max_tokens: int = 512
     temperature: float | None = None
     stop: tuple[str, ...] = ()
-    overlong: Overlong | None = None
+    overlong: OverlongHandling | None = None
     overlong_cache: int | None = None
     max_turns: int = 8
     max_rounds: int = 10
@@ -123,63 +134,63 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("steps prompts max_tokens max_turns max_rounds micro_tokens max_rows eval_tasks eval_n keep "
-                     "checkpoint_every bad_steps vine_k").split():  # fmt: skip
-            self._require(name, 1)
-        for name in ("warmup_steps", "rollouts_every", "seed"):
-            self._require(name, 0)
-        for name, low in {"group_size": 1, "minibatch": 1, "overlong_cache": 1, "eval_every": 0, "workers": 0}.items():
-            if getattr(self, name) is not None:
-                self._require(name, low)
-        for name in ("lr", "grad_clip"):
-            if not 0 < self._number(name) < float("inf"):
-                raise UsageError(f"{name} is {brief(getattr(self, name))}; it must be a number above 0")
-        if not 0 <= self._number("weight_decay") < float("inf"):
-            raise UsageError(f"weight_decay is {brief(self.weight_decay)}; it must be a number, 0 or above")
-        if len(self.betas) != 2 or not all(isinstance(b, (int, float)) and 0 <= b < 1 for b in self.betas):
-            raise UsageError(f"betas are {brief(self.betas)}; AdamW's are two numbers, 0 or above and below 1")
-        if self.canary is not None and not self._number("canary") >= 0:
-            raise UsageError(f"canary is {brief(self.canary)}; it must be a number, 0 or above, or None")
-        if not 0 < self._number("eval_top_p") <= 1:
-            raise UsageError(f"eval_top_p is {brief(self.eval_top_p)}; it must be a number above 0, and 1 at most")
-        if self.eval_temperature is not None and not 0 <= self._number("eval_temperature") < float("inf"):
-            raise UsageError(f"eval_temperature is {brief(self.eval_temperature)}; it must be a number, 0 or above")
-        if not 0 < self.temperature_ < float("inf"):
-            raise UsageError(f"temperature is {brief(self.temperature)}; to train, it must be a number above 0, near 1")
-        for name, allowed in {"schedule": _Schedule, "precision": _Precision, "overlong": Overlong}.items():
-            if getattr(self, name) not in (*get_args(allowed), *([None] if name == "overlong" else [])):
-                names = ", ".join(map(repr, get_args(allowed)))
-                raise UsageError(f"{name} is {brief(getattr(self, name))}; it must be one of {names}")
-        self._require_trainable(self.algorithm_)
+        for name, check in _CHECKS.items():
+            check(name, getattr(self, name))
+        self.resolve()
 
-    def _require(self, name: str, low: int) -> None:
-        value = getattr(self, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < low:
-            raise UsageError(f"{name} is {brief(value)}; it must be a whole number of at least {low}")
+    def resolve(self) -> ResolvedConfig:
+        """These settings with the algorithm itself, and with a value for each None that stands for a default.
 
-    def _number(self, name: str) -> float:
-        value = getattr(self, name)
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise UsageError(f"{name} is {brief(value)}; it must be a number")
-        return value
+        Raises:
+            UsageError: there is no such preset, or it cannot be trained with these settings.
+        """
+        algorithm = preset(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
+        if self.one_step_off and algorithm.correction is None:
+            algorithm = dataclasses.replace(algorithm, correction=Correction())
+        if self.overlong is not None:
+            algorithm = dataclasses.replace(algorithm, overlong=self.overlong)
+        written = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        temperature = algorithm.temperature if self.temperature is None else self.temperature
+        chosen = {
+            "algorithm": algorithm,
+            "group_size": self.group_size or algorithm.group_size or 8,
+            "temperature": temperature,
+            "overlong": algorithm.overlong,
+            "overlong_cache": self.overlong_cache or max(1, self.max_tokens // 5),
+            "eval_temperature": temperature if self.eval_temperature is None else self.eval_temperature,
+            "canary": self.canary if self.canary is not None else 1e-3 if self.precision == "fp32" else 0.5,
+        }
+        return ResolvedConfig(**{**written, **chosen}, recorded=_recorded(written, algorithm))
 
-    def _require_trainable(self, algorithm: Algorithm) -> None:
-        if "values" in algorithm.needs:
-            raise UsageError(
-                "this algorithm learns a value function, which the trainer does not have yet: choose one that judges "
-                "completions by their siblings, such as 'dapo' or 'rloo'"
-            )
-        if algorithm.objective not in _OBJECTIVES:
-            raise UsageError(
-                f"the trainer has no objective {algorithm.objective!r} yet; it has {', '.join(_OBJECTIVES)}"
-            )
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedConfig(Config):
+    """The settings that a run uses; made by `Config.resolve`.  No None is left that stands for a default.
+
+    Attributes:
+        algorithm: The algorithm itself, with `overlong` and with the correction that `one_step_off` needs.
+        recorded: The settings as they were written, with all numbers of the algorithm and without `run`, as plain
+            JSON: what is kept in the run's folder, and compared when the run is continued.
+    """
+
+    algorithm: Algorithm
+    group_size: int
+    temperature: float
+    overlong: OverlongHandling
+    overlong_cache: int
+    eval_temperature: float
+    canary: float
+    recorded: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        algorithm = self.algorithm
         in_reward = algorithm.kl is not None and algorithm.kl.place == "reward"
         if in_reward and algorithm.advantage in ("monte_carlo_advantages", "process_advantages"):
             raise UsageError(f"{algorithm.advantage} has no place for a KL penalty in the reward; put it in the loss")
-        if self.group_size_ == 1 and algorithm.advantage in _SIBLINGS:
+        if self.group_size == 1 and algorithm.advantage in _SIBLINGS:
             raise UsageError(
-                f"group_size is 1, and {algorithm.advantage} judges a completion by its siblings: it would learn "
-                "nothing; give at least 2, or choose 'reinforce_pp'"
+                f"group_size is 1, and {algorithm.advantage} compares the completions of a prompt: every advantage "
+                "would be 0; give at least 2, or choose 'reinforce_pp'"
             )
         if algorithm.reset is not None and algorithm.reset.every_steps is None and not self.eval_every:
             raise UsageError(
@@ -187,39 +198,58 @@ class Config:
                 "steps lie between evaluations, such as 50, and on which split: eval_split='validation'"
             )
 
-    @property
-    def algorithm_(self) -> Algorithm:
-        """The algorithm itself, with the correction that one-step-off cannot do without."""
-        chosen = preset(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
-        if self.one_step_off and chosen.correction is None:
-            chosen = dataclasses.replace(chosen, correction=Correction())
-        return chosen if self.overlong is None else dataclasses.replace(chosen, overlong=self.overlong)
-
-    @property
-    def group_size_(self) -> int:
-        """Rollouts per group."""
-        return self.group_size or self.algorithm_.group_size or 8
-
-    @property
-    def temperature_(self) -> float:
-        """That completions are sampled, and logprobs computed, at."""
-        return self.algorithm_.temperature if self.temperature is None else self.temperature
-
-    @property
-    def canary_(self) -> float:
-        """How far apart logprobs may lie: the cache computes in another order than a whole forward."""
-        return self.canary if self.canary is not None else 1e-3 if self.precision == "fp32" else 0.5
+    def resolve(self) -> ResolvedConfig:
+        """Itself."""
+        return self
 
     @property
     def updates(self) -> int:
         """Optimiser steps of the whole run, if every batch is full."""
-        rollouts = self.prompts * self.group_size_
-        return self.steps * self.algorithm_.epochs * math.ceil(rollouts / (self.minibatch or rollouts))
+        rollouts = self.prompts * self.group_size
+        return self.steps * self.algorithm.epochs * math.ceil(rollouts / (self.minibatch or rollouts))
 
-    def resolved(self) -> dict[str, Any]:
-        """Every setting as plain JSON, the algorithm's among them; where the run stands left out."""
-        found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "run"}
-        found |= {"algorithm": dataclasses.asdict(self.algorithm_)}
-        found |= {"env_options": dict(self.env_options), "eval_options": dict(self.eval_options)}
-        plain: dict[str, Any] = json.loads(json.dumps(found))  # tuples become lists, as they will be when read again
-        return plain
+
+def _recorded(written: Mapping[str, Any], algorithm: Algorithm) -> dict[str, Any]:
+    found = {name: value for name, value in written.items() if name != "run"}
+    found |= {"algorithm": dataclasses.asdict(algorithm)}
+    found |= {name: dict(written[name]) for name in ("env_options", "eval_options")}
+    plain: dict[str, Any] = json.loads(json.dumps(found, default=float))  # as it will be when read again
+    return plain
+
+
+_Check = Callable[[str, object], object]
+"""(name, value) → value; raises UsageError where it is refused."""
+
+
+def _or_none(check: _Check) -> _Check:
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def _require_betas(name: str, value: object) -> None:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise UsageError(f"{name} is {value!r}; it must be two numbers, such as (0.9, 0.999)")
+    for i, beta in enumerate(value):
+        require_number(f"{name}[{i}]", beta, 0, below=1)
+
+
+_FROM_1: Final = (
+    "steps prompts max_tokens max_turns max_rounds micro_tokens max_rows vine_k "
+    "eval_tasks eval_n checkpoint_every keep bad_steps"
+).split()
+
+_CHECKS: Final[Mapping[str, _Check]] = {
+    **dict.fromkeys(_FROM_1, partial(require_whole, least=1)),
+    **dict.fromkeys(("warmup_steps", "rollouts_every", "seed"), partial(require_whole, least=0)),
+    **dict.fromkeys(("group_size", "minibatch", "overlong_cache"), partial(require_optional_whole, least=1)),
+    **dict.fromkeys(("eval_every", "workers"), partial(require_optional_whole, least=0)),
+    **dict.fromkeys(("lr", "grad_clip"), partial(require_number, above=0)),
+    "weight_decay": partial(require_number, least=0),
+    "betas": _require_betas,
+    "temperature": _or_none(partial(require_number, above=0, hint="near 1 to train")),
+    "eval_temperature": _or_none(partial(require_number, least=0)),
+    "eval_top_p": partial(require_number, above=0, most=1),
+    "canary": _or_none(partial(require_number, least=0)),
+    "schedule": partial(require_one_of, allowed=get_args(_Schedule)),
+    "precision": partial(require_one_of, allowed=get_args(_Precision)),
+    "overlong": partial(require_one_of, allowed=get_args(OverlongHandling), or_none=True),
+}

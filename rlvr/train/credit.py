@@ -1,4 +1,4 @@
-"""From groups of scored rollouts to a batch: which tokens are trained on, and with what advantage.
+"""From groups of scored rollouts to a batch with an advantage for each trained token.
 
 Axes: P groups of G rollouts, B = P · G rows, T tokens of the longest completion.
 """
@@ -22,22 +22,21 @@ from rlvr.collect.prefixes import PrefixValues
 from rlvr.errors import UsageError
 from rlvr.types import Group, Rollout
 
-__all__ = ["Batch", "credit", "laid_out", "minibatches", "save_batch"]
+__all__ = ["Batch", "collate", "credit", "minibatches", "save_batch"]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows with all that an update needs.  Everything is on the CPU until a micro-batch is trained on.
+    """Rows with all inputs of an update.  Its tensors are on the CPU; micro-batches are moved to the device.
 
     Attributes:
         rows: rollouts, group after group.
-        completion_mask: tokens that are trained on.
-        behaviour_logprobs: of the policy that sampled.
-        advantages: per token; filled in by `credit`.
-        old_logprobs: the trainer's own under the weights before the step, where a correction compares them with the
-            behaviour's; else None.
-        ref_logprobs: the reference policy's, where there is a KL penalty; else None.  A penalty in the reward takes
-            them before credit is given, one in the loss at every update.
+        completion_mask: True for tokens that are trained on.
+        behaviour_logprobs: log-probabilities under the policy that sampled.
+        advantages: one per token; 0 until `credit` has computed them.
+        old_logprobs: log-probabilities that the trainer computes with the weights before the step; None unless the
+            algorithm has a correction, which compares them with `behaviour_logprobs`.
+        ref_logprobs: log-probabilities under the reference policy; None without a KL penalty.
     """
 
     rows: Sequence[Rollout]
@@ -48,7 +47,11 @@ class Batch:
     ref_logprobs: Float[Tensor, "B T"] | None = None
 
     def part(self, indices: Sequence[int]) -> Batch:
-        """Some of its rows, no wider than they need."""
+        """A batch of some of the rows, as wide as the longest of them.
+
+        Args:
+            indices: of the rows.
+        """
         rows = [self.rows[i] for i in indices]
         width = max((len(row.completion_ids) for row in rows), default=0)
 
@@ -61,8 +64,12 @@ class Batch:
         return Batch(rows, mask, behaviour, advantages, cut(self.old_logprobs), cut(self.ref_logprobs))
 
 
-def laid_out(groups: Sequence[Group]) -> Batch:
-    """Rows side by side, without advantages yet."""
+def collate(groups: Sequence[Group]) -> Batch:
+    """The rollouts of all groups as one padded batch, with advantages 0.
+
+    Args:
+        groups: at least one.
+    """
     rows = list(chain.from_iterable(group.rollouts for group in groups))
     width = max(len(row.completion_ids) for row in rows)
     mask = torch.zeros(len(rows), width, dtype=torch.bool)
@@ -73,6 +80,9 @@ def laid_out(groups: Sequence[Group]) -> Batch:
     return Batch(rows, mask, behaviour, torch.zeros(len(rows), width))
 
 
+laid_out = collate  # documented name until 0.1
+
+
 def credit(
     groups: Sequence[Group],
     batch: Batch,
@@ -81,15 +91,17 @@ def credit(
     minibatch_of: Sequence[int] | None = None,
     values: Sequence[PrefixValues] | None = None,
 ) -> Float[Tensor, "B T"]:
-    """The advantage of every trained token, as the algorithm has it.
+    """The advantage of every trained token, shape [B, T]; 0 for other tokens.
 
     Args:
-        batch: of these groups, with `ref_logprobs` where a KL penalty is in the reward.
-        minibatch_of: the number of each row's mini-batch in the first epoch, for Magistral's normalisation.
-        values: of prefixes, for VinePPO.
+        groups: scored rollouts.
+        batch: made of these groups, with `ref_logprobs` if the algorithm has a KL penalty in the reward.
+        algorithm: says which advantages.
+        minibatch_of: the number of each row's mini-batch, shape [B], for Magistral's normalisation; None for one.
+        values: prefix values of each row, for VinePPO.
 
     Raises:
-        UsageError: the algorithm judges steps, and the rollouts have none.
+        UsageError: the algorithm needs rewards of steps, and no rollout has them.
     """
     scores, scored = _scores(groups)
     mask, name = batch.completion_mask, algorithm.advantage
@@ -114,7 +126,7 @@ def credit(
 
 
 def _whitened(found: Tensor, mask: Tensor, algorithm: Algorithm) -> Tensor:
-    """Advantages per token, normalised over the batch if the algorithm wants them so."""
+    """Advantages per token, normalised over the batch if the algorithm says so."""
     return torch.where(mask, returns.whiten(found, mask) if algorithm.whiten and mask.any() else found, 0.0)
 
 
@@ -137,11 +149,11 @@ def _per_row(
             number = None if minibatch_of is None else torch.tensor(list(minibatch_of)).view_as(scores)
             return judge.magistral_advantages(scores, scored, minibatch=number)
         case other:
-            raise UsageError(f"the trainer does not know how to give credit by {other!r}")
+            raise UsageError(f"the trainer cannot compute advantages by {other!r}")
 
 
 def _scores(groups: Sequence[Group]) -> tuple[Float[Tensor, "P G"], Bool[Tensor, "P G"]]:
-    """Totals, 0 for the unscored, and which are scored."""
+    """Totals, 0 for UNSCORED rollouts; and True for scored ones."""
     totals = [[None if r.score is None else r.score.total for r in group.rollouts] for group in groups]
     scored = torch.tensor([[total is not None for total in row] for row in totals])
     return torch.tensor([[float(total or 0.0) for total in row] for row in totals]), scored
@@ -156,7 +168,7 @@ def _at_the_end(scores: Tensor, mask: Tensor) -> Float[Tensor, "B T"]:
 
 
 def _penalised(rewards: Tensor, batch: Batch, algorithm: Algorithm) -> Tensor:
-    """Rewards less the KL penalty, if it is in the reward: that of the policy that sampled."""
+    """Rewards minus the KL penalty of the policy that sampled, if the penalty is in the reward."""
     kl = algorithm.kl
     if kl is None or kl.place != "reward":
         return rewards
@@ -172,22 +184,24 @@ def _penalised(rewards: Tensor, batch: Batch, algorithm: Algorithm) -> Tensor:
 
 
 def _steps(rows: Sequence[Rollout], mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Rewards of turns on the token each ends with, and where those are."""
+    """The reward of each turn on its last token; and True on these tokens."""
     rewards, ends = torch.zeros(mask.shape), torch.zeros_like(mask)
     for i, row in enumerate(rows):
         for turn in row.turns:
             if turn.reward is not None:
                 rewards[i, turn.stop - 1], ends[i, turn.stop - 1] = turn.reward, True
     if not ends.any():
-        raise UsageError("process_advantages judges steps, and no rollout has a turn with a reward of its own; use an "
-                         "environment with several turns, or group_advantages")  # fmt: skip
+        raise UsageError(
+            "process_advantages needs rewards of steps, and no rollout has a turn with a reward of its own; use an "
+            "environment with several turns, or group_advantages"
+        )
     return rewards, ends
 
 
 def _boundaries(values: Sequence[PrefixValues]) -> tuple[Tensor, Tensor, Tensor]:
-    """Values and boundaries side by side [B, N], each row's last one repeated as padding; and [B] which are known.
+    """Values and boundaries [B, N], each row padded by its last one; and [B] True for rows to be trained on.
 
-    A boundary whose value nobody knows is left out; a row without a value at either end teaches nothing.
+    A boundary without a value is left out.  A row without a value at its first or last boundary is not trained on.
     """
     rows, complete = [], []
     for one in values:
@@ -203,7 +217,13 @@ def _boundaries(values: Sequence[PrefixValues]) -> tuple[Tensor, Tensor, Tensor]
 
 
 def minibatches(count: int, size: int | None, generator: torch.Generator) -> list[list[int]]:
-    """Rows in a random order, `size` at a time; all of them, in order, where there is no size."""
+    """Indices of the rows of each mini-batch, in random order.
+
+    Args:
+        count: rows of the batch.
+        size: rows of a mini-batch; None for all rows in one, in their order.
+        generator: draws the order.
+    """
     if size is None or size >= count:
         return [list(range(count))]
     order = torch.randperm(count, generator=generator).tolist()
@@ -211,7 +231,12 @@ def minibatches(count: int, size: int | None, generator: torch.Generator) -> lis
 
 
 def save_batch(path: Path, batch: Batch) -> None:
-    """Write a batch to be looked at: `torch.load` gives its tensors, and `rows` as (prompt_ids, completion_ids)."""
+    """Write a batch for inspection: `torch.load` gives its tensors, and `rows` as (prompt_ids, completion_ids).
+
+    Args:
+        path: the file; its folder is made.
+        batch: what to write.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     tensors = {f.name: getattr(batch, f.name) for f in fields(batch) if f.name != "rows"}
     torch.save({"rows": [(list(row.prompt_ids), list(row.completion_ids)) for row in batch.rows], **tensors}, path)

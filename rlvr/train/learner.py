@@ -1,8 +1,8 @@
-"""The update: a batch in, better weights and a few numbers out.
+"""The update of the policy from a batch with advantages.
 
 mini-batches ─▶ micro-batches, bucketed by length ─▶ objective × correction + KL + entropy ─▶ backward ─▶ clip ─▶ AdamW
 
-Denominators are those of the whole mini-batch, so the gradient does not depend on how rows are split further.
+Denominators are those of the whole mini-batch, so the gradient does not depend on how its rows are split.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ __all__ = ["Diverged", "Learner"]
 
 
 class Diverged(RlvrError):
-    """Losses or gradients were not finite too many times in a row; the weights are those before."""
+    """Losses or gradients were not finite in several mini-batches in a row; these did not change the weights."""
 
 
 class Learner:
-    """Policy, optimiser, schedule, and the reference policy where the algorithm has one.
+    """Policy, optimiser, learning rate schedule and, with a KL penalty, the reference policy.
 
     Args:
         policy: trained in place.
-        config: of the run.
+        config: settings of the run.
 
     Attributes:
         reference: a frozen copy of the policy as it was given, or at the last reset; None without a KL penalty.
@@ -50,7 +50,8 @@ class Learner:
     """
 
     def __init__(self, policy: Policy, config: Config) -> None:
-        self.policy, self.config, self.algorithm = policy, config, config.algorithm_
+        self.policy, self.config = policy, config.resolve()
+        self.algorithm = self.config.algorithm
         self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
         self.optimizer = self._fresh_optimizer()
         self.reference = None if self.algorithm.kl is None else _frozen(policy)
@@ -68,7 +69,7 @@ class Learner:
 
     @property
     def lr(self) -> float:
-        """Of the next update: a rise to the full rate, then the schedule."""
+        """Learning rate of the next update: it rises over the warm-up, then follows the schedule."""
         warm = self.config.warmup_steps
         if self.updates < warm:
             return self.config.lr * (self.updates + 1) / (warm + 1)
@@ -82,9 +83,9 @@ class Learner:
                 return self.config.lr
 
     def reset(self) -> None:
-        """ProRL: the reference becomes the policy of now, and the optimiser forgets (arXiv:2505.24864, 2.3.1).
+        """ProRL's reset: the policy becomes the reference, and the optimiser starts afresh (arXiv:2505.24864, 2.3.1).
 
-        The learning rate's schedule goes on.
+        The schedule of the learning rate continues.
         """
         assert self.reference is not None
         assert self.algorithm.reset is not None
@@ -94,11 +95,20 @@ class Learner:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def logprobs(self, rows: Sequence[Rollout], policy: Policy) -> Float[Tensor, "B T"]:
-        """What a policy says of completions, on the CPU."""
-        return policy.logprobs(rows, self.config.temperature_).float().cpu()
+        """Log-probabilities of completion tokens at the training temperature, on the CPU.
+
+        Args:
+            rows: B rollouts.
+            policy: the model that computes them.
+        """
+        return policy.logprobs(rows, self.config.temperature).float().cpu()
 
     def prepared(self, batch: Batch) -> Batch:
-        """The batch with the logprobs of before the step that credit and losses will need."""
+        """The batch with the log-probabilities that advantages and losses need: `old_logprobs`, `ref_logprobs`.
+
+        Args:
+            batch: as `collate` makes it.
+        """
         if self.algorithm.correction is not None:
             batch = replace(batch, old_logprobs=self.logprobs(batch.rows, self.policy))
         if self.reference is not None:
@@ -106,27 +116,27 @@ class Learner:
         return batch
 
     def update(self, batch: Batch, parts: Sequence[Sequence[int]], on_bad: Callable[[Batch], None]) -> dict[str, float]:
-        """One optimiser step for each mini-batch in which something is to be learned; numbers for the log.
+        """Make one optimiser step for each mini-batch that has a gradient, and return metrics for the log.
 
         `loss`, `grad_norm` (before it is clipped) and `kl_ref` are means over the steps; the ratio's statistics are
-        over all tokens of rows that teach.
+        over all tokens of rows with a gradient.
 
         Args:
-            batch: with advantages, and what `prepared` adds.
-            parts: rows of each mini-batch.
-            on_bad: given a mini-batch whose loss or gradient is not finite, to keep it; no step is made on it.
+            batch: with advantages, and with what `prepared` adds.
+            parts: the indices of each mini-batch's rows.
+            on_bad: called with each mini-batch whose loss or gradient is not finite; no step is made on it.
 
         Raises:
-            Diverged: `config.bad_steps` of them in a row.
+            Diverged: `config.bad_steps` mini-batches in a row were not finite.
         """
         found: list[dict[str, float]] = []
         stats: list[RatioStats] = []
         for part in parts:
             mini = batch.part(part)
-            teaching = self.teaching(mini)
-            if not teaching:
+            rows = self.rows_with_gradient(mini)
+            if not rows:
                 continue  # no gradient, and so no step: AdamW's momentum alone would still move the weights
-            numbers, seen = self.backward(mini, teaching)
+            numbers, seen = self.backward(mini, rows)
             numbers["grad_norm"] = float(torch.nn.utils.clip_grad_norm_(self._parameters, self.config.grad_clip))
             if math.isfinite(numbers["loss"]) and math.isfinite(numbers["grad_norm"]):
                 self._step()
@@ -156,17 +166,28 @@ class Learner:
                 f"rollouts, which are kept in {self.config.run / 'bad'}; lower lr or grad_clip, or train in fp32"
             )
 
-    def teaching(self, mini: Batch) -> list[int]:
-        """Rows that can have a gradient.  Where only the objective gives one, advantage 0 gives none: such rows cost
-        nothing but their place in the denominators."""
+    def rows_with_gradient(self, mini: Batch) -> list[int]:
+        """Indices of the rows whose gradient is not 0; only these are computed.
+
+        Without a KL penalty in the loss and an entropy bonus, a row of advantages 0 has no gradient; it still counts
+        in the denominators.
+
+        Args:
+            mini: a mini-batch.
+        """
         kl = self.algorithm.kl
         every = self.algorithm.entropy != 0 or (kl is not None and kl.place == "loss")
-        teaches = mini.completion_mask if every else mini.advantages != 0
-        found: list[int] = teaches.any(dim=1).nonzero().flatten().tolist()
+        has_gradient = mini.completion_mask if every else mini.advantages != 0
+        found: list[int] = has_gradient.any(dim=1).nonzero().flatten().tolist()
         return found
 
     def backward(self, mini: Batch, rows: Sequence[int]) -> tuple[dict[str, float], list[RatioStats]]:
-        """Add a mini-batch's gradient, micro-batch by micro-batch, of these of its rows."""
+        """Add the gradient of a mini-batch, micro-batch by micro-batch; returns the logged terms and the ratios.
+
+        Args:
+            mini: the mini-batch, whose trained tokens and rows are the denominators.
+            rows: indices of the rows to compute, see `rows_with_gradient`.
+        """
         whole = denominators(mini.completion_mask)
         sums: dict[str, Tensor] = {}
         stats = []
@@ -179,12 +200,12 @@ class Learner:
         return {name: float(value) for name, value in sums.items()}, stats
 
     def _loss(self, micro: Batch, whole: Denominators) -> tuple[Tensor, dict[str, Tensor], RatioStats]:
-        """The micro-batch's part of the loss, of the terms that are logged, and what the ratios were."""
+        """The micro-batch's share of the loss and of the logged terms, and the statistics of its ratios."""
         algorithm, mask, entropies = self.algorithm, micro.completion_mask, None
         if algorithm.entropy != 0:
-            logprobs, entropies = self.policy.logprobs(micro.rows, self.config.temperature_, with_entropy=True)
+            logprobs, entropies = self.policy.logprobs(micro.rows, self.config.temperature, with_entropy=True)
         else:
-            logprobs = self.policy.logprobs(micro.rows, self.config.temperature_)
+            logprobs = self.policy.logprobs(micro.rows, self.config.temperature)
         before = micro.behaviour_logprobs if micro.old_logprobs is None else micro.old_logprobs
         losses, stats = _objective(algorithm, logprobs, before, micro.advantages, mask)
         if micro.old_logprobs is not None:
@@ -210,7 +231,7 @@ class Learner:
                 return aggregation.constant(losses, mask, sequences=whole.sequences, length_tokens=length)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the next update depends on."""
+        """Everything that the next update depends on."""
         return {
             "policy": self.policy.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -219,7 +240,11 @@ class Learner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from what `state_dict` returned.
+
+        Args:
+            state: what `state_dict` returned.
+        """
         self.policy.model.load_state_dict(state["policy"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.reference is not None:
@@ -241,7 +266,7 @@ def _objective(
 
 
 def _correction(algorithm: Algorithm, old: Tensor, behaviour: Tensor, mask: Tensor) -> Tensor:
-    """Weights for what was sampled with other weights, or by other numerics, than the step begins with."""
+    """Importance weights where the sampler had older weights, or computes differently, than the trainer."""
     chosen = algorithm.correction
     assert chosen is not None
     if chosen.kind == "truncated":

@@ -1,8 +1,8 @@
-"""Log-probabilities of given tokens without the logits: the vocabulary is worked off in blocks.
+"""Log-probabilities of given tokens, computed block by block over the vocabulary, without a full tensor of logits.
 
 Axes: N tokens, H hidden width, V vocabulary, W width of a block.  Full logits would be N·V numbers in float32,
-0.6 MB per token at V = 152k, several times over.  Here a block of N·W is made, used and forgotten; what stays are
-sums per token.  Backward makes the blocks anew.
+0.6 MB per token at V = 152k, in several copies.  Here one block of N·W logits exists at a time, and only sums per
+token are kept.  The backward pass computes the blocks again.
 """
 
 from __future__ import annotations
@@ -16,27 +16,41 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["Logits", "token_logprobs"]
+__all__ = ["LogitsTransform", "token_logprobs"]
 
-_BLOCK: Final = 2**21  # numbers in a block where the tokens are few: 8 MiB in float32, which a cache may hold
-_NARROWEST: Final = 1024  # with many tokens: 4 KB per token and copy, and still a good shape for a matrix product
+_BLOCK: Final = 2**21  # numbers in a block if the tokens are few: 8 MiB in float32, which may fit into a cache
+_NARROWEST: Final = 1024  # least width, with many tokens: 4 KB per token and copy, and wide enough for a fast product
 
 
 @dataclass(frozen=True, slots=True)
-class Logits:
-    """What a model makes of the head's output z: `scale`·z, then `softcap`·tanh(z / softcap) unless that is None."""
+class LogitsTransform:
+    """How a model turns the head's output z into logits: `scale`·z, then `softcap`·tanh(z / `softcap`).
+
+    Attributes:
+        scale: 1 for none.
+        softcap: None for none.
+    """
 
     scale: float = 1.0
     softcap: float | None = None
 
     def apply_(self, z: Tensor) -> Tensor:
-        """In place."""
+        """The logits, computed in place.
+
+        Args:
+            z: the head's output; it is overwritten.
+        """
         if self.scale != 1.0:
             z.mul_(self.scale)
         return z if self.softcap is None else z.div_(self.softcap).tanh_().mul_(self.softcap)
 
     def backward_(self, gradient: Tensor, logits: Tensor) -> Tensor:
-        """Gradient at z, in place, from that at the logits; overwrites the logits too."""
+        """The gradient at z, computed in place.
+
+        Args:
+            gradient: at the logits; it is overwritten.
+            logits: what `apply_` gave; with a softcap they are overwritten.
+        """
         if self.softcap is not None:
             gradient.mul_(logits.div_(self.softcap).square_().neg_().add_(1.0))  # 1 - tanh²
         return gradient if self.scale == 1.0 else gradient.mul_(self.scale)
@@ -48,14 +62,23 @@ def token_logprobs(
     targets: Int[Tensor, " N"],
     *,
     bias: Float[Tensor, " V"] | None = None,
-    logits: Logits = Logits(),
+    logits: LogitsTransform = LogitsTransform(),
     temperature: float = 1.0,
     with_entropy: bool = False,
 ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"] | None]:
-    """log softmax(logits / temperature) at the targets and, if asked for, the entropy of that softmax, in nats.
+    """log softmax(logits / temperature) at the targets; and the entropy of that softmax in nats, or None.
 
-    Both are differentiable once, in `hidden`, `weight` and `bias`.  Sums run in float32, or float64 if that is what
-    comes in.  Under autocast the products run in its type, as they would in the model's own head.
+    Both are differentiable once, in `hidden`, `weight` and `bias`.  Sums are in float32, or in float64 for inputs of
+    float64.  Under autocast the products are in its type, as in the model's own head.
+
+    Args:
+        hidden: last hidden state at each token.
+        weight: of the head.
+        targets: the token whose log-probability is wanted, for each hidden state.
+        bias: of the head; None for none.
+        logits: how the model turns the head's output into logits.
+        temperature: above 0.
+        with_entropy: compute the entropy too.
 
     Raises:
         ValueError: the temperature is not above 0.
@@ -73,7 +96,7 @@ def token_logprobs(
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    logits: Logits
+    logits: LogitsTransform
     inverse_temperature: float
     dtype: torch.dtype
     with_entropy: bool
@@ -83,7 +106,7 @@ class _Settings:
         return torch.promote_types(self.dtype, torch.float32)
 
     def blocks(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """(Which tokens of the vocabulary, their rows of the weight, their logits before the temperature.)"""
+        """For each block: (slice of the vocabulary, its rows of the weight, its logits before the temperature)."""
         width = max(_NARROWEST, _BLOCK // max(1, len(hidden)))
         for start in range(0, len(weight), width):
             block = slice(start, min(start + width, len(weight)))
@@ -95,14 +118,14 @@ class _Settings:
 
     @staticmethod
     def inside(targets: Tensor, block: slice) -> tuple[Tensor, Tensor]:
-        """(Whether the target lies in the block, its column there or any column.)"""
+        """(Whether each target lies in the block, its column there; any column if it does not)."""
         columns = targets - block.start
         inside = (columns >= 0) & (columns < block.stop - block.start)
         return inside, columns.clamp(0, block.stop - block.start - 1).unsqueeze(1)
 
 
 class _TokenLogprobs(torch.autograd.Function):  # type: ignore[misc]
-    """Forward keeps a running maximum m and, scaled by exp(-m), the sums of exp(l) and of exp(l)·l."""
+    """Forward keeps, per token, a running maximum m and the sums of exp(l - m) and of exp(l - m)·l over logits l."""
 
     @staticmethod
     def forward(
@@ -141,7 +164,7 @@ class _TokenLogprobs(torch.autograd.Function):  # type: ignore[misc]
         at_weight = torch.empty_like(weight) if ctx.needs_input_grad[1] else None
         at_bias = torch.empty_like(bias) if ctx.needs_input_grad[2] else None
         for block, rows, logit in settings.blocks(states, weight, bias):
-            log_p = logit if settings.logits.softcap is None else logit.clone()  # which the softcap needs below
+            log_p = logit if settings.logits.softcap is None else logit.clone()  # `backward_` needs the logits below
             log_p.mul_(settings.inverse_temperature).sub_(log_total.unsqueeze(1))
             if settings.with_entropy:
                 outer = (log_p + entropy.unsqueeze(1)).mul_(at_entropy.unsqueeze(1)).add_(at_logprobs.unsqueeze(1))

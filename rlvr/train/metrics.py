@@ -1,9 +1,9 @@
-"""What a run leaves behind for people: numbers, rollouts, and a line that moves.
+"""The logs of a run: metrics, rollouts, and a line of progress.
 
 RUN/config.json       the resolved settings, versions, seeds
 RUN/metrics.jsonl     one object per step
-RUN/tensorboard/      the same, where tensorboard is installed
-RUN/rollouts/         one Parquet file per step that keeps them
+RUN/tensorboard/      the same, if tensorboard is installed
+RUN/rollouts/         a Parquet file for each step whose rollouts are kept
 RUN/checkpoints/      see `rlvr.train.checkpoint`
 """
 
@@ -30,7 +30,7 @@ from rlvr.types import Group
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rlvr.collect.evaluation import Report
+    from rlvr.collect.evaluation import EvaluationReport
 
 __all__ = [
     "Jsonl",
@@ -39,34 +39,52 @@ __all__ = [
     "Progress",
     "TensorBoard",
     "Tracker",
-    "evaluation_numbers",
+    "evaluation_metrics",
     "log_rollouts",
-    "logging_to",
+    "open_loggers",
     "read_metrics",
     "versions",
 ]
 
 _PACKAGES = ("rlvr", "torch", "transformers", "tokenizers", "safetensors", "numpy", "sympy", "math-verify")
-_SHOWN = {"accuracy": "accuracy", "reward": "reward", "length": "length", "entropy": "entropy",
-          "clipped_high": "clipped", "waste": "waste", "step_s": "step s"}  # fmt: skip
+_SHOWN = {
+    "accuracy": "accuracy",
+    "reward": "reward",
+    "length": "length",
+    "entropy": "entropy",
+    "clipped_high": "clipped",
+    "waste": "waste",
+    "step_s": "step s",
+}
+"""Metrics on the line of progress, and the titles of their columns."""
 
 
 Log: TypeAlias = Callable[[int, Mapping[str, float]], None]
-"""(step, numbers)."""
+"""A function of (step, metrics)."""
 
 
 class Logger(Protocol):
-    """Somewhere that numbers go."""
+    """A destination of metrics."""
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Take the numbers of a step."""
+        """Record the metrics of a step.
+
+        Args:
+            step: number of steps done.
+            numbers: metrics by name.
+        """
 
     def close(self) -> None:
-        """Be done."""
+        """Write what is buffered."""
 
 
 class Jsonl:
-    """`metrics.jsonl`.  A run that goes on after step `resume_at` first drops what was logged later."""
+    """Writes `metrics.jsonl`.
+
+    Args:
+        path: the file.
+        resume_at: the step after which the run continues; lines of later steps are dropped.  None for a new file.
+    """
 
     def __init__(self, path: Path, *, resume_at: int | None = None) -> None:
         kept = []
@@ -74,22 +92,26 @@ class Jsonl:
             kept = [json.dumps(row) + "\n" for row in read_metrics(path) if row["step"] <= resume_at]
         partial = path.with_suffix(".partial")
         partial.write_text("".join(kept), encoding="utf-8")
-        partial.replace(path)  # whoever is stopped here has lost nothing
+        partial.replace(path)  # a process that is killed before this has lost nothing
         self._file = path.open("a", encoding="utf-8")
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        """One line; what is not finite becomes null, for JSON has no word for it."""
+        """Write one line; numbers that are not finite become null, as JSON has none."""
         row = {"step": step, **{k: v if math.isfinite(v) else None for k, v in numbers.items()}}
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
 
     def close(self) -> None:
-        """The file is whole after every line."""
+        """Close the file."""
         self._file.close()
 
 
 class TensorBoard:
-    """Event files for TensorBoard.
+    """Writes event files for TensorBoard.
+
+    Args:
+        folder: of the event files.
+        resume_at: the step after which the run continues; events of later steps are dropped.  None for a new run.
 
     Raises:
         MissingDependency: it is not installed.
@@ -112,7 +134,13 @@ class TensorBoard:
 
 
 class Tracker:
-    """W&B, or anything with its `init`, `log` and `finish`, such as trackio.
+    """Logs to W&B, or to a package with the same `init`, `log` and `finish`, such as trackio.
+
+    Args:
+        package: name of the package, such as "wandb".
+        project: of the tracker.
+        name: of the run.
+        config: settings to be shown there.
 
     Raises:
         UsageError: the package is not installed.
@@ -122,7 +150,7 @@ class Tracker:
         try:
             module: Any = importlib.import_module(package)
         except ImportError:
-            raise UsageError(f"track={package!r}: it is not installed; pip install {package}") from None
+            raise UsageError(f"track is {package!r}, which is not installed; pip install {package}") from None
         module.init(project=project, name=name, config=dict(config))
         self._module = module
 
@@ -130,12 +158,18 @@ class Tracker:
         self._module.log({**numbers, "step": step})
 
     def close(self) -> None:
-        """The run is over."""
+        """Finish the run there."""
         self._module.finish()
 
 
 class Progress:
-    """A line per step on a terminal, with what is left; every tenth step where nobody watches."""
+    """Prints a line per step on a terminal, with the time left; elsewhere every tenth step.
+
+    Args:
+        total: steps of the run.
+        console: where it is printed.
+        first: steps done before this process.
+    """
 
     def __init__(self, total: int, console: Console, *, first: int = 0) -> None:
         self._console = console
@@ -155,18 +189,22 @@ class Progress:
         self._console.print(f"{step:>6}{cells}{_duration(left):>9}", highlight=False)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Nothing is buffered."""
 
 
 @contextmanager
-def logging_to(
+def open_loggers(
     run: Path, steps: int, console: Console, *, done: int, track: str | None, config: Mapping[str, Any]
 ) -> Iterator[Log]:
-    """Log to all of them; gives the function that does.
+    """Open all loggers of a run; yields the function that logs to them.
 
     Args:
-        done: steps before this process; 0 for a run that begins.
-        track: see `Tracker`.
+        run: folder of the run.
+        steps: steps of the run.
+        console: where progress is printed.
+        done: steps done before this process; 0 for a new run.
+        track: package of a `Tracker`; None for none.
+        config: settings of the run, for the tracker.
     """
     since = done or None
     found: list[Logger] = []
@@ -176,7 +214,7 @@ def logging_to(
             stack.callback(one.close)
             found.append(one)
 
-        if track is not None:  # first: where it cannot be had, the folder is still free
+        if track is not None:  # first: if the package is missing, nothing has been written yet
             add(Tracker(track, project="rlvr", name=run.name, config=config))
         add(Jsonl(run / "metrics.jsonl", resume_at=since))
         add(Progress(steps, console, first=done))
@@ -190,8 +228,12 @@ def logging_to(
         yield log
 
 
-def evaluation_numbers(report: Report) -> dict[str, float]:
-    """What the log says of an evaluation."""
+def evaluation_metrics(report: EvaluationReport) -> dict[str, float]:
+    """The metrics of an evaluation, with `eval/` before their names.
+
+    Args:
+        report: of the evaluation.
+    """
     numbers = {
         "eval/length": report.length,
         "eval/truncated": report.truncated,
@@ -203,9 +245,12 @@ def evaluation_numbers(report: Report) -> dict[str, float]:
 
 
 def log_rollouts(path: Path, groups: Iterable[Group], dropped: Iterable[Dropped] = ()) -> None:
-    """Write the rollouts of a step, one row each, for reading.
+    """Write the rollouts of a step to a file, one row each, to be read by people.
 
-    Those of dropped groups follow, with the reason in `dropped`: what went wrong with a run mostly stands there.
+    Args:
+        path: the Parquet file; its folder is made.
+        groups: groups that were trained on.
+        dropped: groups that were not; the column `dropped` has the reason.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with Journal(path, overwrite=True) as journal:
@@ -237,7 +282,11 @@ def _rows(groups: Iterable[Group], dropped: str) -> Iterator[dict[str, Any]]:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The steps of a `metrics.jsonl`; a torn last line, of a run that was killed while it wrote, is left out."""
+    """The rows of a `metrics.jsonl`.  A line that is cut off, because the run was killed, is left out.
+
+    Args:
+        path: the file.
+    """
     rows = []
     for line in path.read_text(encoding="utf-8").splitlines():
         with contextlib.suppress(ValueError):
@@ -246,7 +295,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def versions() -> dict[str, str]:
-    """What the run ran with."""
+    """Versions of Python, the platform and the packages that affect a run."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for package in _PACKAGES:
         with contextlib.suppress(PackageNotFoundError):

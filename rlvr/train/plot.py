@@ -1,4 +1,4 @@
-"""Curves of a run as one PNG."""
+"""Draws the curves of a run into one PNG."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ _PANELS: Final = {
 
 
 def plot(run: Path, to: Path | None = None) -> Path:
-    """Draw reward, accuracy, length, entropy, gradient norm and, with intervals, the evaluations of a run.
+    """Draw reward, accuracy, length, entropy, gradient norm and, with intervals, the evaluations; returns the path.
 
     Args:
-        run: its folder.
-        to: the picture; by default `RUN/curves.png`.
+        run: folder of the run.
+        to: path of the picture; None for `RUN/curves.png`.
 
     Raises:
-        DataError: no run has logged a step there.
+        DataError: the folder has no metrics of a run.
         MissingDependency: matplotlib is not installed.
     """
     path = run / "metrics.jsonl"
     rows = read_metrics(path) if path.is_file() else []
     if not rows:
-        raise DataError(f"{path} has no steps; give the folder of a run that has begun")
+        raise DataError(f"{path} has no steps; give the folder of a run with at least one")
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingDependency("matplotlib", "train") from None
     figure = Figure(figsize=(12, 6), layout="constrained")
-    FigureCanvasAgg(figure)  # without pyplot: no window, and no state that outlives the call
+    FigureCanvasAgg(figure)  # without pyplot: no window, and no global state
     panels = figure.subplots(2, 3).flat
     for panel, (name, title) in zip(panels, _PANELS.items(), strict=False):
         _line(panel, rows, name)
@@ -71,7 +71,7 @@ def _evaluations(panel: Any, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _curves(rows: Sequence[dict[str, Any]]) -> dict[str, list[tuple[float, ...]]]:
-    """(step, value, low, high) of each evaluation under its name, or names: avg@n is pass@1 once more."""
+    """(step, value, low, high) of each evaluation, by metric; equal curves, such as avg@n and pass@1, become one."""
     found: dict[tuple[tuple[float, float], ...], tuple[list[str], list[tuple[float, ...]]]] = {}
     for name in sorted(
         {name for row in rows for name in row if name.startswith(("eval/avg@", "eval/pass@", "eval/maj@"))}

@@ -1,4 +1,4 @@
-"""The model that is trained, and what it thinks of completions.  Axes: B rows, T completion tokens, V vocabulary."""
+"""The trained model and its token log-probabilities.  Axes: B rows, T completion tokens, V vocabulary."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from rlvr.errors import UsageError
-from rlvr.samplers.decoding import evaluating
+from rlvr.samplers.decoding import evaluation_mode
 from rlvr.samplers.local import LocalSampler
 from rlvr.samplers.protocol import Tokenized
-from rlvr.samplers.tokenization import Codec, end_ids
+from rlvr.samplers.tokenization import Tokenization, end_token_ids
 from rlvr.train.batches import Padded, buckets, pad, ragged_to_padded
-from rlvr.train.logprobs import Logits, token_logprobs
-from rlvr.train.prompt_sharing import can_share, shared_states, worth_sharing
+from rlvr.train.logprobs import LogitsTransform, token_logprobs
+from rlvr.train.prompt_sharing import hidden_states_sharing_prompts, supports_prompt_sharing, worth_sharing_prompts
 
 __all__ = ["Policy"]
 
@@ -28,20 +28,23 @@ __all__ = ["Policy"]
 class Policy:
     """A causal language model of transformers with its tokenizer.
 
-    Dropout and the jitter of routers are switched off for good: with them, the weights that sampled would disagree
-    with themselves.
+    Dropout and the jitter of routers are switched off permanently: with them, sampler and trainer would compute
+    different log-probabilities from the same weights.
 
     Args:
-        model: on its device, in the type that its weights are trained in.
-        tokenizer: of transformers.
-        chat: text prompts become a user message (see `Codec`).
-        autocast: compute in this type, such as torch.bfloat16 over float32 weights; None computes in theirs.
-        gradient_checkpointing: recompute the layers in backward: a third more time, far less memory.
-        max_tokens: of a micro-batch, padding included.
-        overhead_tokens: what starting a micro-batch costs, in tokens (see `buckets`).
+        model: a transformers model on its device; its weights are trained in their type.
+        tokenizer: the model's, of transformers.
+        chat: turn text prompts into a user message (see `Tokenization`).
+        autocast: compute in this type, such as torch.bfloat16 with float32 weights; None: in that of the weights.
+        gradient_checkpointing: recompute the layers in the backward pass: a third more time, far less memory.
+        max_tokens: most tokens of a micro-batch, padding included.
+        overhead_tokens: the cost of starting a micro-batch, in tokens (see `buckets`).
+
+    Attributes:
+        tokenization: turns prompts into tokens and completions into text.
 
     Raises:
-        UsageError: the model makes its logits in a way that the blockwise head does not know.
+        UsageError: the model computes its logits in a way that the blockwise log-probabilities do not support.
     """
 
     def __init__(
@@ -56,16 +59,17 @@ class Policy:
         overhead_tokens: int = 256,
     ) -> None:
         self.model, self.tokenizer = model, tokenizer
-        self.codec = Codec(tokenizer, end_ids(model, tokenizer), chat=chat)
+        self.tokenization = Tokenization(tokenizer, end_token_ids(model, tokenizer), chat=chat)
         self.autocast, self.max_tokens, self.overhead_tokens = autocast, max_tokens, overhead_tokens
-        _silence(model)
-        self._logits = _how_logits_are_made(model)
+        _disable_dropout(model)
+        self._logits = _find_logits_transform(model)
         if gradient_checkpointing:
-            newer = hasattr(model, "activation_checkpointing_enable")  # where it is there, the older name warns
+            newer = hasattr(model, "activation_checkpointing_enable")  # then the older name gives a warning
             enable = model.activation_checkpointing_enable if newer else model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
-        self._shares_prompts = not gradient_checkpointing and can_share(model)  # its layers keep no cache otherwise
-        model.train(gradient_checkpointing)  # layers checkpoint in training mode alone; nothing else differs in it
+        # With checkpointing, layers keep no cache, which prompt sharing needs.
+        self._shares_prompts = not gradient_checkpointing and supports_prompt_sharing(model)
+        model.train(gradient_checkpointing)  # layers checkpoint only in training mode; nothing else differs in it
 
     @classmethod
     def load(
@@ -77,26 +81,26 @@ class Policy:
         attention: str | None = None,
         **options: Any,
     ) -> Self:
-        """From a folder that `save` or `save_pretrained` wrote, or a model id of the hub.
+        """Load a model from the hub, or from a folder that `save` or `save_pretrained` wrote.
 
         Args:
-            name: folder or id.
-            dtype: of the weights.  Train in float32, with `autocast` for speed: in bfloat16 small steps are lost.
+            name: folder or hub id.
+            dtype: type of the weights.  Train in float32, with `autocast` for speed: bfloat16 weights lose small steps.
             device: where the model goes.
-            attention: transformers' name of an implementation, such as "sdpa" or "flash_attention_2".
-            options: see `Policy`.
+            attention: implementation of attention, such as "sdpa" or "flash_attention_2"; None for the default.
+            options: those of `Policy`.
 
         Raises:
-            UsageError: no such model.
+            UsageError: there is no such model.
         """
         if (path := Path(name)).is_dir() and not (path / "config.json").is_file():
             raise UsageError(f"{path} has no config.json; give the folder of a saved transformers model, or a hub id")
         chosen = {} if attention is None else {"attn_implementation": attention}
         try:
-            with _without_bars() if path.is_dir() else nullcontext():  # a download keeps them
+            with _without_bars() if path.is_dir() else nullcontext():  # downloads keep their bars
                 tokenizer = AutoTokenizer.from_pretrained(name)
                 model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **chosen)
-        except OSError as error:  # transformers says so in ten lines, of which the first names what is missing
+        except OSError as error:  # the first of transformers' ten lines names what is missing
             why = str(error).strip().splitlines()[0]
             raise UsageError(
                 f"cannot load the model {str(name)!r}, neither a folder here nor from the hub: {why}"
@@ -104,23 +108,35 @@ class Policy:
         return cls(model.to(device), tokenizer, **options)
 
     def save(self, folder: str | Path) -> None:
-        """Weights, configs and tokenizer, as `load` and every other user of transformers read them."""
+        """Write weights, configs and tokenizer, as `load` and transformers read them.
+
+        Args:
+            folder: where they go; it is made.
+        """
         with _without_bars():
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         device: torch.device = self.model.device
         return device
 
     def sampler(self, **options: Any) -> LocalSampler:
-        """Draws from these very weights, computing as the policy does; for the options see `LocalSampler`."""
-        return LocalSampler(self.model, self.codec, **{"autocast": self.autocast, **options})
+        """A sampler with these weights and this precision.
+
+        Args:
+            options: those of `LocalSampler`.
+        """
+        return LocalSampler(self.model, self.tokenization, **{"autocast": self.autocast, **options})
 
     def micro_batches(self, rows: Sequence[Tokenized]) -> list[list[int]]:
-        """Indices of the rows in each micro-batch, within the token budget and with little padding."""
+        """Indices of the rows in each micro-batch, of at most `max_tokens` tokens and with little padding.
+
+        Args:
+            rows: what is split.
+        """
         lengths = [len(row.prompt_ids) + len(row.completion_ids) for row in rows]
         return buckets(lengths, max_tokens=self.max_tokens, overhead_tokens=self.overhead_tokens)
 
@@ -139,17 +155,17 @@ class Policy:
     ) -> Float[Tensor, "B T"] | tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
         """Log-probabilities of the completions' tokens under softmax(logits / temperature), in rows' order.
 
-        T is the longest completion; behind the end of a shorter one stand zeros.  Rows go through the model in
-        micro-batches.  With gradients on, all of them are kept until backward: to hold one at a time, call this for
-        each of `micro_batches` and go backward in between.
+        T is the longest completion; shorter ones are padded with zeros.  Rows go through the model in micro-batches.
+        With gradients on, the activations of all micro-batches are kept until backward: to keep one at a time, call
+        this for each of `micro_batches` and go backward in between.
 
         Args:
-            rows: rollouts or samples.
-            temperature: that the completions were drawn at.
+            rows: B rollouts or samples.
+            temperature: at which the completions were sampled.
             with_entropy: return (logprobs, entropy in nats at each token) instead; both carry gradients.
 
         Raises:
-            UsageError: no rows, or a row without a prompt.
+            UsageError: there are no rows, or a row has no prompt.
         """
         if not rows:
             raise UsageError("there are no rows to score; give at least one")
@@ -177,16 +193,16 @@ class Policy:
         return [ragged_to_padded(values, padded, width) for values in (logprobs, entropy) if values is not None]
 
     def _states(self, rows: Sequence[Tokenized], padded: Padded) -> Float[Tensor, "N H"]:
-        """The last hidden states that predict the completions' tokens."""
-        if self._shares_prompts and worth_sharing(rows):
-            return shared_states(self.model, rows, padded)
+        """The last hidden states from which the completions' tokens are predicted."""
+        if self._shares_prompts and worth_sharing_prompts(rows):
+            return hidden_states_sharing_prompts(self.model, rows, padded)
         states: Tensor = self.model.base_model(input_ids=padded.input_ids, use_cache=False).last_hidden_state
         return states.flatten(0, 1).index_select(0, padded.sources)
 
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """transformers shows a bar for every file it reads or writes, in the midst of a run's own lines."""
+    """Without the progress bars that transformers shows for each file between the lines of a run."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
@@ -196,8 +212,8 @@ def _without_bars() -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
-def _silence(model: nn.Module) -> None:
-    """Modules of dropout, and the rates of dropout and jitter that layers keep as plain numbers."""
+def _disable_dropout(model: nn.Module) -> None:
+    """Set the rates of dropout modules to 0, and those of dropout and jitter that layers keep as plain numbers."""
     for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
@@ -207,16 +223,18 @@ def _silence(model: nn.Module) -> None:
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def _how_logits_are_made(model: Any) -> Logits:
-    """What stands between the head and the logits, found by trying what the config names on a few tokens.
+def _find_logits_transform(model: Any) -> LogitsTransform:
+    """How the model makes logits from the head's output: tries what its config names on a few tokens.
 
-    What the head says is made large for it, so that a cap shows even where a fresh model's logits are near 0.  A model
-    that does anything else, now or in a later version of transformers, is refused rather than misread.
+    The head's output is scaled up meanwhile, so that a cap shows even if a fresh model's logits are near 0.
+
+    Raises:
+        UsageError: none of them gives the model's logits.
     """
     config = model.config.get_text_config()
     head = model.get_output_embeddings()
     ids = torch.arange(4, device=model.device).remainder(config.vocab_size).unsqueeze(0)
-    with evaluating(model):
+    with evaluation_mode(model):
         states = getattr(model.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None)
         if head is not None and states is not None:
             factor = 100.0 / float(head(states).abs().max().clamp(min=1e-6))
@@ -230,14 +248,14 @@ def _how_logits_are_made(model: Any) -> Logits:
                     return candidate
     raise UsageError(
         f"{type(model).__name__} makes its logits from the last hidden states in a way that rlvr does not know, so "
-        "their log-probabilities would be wrong; use a model with a linear head, scaled or soft-capped at most"
+        "its log-probabilities would be wrong; use a model with a linear head, scaled or soft-capped at most"
     )
 
 
-def _candidates(config: Any) -> list[Logits]:
-    """Plain; Gemma's cap; the factors of Cohere and Falcon-H1 and the divisor of Granite."""
+def _candidates(config: Any) -> list[LogitsTransform]:
+    """No change, Gemma's cap, the factors of Cohere and Falcon-H1, the divisor of Granite."""
     cap = getattr(config, "final_logit_softcapping", None)
     factors = [getattr(config, name, None) for name in ("logit_scale", "lm_head_multiplier")]
     divisor = getattr(config, "logits_scaling", None)
     scales = [1.0, *(float(f) for f in factors if f), *([1.0 / divisor] if divisor else [])]
-    return [Logits(scale, softcap) for softcap in ([cap, None] if cap else [None]) for scale in scales]
+    return [LogitsTransform(scale, softcap) for softcap in ([cap, None] if cap else [None]) for scale in scales]

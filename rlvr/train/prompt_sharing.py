@@ -1,10 +1,10 @@
-"""Prompts that are read once for all their completions, in training as in sampling.
+"""Prompt sharing in training: each distinct prompt goes through the model once for all its completions.
 
 Axes: U distinct prompts of at most P tokens, B rows, T tokens of the longest completion, N completion tokens in all.
 
-Keys and values of the prompts stay in the graph, and each row takes those of its prompt, so the gradient is the same
-as if each row had read it.  Attention then needs a mask that says all of this.  On a CPU that costs little; on a GPU
-it would keep the fused kernels from skipping what lies behind, so there rows read their own prompts.
+Keys and values of the prompts stay in the autograd graph, and each row uses those of its prompt, so the gradient is
+the same as if each row had its own copy.  Attention then needs an explicit mask.  That costs little on a CPU; on a GPU
+it would keep fused attention kernels from skipping masked blocks, so prompts are not shared there.
 """
 
 from __future__ import annotations
@@ -22,14 +22,18 @@ from transformers.cache_utils import DynamicLayer
 from rlvr.samplers.protocol import Tokenized, TokenRow
 from rlvr.train.batches import Padded, pad
 
-__all__ = ["can_share", "shared_states", "worth_sharing"]
+__all__ = ["hidden_states_sharing_prompts", "supports_prompt_sharing", "worth_sharing_prompts"]
 
-_SAVED: Final = 0.1  # of the tokens; below it, a second pass through the layers costs more than it saves
-_MASK: Final = 2**22  # numbers in the mask: a long completion's would be larger than what is saved
+_SAVED: Final = 0.1  # least share of tokens saved; below it, the second pass through the layers costs more
+_MASK: Final = 2**22  # most numbers in the mask: for long completions it would be larger than what is saved
 
 
-def worth_sharing(rows: Sequence[Tokenized]) -> bool:
-    """Do the rows have prompts in common, long enough beside their completions?"""
+def worth_sharing_prompts(rows: Sequence[Tokenized]) -> bool:
+    """True if sharing prompts saves enough tokens, and the mask is small enough.
+
+    Args:
+        rows: of one micro-batch.
+    """
     prompts = {tuple(row.prompt_ids) for row in rows}
     P, T = max(map(len, prompts)), max(len(row.completion_ids) for row in rows)
     together = len(prompts) * P + len(rows) * (T - 1)
@@ -37,8 +41,14 @@ def worth_sharing(rows: Sequence[Tokenized]) -> bool:
     return together <= (1 - _SAVED) * apart and len(rows) * T * (P + T) <= _MASK
 
 
-def shared_states(model: Any, rows: Sequence[Tokenized], padded: Padded) -> Float[Tensor, "N H"]:
-    """The last hidden states that predict the completions' tokens, in the order of `padded.targets`."""
+def hidden_states_sharing_prompts(model: Any, rows: Sequence[Tokenized], padded: Padded) -> Float[Tensor, "N H"]:
+    """The last hidden states from which the completions' tokens are predicted, in the order of `padded.targets`.
+
+    Args:
+        model: one for which `supports_prompt_sharing` is True.
+        rows: of one micro-batch.
+        padded: the same rows, padded.
+    """
     number: dict[tuple[int, ...], int] = {}
     of = np.array([number.setdefault(tuple(row.prompt_ids), len(number)) for row in rows])
     device, T = padded.input_ids.device, padded.width
@@ -70,7 +80,7 @@ def _read(model: Any, cache: Any, ids: Int[Tensor, "B L"], **places: Tensor) -> 
 def _side_by_side(
     ids: Sequence[Sequence[int]], width: int | None = None
 ) -> tuple[Int[Tensor, "B L"], Int[Tensor, " B"]]:
-    """Padded on the right, and their lengths."""
+    """Rows padded on the right, and their lengths."""
     lengths = [len(row) for row in ids]
     found = np.zeros((len(ids), max(lengths) if width is None else width), dtype=np.int64)
     for i, row in enumerate(ids):
@@ -79,9 +89,14 @@ def _side_by_side(
 
 
 def _visible(seen: Int[Tensor, " B"], most: int, steps: int) -> Bool[Tensor, "B 1 T K"]:
-    """What each of so many tokens of a completion looks at: its prompt, padded to `most`, and the completion so far.
+    """The attention mask of completion tokens: True for the tokens of the prompt and for the completion so far.
 
-    One row for all where prompts are of one length.
+    It has a single row if all prompts have the same length.
+
+    Args:
+        seen: length of each row's prompt.
+        most: length to which prompts are padded.
+        steps: T, completion tokens.
     """
     rows = seen[:1] if bool((seen == seen[0]).all()) else seen
     prompt = torch.arange(most, device=seen.device) < rows[:, None]
@@ -90,11 +105,14 @@ def _visible(seen: Int[Tensor, " B"], most: int, steps: int) -> Bool[Tensor, "B 
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def can_share(model: Any) -> bool:
-    """Does this model say the same of rows whether they share their prompts or not?  Found by trying.
+def supports_prompt_sharing(model: Any) -> bool:
+    """True if this model gives the same hidden states with and without shared prompts, up to rounding.
 
-    Asked only of models on a CPU that keep one key per token and layer and take a mask as it is, with weights fine
-    enough to tell rounding from another answer.
+    Tried on a few rows, and only for models on a CPU that keep one key per token and layer, that use an attention mask
+    as it is given, and whose weights are precise enough to tell rounding from a difference.
+
+    Args:
+        model: a causal language model of transformers.
     """
     if model.device.type != "cpu" or model.dtype not in (torch.float32, torch.float64):
         return False
@@ -111,4 +129,4 @@ def can_share(model: Any) -> bool:
     apart = model.base_model(input_ids=padded.input_ids, use_cache=False).last_hidden_state.flatten(0, 1)
     apart = apart.index_select(0, padded.sources)
     rounding = torch.finfo(model.dtype).eps ** 0.5 * apart.abs().max()
-    return bool((apart - shared_states(model, rows, padded)).abs().max() <= rounding)
+    return bool((apart - hidden_states_sharing_prompts(model, rows, padded)).abs().max() <= rounding)

@@ -1,4 +1,4 @@
-"""From the settings of a run to its parts."""
+"""Makes the parts of a run from its settings: environments, model, and the description that the run folder keeps."""
 
 from __future__ import annotations
 
@@ -12,38 +12,46 @@ from rlvr.environment import Environment, SingleTurnEnv
 from rlvr.environment.registry import make
 from rlvr.errors import UsageError
 from rlvr.rewards.parts import Overlong
-from rlvr.train.config import Config
+from rlvr.train.config import ResolvedConfig
 from rlvr.train.policy import Policy
 
-__all__ = ["about", "autocast_of", "configured_policy", "environments", "load_policy"]
+__all__ = ["autocast_dtype", "describe_run", "environments", "load_policy", "policy_from_config"]
 
 
 def environments(
-    config: Config, env: Environment | None = None, eval_env: Environment | None = None
+    config: ResolvedConfig, env: Environment | None = None, eval_env: Environment | None = None
 ) -> tuple[Environment, Environment | None]:
-    """(What is trained on, what is evaluated on), made from the config unless given.
+    """The environments of a run: (training, evaluation).  The second is None if the run has no evaluations.
+
+    Args:
+        config: settings of the run.
+        env: the training environment; None to make it from `config.env`.
+        eval_env: the evaluation environment; None to make it from `config.env`.
+
+    Warns:
+        RuntimeWarning: up to one in a hundred evaluation tasks is trained on too.
 
     Raises:
-        UsageError: there is no telling what to evaluate on, it is what is trained on, or the reward cannot be what
-            the algorithm wants.
+        UsageError: `env` is given without `eval_env`; more evaluation tasks than that are trained on; or the
+            algorithm's soft punishment cannot be added to the reward.
     """
     if config.eval_every is None:
         eval_env = None
     elif eval_env is None:
         if env is not None:
-            raise UsageError("an environment is given, and none to evaluate on: give eval_env, or eval_every=None")
+            raise UsageError("env is given without eval_env; give eval_env too, or eval_every=None for no evaluations")
         eval_env = make(config.env, **{**config.env_options, "split": config.eval_split, **config.eval_options})
     if env is None:
         env = make(config.env, **{"split": "train", **config.env_options})
     if eval_env is not None:
-        _require_others(env, eval_env, config.eval_tasks)
+        _require_separate(env, eval_env, config.eval_tasks)
     return _with_overlong(env, config), eval_env
 
 
-def _require_others(env: Environment, eval_env: Environment, most: int) -> None:
-    """A single file stands for every split, and would silently be trained on and evaluated on.
+def _require_separate(env: Environment, eval_env: Environment, most: int) -> None:
+    """Refuse evaluation on training tasks: a single file stands for every split, so that it happens easily.
 
-    Published sets have a few problems in both of their splits: up to one in a hundred is warned of.
+    Published sets have a few problems in both of their splits, so up to one in a hundred gives a warning only.
     """
     if (
         not (isinstance(env, SingleTurnEnv) and isinstance(eval_env, SingleTurnEnv))
@@ -60,28 +68,35 @@ def _require_others(env: Environment, eval_env: Environment, most: int) -> None:
     )
     if 100 * len(shared) > len(evaluated):
         raise UsageError(
-            f"{found}, as where one file is taken for both: keep a part of it apart with the option "
-            "split='train[10%:]' and eval_split='train[:10%]', give eval_options a file of its own, or eval_every=None"
+            f"{found}, perhaps because one file serves for both: split it with the option split='train[10%:]' and "
+            "eval_split='train[:10%]', name another file in eval_options, or set eval_every=None"
         )
     if shared:
         warnings.warn(f"{found}, such as {shared[0]!r}", RuntimeWarning, stacklevel=4)
 
 
-def _with_overlong(env: Environment, config: Config) -> Environment:
-    """The environment with DAPO's soft punishment (arXiv:2503.14476, eq. 13) in its reward, if it is wanted."""
-    if config.algorithm_.overlong != "soft" or any(isinstance(leaf, Overlong) for leaf in env.reward.leaves):
+def _with_overlong(env: Environment, config: ResolvedConfig) -> Environment:
+    """The environment; with overlong="soft" its reward has DAPO's soft punishment (arXiv:2503.14476, eq. 13)."""
+    if config.overlong != "soft" or any(isinstance(leaf, Overlong) for leaf in env.reward.leaves):
         return env
     if not isinstance(env, SingleTurnEnv):
-        raise UsageError(f"{env.id} has several turns and says its score itself; choose overlong='mask' or 'keep'")
-    cache = config.overlong_cache or max(1, config.max_tokens // 5)
-    return env.with_reward(env.reward + Overlong(max_tokens=config.max_tokens, cache=cache))
+        raise UsageError(
+            f"{env.id} has several turns and computes its score itself, so overlong='soft' cannot be added; choose "
+            "overlong='mask' or 'keep'"
+        )
+    return env.with_reward(env.reward + Overlong(max_tokens=config.max_tokens, cache=config.overlong_cache))
 
 
 def load_policy(model: str, *, device: str = "auto", **options: Any) -> Policy:
-    """A model on its device; for the options see `Policy`.
+    """A model on its device.
+
+    Args:
+        model: id on the hub, or a local folder.
+        device: such as "cpu" or "cuda:1"; "auto" is a GPU if there is one.
+        options: those of `Policy`.
 
     Raises:
-        UsageError: no such model, or no such device here.
+        UsageError: there is no such model, or no such device on this machine.
     """
     there = "cuda" if torch.cuda.is_available() else "cpu"
     chosen = there if device == "auto" else device
@@ -89,30 +104,46 @@ def load_policy(model: str, *, device: str = "auto", **options: Any) -> Policy:
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError, ImportError) as error:  # the latter two where torch was built without it
         why = str(error).strip().splitlines()[0]
-        raise UsageError(f"device is {device!r}, which is not to be had here ({why}); choose 'auto' or 'cpu'") from None
+        raise UsageError(
+            f"device is {device!r}, which this machine does not have ({why}); use 'auto' or 'cpu'"
+        ) from None
     return Policy.load(model, device=chosen, **options)
 
 
-def autocast_of(precision: str) -> torch.dtype | None:
-    """The type to compute in, None for that of the weights."""
+def autocast_dtype(precision: str) -> torch.dtype | None:
+    """The type to compute in; None for that of the weights.
+
+    Args:
+        precision: "fp32" or "bf16".
+    """
     return torch.bfloat16 if precision == "bf16" else None
 
 
-def configured_policy(config: Config) -> Policy:
-    """The model that a run trains."""
+def policy_from_config(config: ResolvedConfig) -> Policy:
+    """The model that a run trains, loaded as its settings say.
+
+    Args:
+        config: settings of the run.
+    """
     return load_policy(
         config.model,
         device=config.device,
         chat=config.chat,
-        autocast=autocast_of(config.precision),
+        autocast=autocast_dtype(config.precision),
         gradient_checkpointing=config.gradient_checkpointing,
         max_tokens=config.micro_tokens,
     )
 
 
-def about(config: Config, env: Environment, eval_env: Environment | None) -> dict[str, Any]:
-    """All that decides how a run goes, as plain JSON."""
-    found = {"settings": config.resolved(), "env": _described(env), "eval_env": eval_env and _described(eval_env)}
+def describe_run(config: ResolvedConfig, env: Environment, eval_env: Environment | None) -> dict[str, Any]:
+    """Everything that determines a run, as plain JSON: settings, environments, rewards.
+
+    Args:
+        config: settings of the run.
+        env: the training environment.
+        eval_env: the evaluation environment; None for none.
+    """
+    found = {"settings": config.recorded, "env": _described(env), "eval_env": eval_env and _described(eval_env)}
     plain: dict[str, Any] = json.loads(json.dumps(found, default=str))
     return plain
 

@@ -1,7 +1,4 @@
-"""A model small enough for a laptop, made from a config: random weights and one token per character.
-
-It is a real transformers model with a real fast tokenizer: saved to a folder, it loads like any other.
-"""
+"""A tiny transformers model with random weights, and a tokenizer with one token per character; for tests and demos."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from tokenizers import Tokenizer, decoders, models, processors
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen2Config
 
 from rlvr.errors import UsageError
+from rlvr.validate import require_one_of, require_whole
 
 __all__ = ["character_tokenizer", "tiny"]
 
@@ -38,31 +36,30 @@ def tiny(
 
     Args:
         charset: every character that the model can read and write, each once.
-        hidden: width of the residual stream, a multiple of `heads`.
+        hidden: width of the residual stream, a multiple of 2 · `heads`.
         layers: number of transformer blocks.
         heads: attention heads.
-        kv_heads: key and value heads, a divisor of `heads`; by default as many.
-        max_length_tokens: prompt and completion together.
-        family: whose architecture.
-        tied: one matrix embeds and unembeds.
+        kv_heads: key and value heads, a divisor of `heads`; None for as many.
+        max_length_tokens: most tokens of prompt and completion together.
+        family: architecture of the model.
+        tied: use one matrix for the embedding and the head.
         dtype: of the weights.
         seed: fixes the weights.
 
     Raises:
-        UsageError: a size that no transformer has.
+        UsageError: the sizes do not fit each other, or there is no such family.
     """
     tokenizer = character_tokenizer(charset)
     kv_heads = heads if kv_heads is None else kv_heads
     sizes = {"hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads}
     for name, size in {**sizes, "max_length_tokens": max_length_tokens}.items():
-        if size < 1:
-            raise UsageError(f"{name} is {size}; it must be at least 1")
+        require_whole(name, size, 1)
     if hidden % (2 * heads) or heads % kv_heads:  # rotary embeddings turn pairs, so a head's width is even
-        raise UsageError(f"hidden={hidden}, heads={heads}, kv_heads={kv_heads}: each head needs an even width, and "
-                         "kv_heads must divide heads; try hidden=128, heads=4, kv_heads=2")  # fmt: skip
-    if family not in _CONFIGS:
-        raise UsageError(f"family is {family!r}; it must be one of {', '.join(map(repr, _CONFIGS))}")
-    config = _CONFIGS[family](
+        raise UsageError(
+            f"hidden={hidden}, heads={heads}, kv_heads={kv_heads}: each head needs an even width, and kv_heads must "
+            "divide heads; try hidden=128, heads=4, kv_heads=2"
+        )
+    config = _CONFIGS[require_one_of("family", family, _CONFIGS)](
         vocab_size=len(tokenizer),
         hidden_size=hidden,
         intermediate_size=4 * hidden,
@@ -82,12 +79,15 @@ def tiny(
 
 
 def character_tokenizer(charset: str) -> PreTrainedTokenizerFast:
-    """One token per character; encoding puts `<bos>` first, and what is not in the charset becomes `<unk>`.
+    """A tokenizer with one token per character.  It puts `<bos>` first; other characters become `<unk>`.
 
     Ids: 0 `<pad>`, 1 `<bos>`, 2 `<eos>`, 3 `<unk>`, then the charset in its order.
 
+    Args:
+        charset: the characters, each once.
+
     Raises:
-        UsageError: no characters, or one of them twice.
+        UsageError: there are no characters, or one of them stands twice.
     """
     twice = sorted({c for c in charset if charset.count(c) > 1})
     if not charset or twice:

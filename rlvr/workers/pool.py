@@ -1,13 +1,13 @@
-"""The one killable-worker mechanism: warm processes that answer over pipes and can be killed at any moment.
+"""The worker pool: processes that are kept ready, answer over pipes and can be killed at any moment.
 
     caller ──▶ WorkerPool.run(items) ──▶ idle Worker ══ requests: cloudpickle, from us ══▶ child: handler(item)
                                                      ◀══ replies: JSON, data only ═════════
 
-No signals and no event loop are involved on the caller's side, so the main thread, 32 threads and asyncio see the
-same thing.  Children are started with `subprocess` (vfork and exec): the calling process, a trainer perhaps with
-100 GB, never forks.  Replies are JSON because the child has read a model's text: what it says is data.
+The caller's side uses no signals and no event loop, so it works the same in the main thread, in 32 threads and under
+asyncio.  Children are started with `subprocess` (vfork and exec): the calling process, a trainer perhaps with 100 GB,
+never forks.  Replies are JSON because the child has read a model's text: its reply must be data, not a pickle.
 
-What a killed item means is the caller's to say: the symbolic engine calls it the answer's fault, the scorer ours.
+The caller decides what a killed item means: to the symbolic engine it is the answer's fault, to the scorer it is ours.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from rlvr.errors import Unscored, UsageError, WorkerDied, WorkerError, WorkerTimeout
-from rlvr.workers.process import HEADER, framed
+from rlvr.validate import require_optional_whole, require_seconds, require_whole
+from rlvr.workers import clock
+from rlvr.workers.framing import FrameTooLong, framed, take_frame
 
 __all__ = ["Handler", "WorkerPool", "shipped", "usable_cores"]
 
@@ -36,27 +38,27 @@ Handler: TypeAlias = Callable[[Any], Any]
 """Runs in the worker: one item in, a JSON-able value out."""
 
 _REPLY_MIB = 64
-_STARTS = 3  # how often a worker may die before it has begun an item, until we give it up
+_STARTS = 3  # how often workers may die before they begin an item, until the item counts as lost
 _LONG_S = 3600.0  # poll(2) takes no more than 24 days at once
 
 
 class WorkerPool:
     """Runs items in killable processes; safe from any thread, any number of callers at once.
 
-    Processes start as callers need them, up to `workers` at work, plus `spares` that are already warm when a
-    killed one must be replaced.  They end with the pool, with the interpreter, and if this process is SIGKILLed.
+    Processes are started when callers need them.  They end with the pool, with the interpreter, and also when this
+    process is killed with SIGKILL.
 
     Args:
         setup: called once in each worker; returns the handler.  Shipped with cloudpickle, so it may come from a
             script or a notebook.
         workers: how many items may run at once.
-        spares: how many more processes are kept warm.
+        spares: how many more processes are kept ready, to replace one that was killed.
         memory_mib: limit on each worker's private memory (Linux: RLIMIT_DATA); beyond it the item gets a MemoryError.
             What a worker starts itself has a limit of its own, of the same size.
         recycle_after: a worker is replaced after so many items, so that leaks in a library stay small.
         start_s: wall seconds within which a worker must be ready.
         quiet: send what workers print to /dev/null instead of our stderr.
-        hash_seed: Python's, under which sets of texts have their order; another one shows who depends on it.
+        hash_seed: PYTHONHASHSEED of the workers, on which the order of sets of texts depends.
 
     Raises:
         UsageError: a number that cannot work, or a `setup` that cannot be shipped.
@@ -74,13 +76,10 @@ class WorkerPool:
         quiet: bool = False,
         hash_seed: int = 0,
     ) -> None:
-        _whole("workers", workers, 1)
-        _whole("spares", spares, 0)
-        if memory_mib is not None:
-            _whole("memory_mib", memory_mib, 1)
-        self.workers, self.spares = workers, spares
+        self.workers, self.spares = require_whole("workers", workers, 1), require_whole("spares", spares, 0)
+        self._memory_mib = require_optional_whole("memory_mib", memory_mib, 1, none="no limit")
         self._boot = shipped(setup)
-        self._memory_mib, self._recycle_after, self._start_s = memory_mib, recycle_after, start_s
+        self._recycle_after, self._start_s = recycle_after, start_s
         self._quiet, self._hash_seed, self._closed = quiet, hash_seed, False
         self.started = self.lost = 0  # processes so far; how many of them died or were killed before their time
         self._all: set[_Worker] = set()
@@ -89,7 +88,7 @@ class WorkerPool:
         weakref.finalize(self, _bury, self._all).atexit = False  # for a pool that is dropped without being closed
 
     def _forget(self) -> None:
-        """Start with no process at all: at birth, and in a forked child, where the workers are the parent's."""
+        """Start with no process: in a new pool, and in a forked child, where the workers are the parent's."""
         for worker in self._all:
             worker.disown()
         self._all.clear()
@@ -109,17 +108,17 @@ class WorkerPool:
             pass
 
     def call(self, item: Any, *, wall_s: float, cpu_s: float | None = None) -> Any:
-        """Run one item; the clocks start when its worker starts on it.
+        """Run one item; its time is counted from when the worker begins it.
 
         Args:
-            item: anything cloudpickle can ship.
+            item: anything that cloudpickle can send.
             wall_s: wall seconds until the worker is killed.
-            cpu_s: CPU seconds until it is killed, where the platform can tell; unlike wall time it does not
-                depend on what else the machine is doing, so give it wherever a limit decides a verdict.
+            cpu_s: CPU seconds until it is killed, where the platform can tell (Linux); None for no limit.  CPU time
+                does not depend on what else the machine does, so give it wherever a limit decides a verdict.
 
         Raises:
             WorkerTimeout, WorkerDied, WorkerError: see `rlvr.errors`.
-            UsageError: a limit that is none, an item that cannot be shipped, or the pool is closed.
+            UsageError: a limit that is not above 0, an item that cannot be sent, or the pool is closed.
         """
         [result] = self.run([item], wall_s=wall_s, cpu_s=cpu_s)
         if isinstance(result, Unscored):
@@ -127,14 +126,20 @@ class WorkerPool:
         return result
 
     def run(self, items: Sequence[Any], *, wall_s: float, cpu_s: float | None = None) -> list[Any]:
-        """Run items one after another; a lost one costs itself alone.
+        """Run items one after another; if one is lost, the others still run.
+
+        Args:
+            items: anything that cloudpickle can send.
+            wall_s, cpu_s: limits of each item; see `call`.
 
         Returns:
             One entry per item: the handler's value, or the `Unscored` error that ended it.
+
+        Raises:
+            UsageError: see `call`.
         """
-        for name, limit in (("wall_s", wall_s), ("cpu_s", cpu_s)):
-            if limit is not None and not limit > 0:  # true for NaN, under which no clock would ever run out
-                raise UsageError(f"{name} is {limit!r}; it must be a number of seconds above 0")
+        require_seconds("wall_s", wall_s)
+        require_seconds("cpu_s", cpu_s, or_none=True)
         results: list[Any] = []
         unbegun = 0
         while len(results) < len(items):
@@ -147,7 +152,7 @@ class WorkerPool:
                 raise _pool_closed()  # it was our own kill, which says nothing about the item
             results += done
             unbegun = 0 if begun else unbegun + 1
-            if lost is not None and (begun or unbegun == _STARTS):  # once is bad luck, three times is the item
+            if lost is not None and (begun or unbegun == _STARTS):  # three times in a row: the item is to blame
                 results.append(lost)
                 unbegun = 0
         return results
@@ -172,7 +177,7 @@ class WorkerPool:
 
     @contextlib.contextmanager
     def _checkout(self) -> Iterator[_Worker]:
-        """Lend a ready worker; what comes back fit goes to the idle ones, anything else is killed and replaced."""
+        """A ready worker.  Afterwards it is idle again if it is fit for more items; else it is killed and replaced."""
         with self._slots:
             worker = self._take_ready()
             fit = False
@@ -183,7 +188,7 @@ class WorkerPool:
                 self._give(worker, fit)
 
     def _take_ready(self) -> _Worker:
-        """One that dies while it starts, killed from outside, is bad luck; three in a row are an error."""
+        """A worker that is ready.  One may die while it starts, killed from outside; three in a row are an error."""
         for attempt in range(_STARTS):
             worker = self._take()
             try:
@@ -281,7 +286,7 @@ class _Worker:
         self._poll.register(self._reply, select.POLLIN)
 
     def is_ready(self) -> bool:
-        """True if it need not be waited for."""
+        """True if it can begin an item now, or is about to say why it cannot."""
         return self.ready or bool(self._poll.poll(0))
 
     def is_gone(self) -> bool:
@@ -307,7 +312,7 @@ class _Worker:
     def run(
         self, request: memoryview, count: int, wall_s: float, cpu_s: float | None, start_s: float
     ) -> tuple[bool, list[Any], Unscored | None]:
-        """Returns (it began, what the items before the loss came to, what the next one was lost to)."""
+        """Returns (whether it began, the results before the loss, the error that the next item was lost to)."""
         self._unsent = request
         done: list[Any] = []
         begun = False
@@ -333,7 +338,7 @@ class _Worker:
         return begun, done, None
 
     def strike(self) -> None:
-        """SIGKILL it and whatever it started.  Any thread may call this."""
+        """SIGKILL it and all processes that it started.  Any thread may call this."""
         if self._process.returncode is None:
             # The group outlives its leader, and the leader's pid is ours until we have waited for it.
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -341,13 +346,13 @@ class _Worker:
             self._process.kill()
 
     def kill(self) -> None:
-        """Strike, wait, and close the pipes.  Only for the thread that uses it."""
+        """Kill it, wait for its end, and close the pipes.  Only for the thread that uses it."""
         self.strike()
         self._process.wait()
         self._close_fds()
 
     def disown(self) -> None:
-        """In a forked child: let go of the parent's worker without harming it."""
+        """In a forked child: close our copies of the pipes; the worker is the parent's and goes on."""
         self._process.returncode = 0
         self._close_fds()
 
@@ -390,8 +395,8 @@ class _Worker:
                     raise WorkerDied(f"a worker's reply cannot be read: {error}") from None
                 return kind, wall, cpu, value
             left = wall_until - time.monotonic()
-            cpu_left = left if cpu_until is None else cpu_until - self._cpu_s()
-            # A reply that is already in the pipe counts, however late we come to look.
+            cpu_left = left if cpu_until is None else cpu_until - clock.cpu_s(self._process.pid)
+            # A reply that is already in the pipe counts, however late we look.
             if not self._poll.poll(max(0.0, min(left, cpu_left, _LONG_S)) * 1000):
                 if left <= 0:
                     raise _Late("it ran out of wall time")
@@ -407,30 +412,14 @@ class _Worker:
             self._buffer += chunk
 
     def _frame(self) -> bytes | None:
-        if len(self._buffer) < HEADER.size:
-            return None
-        (size,) = HEADER.unpack_from(self._buffer)
-        if size > _REPLY_MIB << 20:
-            raise WorkerDied(f"a worker's reply has {size} bytes; the limit is {_REPLY_MIB} MiB")
-        end = HEADER.size + size
-        if len(self._buffer) < end:
-            return None
-        frame = bytes(self._buffer[HEADER.size : end])
-        del self._buffer[:end]
-        return frame
-
-    def _cpu_s(self) -> float:
-        """CPU seconds of the whole process; -inf where the platform cannot tell, so that only wall time counts."""
         try:
-            # The kernel's clock id of another process: its inverted pid above three bits, the lowest two of which
-            # ask for scheduled time (clock_getcpuclockid(3); Python wraps it for threads only).
-            return time.clock_gettime((~self._process.pid << 3) | 2)
-        except OSError:
-            return float("-inf")
+            return take_frame(self._buffer, _REPLY_MIB << 20)
+        except FrameTooLong as error:
+            raise WorkerDied(f"a worker's reply has {error.length} bytes; the limit is {_REPLY_MIB} MiB") from None
 
     def _died(self) -> WorkerDied:
-        """Its end of a pipe is closed: it is on its way out with a status of its own, or gets SIGKILL here."""
-        self.strike()  # before we wait for it and its group, with all it has started, goes out of our hands
+        """The error for a worker that has closed its end of a pipe: it is ending by itself, or gets SIGKILL here."""
+        self.strike()  # before we wait for it: afterwards, its group and all it has started is out of our reach
         code = self._process.wait()
         signals = {s.value: s.name for s in signal.Signals}
         how = f"killed by {signals.get(-code, f'signal {-code}')}" if code < 0 else f"exit code {code}"
@@ -441,11 +430,6 @@ class _Late(Exception):
     """A deadline passed."""
 
 
-def _whole(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or value < least:
-        raise UsageError(f"{name} is {value!r}; it must be a whole number of at least {least}")
-
-
 def _pool_closed() -> UsageError:
     return UsageError("this worker pool is closed; open a new one")
 
@@ -453,14 +437,17 @@ def _pool_closed() -> UsageError:
 def shipped(value: Any) -> bytes:
     """A value as it is sent to a worker.
 
+    Args:
+        value: anything that cloudpickle can send.
+
     Raises:
-        UsageError: it cannot be.
+        UsageError: it cannot be sent.
     """
     import cloudpickle  # here, so that `import rlvr` stays light
 
     try:
         return bytes(cloudpickle.dumps(value))
-    except Exception as error:  # whatever the __reduce__ of somebody's class raises
+    except Exception as error:  # a __reduce__ in the caller's code may raise anything
         raise UsageError(
             f"{repr(value)[:200]} cannot be sent to a worker process: {type(error).__name__}: {str(error)[:200]}; keep "
             "locks, open files, generators and connections out of it"

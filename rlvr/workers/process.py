@@ -1,4 +1,4 @@
-"""The worker's side of `rlvr.workers`: a loop that answers items until its pipe ends.
+"""The worker process's side of the pool: a loop that answers items until its request pipe ends.
 
     request pipe: a pickle of `setup`, then pickles of lists of items
     reply pipe:   ready | failed, then for each list: begin | unread, and for each item: ok | error | last
@@ -15,7 +15,6 @@ import os
 import pickle
 import select
 import signal
-import struct
 import sys
 import threading
 import time
@@ -23,30 +22,31 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-__all__ = ["HEADER", "framed", "serve"]
+from rlvr.workers.framing import framed, read_frame, write_all
 
-HEADER = struct.Struct("<I")  # a frame is its length in bytes, then the bytes
+__all__ = ["serve"]
 
 _ROOM_MIB = 8
 
 
-def framed(payload: bytes) -> memoryview:
-    """The bytes of a frame."""
-    return memoryview(HEADER.pack(len(payload)) + payload)
-
-
 def serve(request: int, reply: int, lifeline: int, memory_mib: int | None) -> NoReturn:
-    """The child's main loop; ends when the request pipe does."""
+    """The main loop of a worker process; ends when the request pipe does.
+
+    Args:
+        request, reply: descriptors of the pipes.
+        lifeline: descriptor of a pipe that closes when the parent ends.
+        memory_mib: limit on private memory; None for no limit.
+    """
     for fd in (request, reply, lifeline):
         os.set_inheritable(fd, False)  # not for programs that a verifier may start
     _die_with(lifeline)
     handler: Callable[[Any], Any] | None = None
-    while (frame := _read_frame(request)) is not None:
+    while (frame := read_frame(request)) is not None:
         if handler is None:
             try:
                 if memory_mib is not None:
                     _limit_memory(memory_mib)
-                handler = pickle.loads(frame)()  # noqa: S301  from our parent, over a pipe nobody else has
+                handler = pickle.loads(frame)()  # noqa: S301  from our parent, over a pipe that no other process has
                 if not callable(handler):
                     raise TypeError(f"setup returned {handler!r}; it must return the handler, a function of an item")
                 if memory_mib is not None:
@@ -83,7 +83,7 @@ def _answer(handler: Callable[[Any], Any], frame: bytes, reply: int) -> None:
             kind, value = "ok", handler(item)
             text = json.dumps(value, allow_nan=False)
         except MemoryError as error:
-            error.__traceback__ = error.__context__ = None  # lets go of the memory, or we could not even say so
+            error.__traceback__ = error.__context__ = None  # frees the memory that the reply needs
             _reply(reply, "last", _described(error))  # nothing in this process can be trusted now
             os._exit(0)
         except BaseException as error:  # noqa: BLE001  even SystemExit is the item's
@@ -94,13 +94,13 @@ def _answer(handler: Callable[[Any], Any], frame: bytes, reply: int) -> None:
 def _described(error: BaseException) -> tuple[str, str, str]:
     try:
         message = str(error)
-    except Exception:  # noqa: BLE001  an exception class of somebody's own
+    except Exception:  # noqa: BLE001  the exception's class may define __str__
         message = "(its text cannot be had)"
     return type(error).__name__, _cut(message, 500), _cut("".join(traceback.format_exception(error)), 20_000)
 
 
 def _cut(text: str, most: int) -> str:
-    """A completion of 1 MB is easily quoted in full."""
+    """At most `most` characters: an error may quote a whole completion, of 1 MB perhaps."""
     return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
 
 
@@ -110,25 +110,7 @@ def _reply(fd: int, kind: str, value: Any) -> None:
 
 def _send_text(fd: int, kind: str, text: str) -> None:
     payload = f'["{kind}",{time.monotonic()},{time.process_time()},{text}]'.encode("ascii")
-    data = framed(payload)
-    while data:
-        data = data[os.write(fd, data) :]
-
-
-def _read_frame(fd: int) -> bytes | None:
-    header = _read_exactly(fd, HEADER.size)
-    return None if header is None else _read_exactly(fd, HEADER.unpack(header)[0])
-
-
-def _read_exactly(fd: int, size: int) -> bytes | None:
-    parts, left = [], size
-    while left:
-        part = os.read(fd, min(left, 1 << 20))
-        if not part:
-            return None
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
+    write_all(fd, framed(payload))
 
 
 def _limit_memory(memory_mib: int) -> None:

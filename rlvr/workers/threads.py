@@ -1,4 +1,4 @@
-"""A few daemon threads that run calls in order: the scorer's side of its worker processes."""
+"""A few daemon threads that run calls in the order in which they were submitted."""
 
 from __future__ import annotations
 
@@ -21,14 +21,19 @@ _Call: TypeAlias = tuple[Future[Any], Callable[[], Any]]
 
 
 class Threads:
-    """Runs calls in a few threads of its own, in order.
+    """Runs calls in a few threads of its own; each is begun in the order in which it was submitted.
 
     Not a ThreadPoolExecutor: the interpreter joins those threads before it ends, so that Ctrl-C would wait for every
-    slow item, and a forked child lacks them for good.  These are daemons, started wherever they are missing.
+    slow call, and in a forked child they are missing for good.  These are daemon threads, and a forked child starts
+    its own.
+
+    Args:
+        count: how many calls may run at once.
+        owner: what the threads work for; it is named in the error after `close`, and in the threads' names.
     """
 
-    def __init__(self, count: int) -> None:
-        self._count = count
+    def __init__(self, count: int, owner: str = "thread pool") -> None:
+        self._count, self._owner = count, owner
         self._closed = False
         self._begin()
 
@@ -40,42 +45,48 @@ class Threads:
         weakref.finalize(self, self._calls.put, None).atexit = False
 
     def submit(self, function: Callable[..., _T], *args: Any) -> Future[_T]:
-        """Have it called when a thread is free.
+        """Call the function in the next thread that is free.
+
+        Args:
+            function: what to call.
+            args: its arguments.
+
+        Returns:
+            A future of its result, or of the exception that it raises.
 
         Raises:
-            UsageError: `close` was called; a future that was still waiting then gets the same.
+            UsageError: `close` was called; a future that was still waiting then gets the same error.
         """
         if self._pid != os.getpid():
             self._begin()
         future: Future[_T] = Future()
         with self._lock:
             if self._closed:
-                raise _scorer_closed()
+                raise self._closed_error()
             self._calls.put((future, partial(function, *args)))
             if self._started < self._count:
-                threading.Thread(target=_work, args=(self._calls,), name="rlvr-scorer", daemon=True).start()
+                threading.Thread(target=_work, args=(self._calls,), name=f"rlvr-{self._owner}", daemon=True).start()
                 self._started += 1
         return future
 
     def close(self) -> None:
-        """Let the threads end; what none of them has begun is not begun any more."""
+        """Let the threads end after the calls that they have begun; the others are not begun any more."""
         with self._lock:
             self._closed = True
         with suppress(Empty):
             while True:
                 if (call := self._calls.get_nowait()) is not None and call[0].set_running_or_notify_cancel():
-                    call[0].set_exception(_scorer_closed())
+                    call[0].set_exception(self._closed_error())
         self._calls.put(None)
 
-
-def _scorer_closed() -> UsageError:
-    return UsageError("this scorer is closed; open a new one")
+    def _closed_error(self) -> UsageError:
+        return UsageError(f"this {self._owner} is closed; open a new one")
 
 
 def _work(calls: SimpleQueue[_Call | None]) -> None:
     while (call := calls.get()) is not None:
         _run(*call)
-        del call  # or it would keep its scorer alive while this thread waits
+        del call  # or it would keep its owner alive while this thread waits
     calls.put(None)  # for the next thread
 
 
@@ -83,7 +94,7 @@ def _run(future: Future[Any], function: Callable[[], Any]) -> None:
     if future.set_running_or_notify_cancel():
         try:
             result = function()
-        except BaseException as error:  # noqa: BLE001  for whoever waits
+        except BaseException as error:  # noqa: BLE001  it belongs to the caller that reads the future
             future.set_exception(error)
         else:
             future.set_result(result)

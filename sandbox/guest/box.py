@@ -1,11 +1,12 @@
-"""A box: pid 1 of a pid namespace, for one run after another.  It is ours, and it outlives every process of a run.
+"""A box: pid 1 of a pid namespace, for one run after another.  It runs our code, and outlives every process of a run.
 
 It waits on the slot's socket, so that a request finds everything mounted.  Signals from inside do not reach it: the
-kernel keeps pid 1 from any that it does not handle, SIGKILL and SIGSTOP among them.
+kernel drops those that pid 1 does not handle, SIGKILL and SIGSTOP among them.
 
-A run finds nothing of the one before.  Every process of that is gone before its reply is sent; the scratch is another;
-process numbers begin anew; and what was sent for it never came into our memory, which the next program is forked from:
-a program's own process reads its files.  A box whose run was not over by itself ends, and its namespaces with it.
+A run finds nothing of the run before: all its processes are gone before its reply is sent, the scratch is a new one,
+and process numbers begin at 2 again.  What was sent for it was never in the box's memory, which the next program is
+forked from: a program's own process reads its files.  A box ends, and its namespaces with it, after a run that it had
+to kill or that left processes behind.
 """
 
 from __future__ import annotations
@@ -37,47 +38,61 @@ from rlvr.sandbox.guest.linux import (
     shared_memory,
 )
 from rlvr.sandbox.guest.root import BOX, WORK, fresh_scratch, limit_scratch, mount_proc
+from rlvr.workers import clock
 
 __all__ = ["HUNG_UP", "NAMESPACES", "TAKEN", "main", "prepare"]
 
 NAMESPACES = CLONE_NEWPID | CLONE_NEWNS
 TAKEN = struct.Struct("<ii")  # what the zygote is told: serial number of the box, id of the request
-HUNG_UP = 3  # exit code: the host closed its end, or the slot is of no more use
+HUNG_UP = 3  # exit code: the host closed its end, or the slot cannot be used any more
 
-_RUNS = 500  # of one box: whatever a run may leave in it is gone after so many
+_RUNS = 500  # of one box; then a new one takes its place, without whatever the runs may have left in it
 _FDS = 8
 _REQUEST_BYTES = 1 << 16
 _POLL_S = 0.01  # how often memory and output are looked at where no kernel limit watches them
 _POLL_MAX_S = 0.25
 _RINGS_MS = 100  # for the kernel's collector of rings of sockets, which works on its own time
-_EVADED_S = 0.25  # the cgroup's clock also counts the zygote's work on the next box
+_EVADED_S = 0.25  # allowed between the clocks: the cgroup's also counts the zygote's work on the next box
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _SOCKET_BYTES = 416 << 10  # twice what a Unix socket's buffer is; programs cannot make it larger (sandbox/seccomp.py)
 _SOCKETS = "/proc/self/net/unix"
-_OOM_BOX, _OOM_PROGRAM = b"500", b"1000"  # whom the kernel kills first; the zygote, at 0, goes last
+_OOM_BOX, _OOM_PROGRAM = b"500", b"1000"  # for want of memory the kernel kills the highest first; the zygote has 0
 
 
 def prepare(config: Mapping[str, Any]) -> None:
-    """See `user.prepare`."""
+    """Done once, in the keeper.
+
+    Args:
+        config: see `SlotPool`.
+    """
     user.prepare(config)
 
 
 def main(
     slot: socket.socket, note: int, serial: int, numbers: int, meters: list[int], config: Mapping[str, Any]
 ) -> NoReturn:
-    """Run one request after another.  An exception ends it with code 1, and the zygote tells the host."""
+    """Run one request after another.  An exception ends the box with code 1, and the zygote tells the host.
+
+    Args:
+        slot: the socket to the host.
+        note: a pipe to the zygote, which is told of each request that a box takes.
+        serial: the box's number.
+        numbers: descriptor of ns_last_pid, -1 where there is none.
+        meters: descriptors of the cgroup's CPU time and of its memory events, -1 for those that it lacks.
+        config: see `SlotPool`.
+    """
     code = 1
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        gc.disable()  # when programs collect does not depend on what we did before
+        gc.disable()  # when the garbage of a program is collected must not depend on what the box did before
         score = _oom_score()
-        mount_proc(MS_RDONLY)  # or a program would take back its place among those to be killed first
+        mount_proc(MS_RDONLY)  # or a program could lower its own oom_score_adj
         sockets = os.open(_SOCKETS, os.O_RDONLY | os.O_CLOEXEC)
         for _ in range(_RUNS):
             fresh_scratch(config["disk"], config["files"])
             os.chdir(WORK)
-            random.seed()  # what the program draws; else every run would draw the zygote's numbers
+            random.seed()  # else every run would draw the same random numbers, the zygote's
             message, fds, _, _ = socket.recv_fds(slot, _REQUEST_BYTES, _FDS)
             if not message:
                 os._exit(HUNG_UP)
@@ -90,13 +105,13 @@ def main(
             clean = _sockets_gone(sockets, "partner_cpu_s" in request)
             slot.send(reply)
             if not clean:
-                os._exit(HUNG_UP)  # and the slot with us: its network namespace is not as it was
+                os._exit(HUNG_UP)  # and the slot with it: its network namespace is not as before
             if not (run.over and _renumbered(numbers)):
                 break
             for fd in fds:
                 os.close(fd)
         code = 0
-    except BaseException:  # noqa: BLE001  ours, whatever it is: the zygote tells the host
+    except BaseException:  # noqa: BLE001  a failure of ours: the zygote tells the host
         import traceback
 
         traceback.print_exc()
@@ -105,7 +120,10 @@ def main(
 
 
 def _renumbered(numbers: int) -> bool:
-    """The next process gets number 2 again, or a run could tell how many the one before had."""
+    """Let process numbers begin at 2 again, or a run could tell how many processes the run before had.
+
+    False where the kernel does not allow it.
+    """
     try:
         return numbers >= 0 and os.pwrite(numbers, b"1", 0) == 1
     except OSError:
@@ -113,10 +131,14 @@ def _renumbered(numbers: int) -> bool:
 
 
 def _sockets_gone(table: int, partner: bool) -> bool:
-    """Sockets that were sent to one another outlive their processes, and so does what was sent with them, files and
-    locks of files among it, until the kernel looks for such rings: when a socket is closed.  The partner's may live."""
+    """Have the kernel free the run's sockets; False if some stay.
+
+    Sockets that were sent through one another outlive their processes, with the files and locks that were sent along,
+    until the kernel looks for such rings.  It does when a socket is closed.  With a partner, which may still be using
+    sockets, they are not counted.
+    """
     for _ in range(_RINGS_MS):
-        if os.pread(table, 4096, 0).count(b"\n") == 1:  # its heading; what the host made is in the host's namespace
+        if os.pread(table, 4096, 0).count(b"\n") == 1:  # the table's heading; the host's sockets are in its namespace
             return True
         socket.socket(socket.AF_UNIX).close()
         if partner:
@@ -126,8 +148,8 @@ def _sockets_gone(table: int, partner: bool) -> bool:
 
 
 def _oom_score() -> int:
-    """Our place among those whom the kernel kills for memory, opened so that we can change it; -1 if that fails."""
-    dumpable(True)  # or the file would be root's
+    """A descriptor to set which process the kernel kills first for want of memory; -1 if it cannot be opened."""
+    dumpable(True)  # or the file would belong to root
     try:
         return os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
     except OSError:
@@ -140,7 +162,7 @@ class _Run:
     """One request.
 
     Attributes:
-        over: the run ended by itself and left no process behind.
+        over: the run ended by itself and left no process behind, so the box may be used again.
     """
 
     def __init__(
@@ -158,7 +180,7 @@ class _Run:
         self.answered, self.answered_cpu_s = 0, 0.0  # size of the results, and the clock when they last grew
 
     def reply(self) -> dict[str, Any]:
-        """Run it; what the host is told."""
+        """Run it, and return the reply to the host."""
         if [self.limits["disk"], self.limits["files"]] != [self.config["disk"], self.config["files"]]:
             limit_scratch(self.limits["disk"], self.limits["files"])
         told, tell = os.pipe()
@@ -176,7 +198,7 @@ class _Run:
         cpu = self._reaped_cpu()
         evaded = self._usage() - self.usage_before
         if evaded > 2 * cpu + _EVADED_S + self.request.get("partner_cpu_s", 0.0):
-            cpu = evaded  # its children ended unseen, by ignoring SIGCHLD
+            cpu = evaded  # its children were not waited for, as it ignores SIGCHLD
         if not self.killed and cpu > self.limits["cpu_s"]:
             self.killed = "cpu"
         if "artifact" in self.fds and not self.killed and status == 0:
@@ -184,7 +206,7 @@ class _Run:
         said = os.read(told, 4096).decode(errors="replace")
         os.close(told)
         if said == user.FULL:
-            self.killed = "memory"  # a program may be larger than its scratch: a binary, say
+            self.killed = "memory"  # its files, a binary perhaps, are larger than the scratch
         return {
             "id": self.request["id"],
             "rss_kib": self.rss_kib,
@@ -224,10 +246,10 @@ class _Run:
         return _reaped_cpu() - self.reaped_before
 
     def _pause(self) -> float:
-        """How long nothing can go over a limit; with every core at work, CPU time runs that much faster."""
+        """Seconds in which no limit can be exceeded; with all cores at work, CPU time runs that many times faster."""
         past = time.monotonic() - self.started
         wall: float = self.limits["wall_s"] - past
-        used = self._cpu() if past > _POLL_S else 0.0  # most programs are done before the first look, which is dear
+        used = self._cpu() if past > _POLL_S else 0.0  # looking is slow, and most programs end before the first time
         cpu: float = (min(self.limits["cpu_s"], self.answered_cpu_s + self._case_cpu_s()) - used) / self.config["cores"]
         return max(0.001, min(wall, max(cpu, _POLL_S), _POLL_S if self.config["sampled"] else _POLL_MAX_S))
 
@@ -251,24 +273,27 @@ class _Run:
         return ""
 
     def _case_cpu_s(self) -> float:
-        """The limit on one call among several in a run; what tells them apart is that each writes a reply."""
+        """The limit on one call among several in a run.  A call is over when the size of the results grows."""
         return float(self.request.get("case_cpu_s") or math.inf)
 
     def _cpu(self) -> float:
-        """CPU seconds so far: of the dead that were waited for, and of the living."""
+        """CPU seconds so far: of processes that ended and were waited for, and of those that run."""
         total = self._reaped_cpu()
         for pid in _living():
             with contextlib.suppress(OSError, ValueError):
                 if pid != self.pid:
                     total += _cpu_by_ticks(pid)
                     continue
-                total += time.clock_gettime((~pid << 3) | 2)  # exact, unlike the ticks
+                total += clock.cpu_s(pid)  # exact, unlike the ticks
                 total += _cpu_by_ticks(pid, own=False)
         evaded: float = self._usage() - self.usage_before - _EVADED_S - self.request.get("partner_cpu_s", 0.0)
         return max(total, evaded / 2)
 
     def _kills(self) -> bytes:
-        """How often the kernel killed for memory in the slot's cgroup: the rest of the run may wait for ever."""
+        """How often the kernel killed for want of memory in the slot's cgroup, as text.
+
+        It may have killed only a part of the run; the rest could wait for that for ever.
+        """
         return os.pread(self.events, 512, 0).partition(b"oom_kill ")[2].split(b"\n")[0] if self.events >= 0 else b""
 
     def _usage(self) -> float:
@@ -279,9 +304,11 @@ class _Run:
         return int(text.split()[1]) / 1e6 if text.startswith(b"usage_usec") else int(text) / 1e9
 
     def _memory(self) -> int:
-        """Bytes of the run's processes, scratch, output and sockets.  Shared pages are counted once, which takes
-        longer: only where the quick sum is over the limit."""
-        held = os.statvfs(BOX)  # a mount point: the folders below it, the program may remove
+        """Bytes of the run's processes, scratch, output and sockets.
+
+        Shared pages are counted once only where the quick sum is over the limit, since that takes longer.
+        """
+        held = os.statvfs(BOX)  # the mount point, since the program may remove the folders below it
         extra = (held.f_blocks - held.f_bfree) * held.f_frsize + self._held() - self.given + _socket_bytes()
         quick = extra + sum(_resident(pid) for pid in _living())
         if quick > self.limits["memory"]:
@@ -290,7 +317,7 @@ class _Run:
                 if not any(same_memory(pid, other) for other in distinct):
                     distinct.append(pid)
             return extra + sum(_proportional(pid) for pid in distinct)
-        # Pages of a shared mapping may be in nobody's sight and still held: then the whole host's count has grown
+        # Pages of a shared mapping may be held without being in any process's count: then the whole host's has grown
         grown = shared_memory() - self.shared
         if grown > self.limits["memory"] + extra and any(_shares(pid) for pid in _living()):
             return grown
@@ -301,7 +328,7 @@ class _Run:
         return sum(os.fstat(fd).st_blocks * 512 for fd in self.fds.values())
 
     def _end_all(self) -> int:
-        """Kill whatever is left and wait for it; the program's own wait status if it was among them."""
+        """Kill and reap every process that is left; the program's wait status if it was among them, else 0."""
         status = 0
         try:
             os.kill(-1, signal.SIGKILL)
@@ -315,9 +342,9 @@ class _Run:
         return status
 
     def _collect(self, name: str) -> None:
-        """Copy one file of the scratch folder to the host, who gave a memfd for it; nothing if it is none."""
+        """Copy one file of the scratch folder into the host's memfd; nothing if it is no regular file."""
         try:
-            # we are in its folder, whatever the program has made of the path to it
+            # relative to the folder that we are in: the program may have changed the path to it
             source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             return
@@ -340,12 +367,12 @@ def _reaped_cpu() -> float:
 
 
 def _living() -> Iterator[int]:
-    """Every process of the run: our own pid namespace shows no others."""
+    """Every process of the run: the box's pid namespace shows no others."""
     return (int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1")
 
 
 def _stat(pid: int) -> list[bytes]:
-    """/proc/PID/stat from the state on: the name before it may hold anything."""
+    """/proc/PID/stat from the state on; the name before it may contain spaces and brackets."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].split()
 
@@ -356,7 +383,7 @@ def _cpu_by_ticks(pid: int, own: bool = True) -> float:
 
 
 def _resident(pid: int) -> int:
-    """Pages in RAM and in swap, and the tables that lead to them."""
+    """Bytes in RAM and in swap, and of page tables."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as file:
         return sum(_kib(line) for line in file if line.startswith((b"VmRSS:", b"VmSwap:", b"VmPTE:"))) << 10
     return 0
@@ -376,14 +403,14 @@ def _kib(line: bytes) -> int:
 
 
 def _shares(pid: int) -> bool:
-    """Whether it has a shared mapping without a file, which no fstat shows."""
+    """Whether it has a shared anonymous mapping, which no fstat shows."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
         return any(b"s " in line[:40] and b"/dev/zero" in line for line in file)
     return False
 
 
 def _socket_bytes() -> int:
-    """What the Unix sockets of the slot may hold."""
+    """Bytes that the Unix sockets of the slot may hold at most."""
     with contextlib.suppress(OSError), open(_SOCKETS, "rb") as file:
         return (sum(1 for _ in file) - 1) * _SOCKET_BYTES
     return 0

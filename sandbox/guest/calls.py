@@ -1,11 +1,11 @@
-"""Function-call mode: the program's functions are called with the cases' arguments, and what they return is stated.
+"""Function-call mode: the program's functions are called with the cases' arguments, and their return values are sent.
 
-Requests and replies are on descriptors of their own.  The program shares this process and may write replies itself:
-that only lets it state values, as any program may.  What was expected never comes here.
+Requests and replies are on descriptors of their own.  The program shares this process and may write replies itself,
+but only values, which its functions may return anyway.  Expected values are never in this process.
 
     calls:    [{"name": "f" | "Class.method" | "method", "args": [tree], "kwargs": {"k": tree}}]
     replies:  {"i": 0, "value": tree} or {"i": 0, "error": {"type": "ValueError", "message": "…"}}, a line each;
-              {"i": 0, "items": tree} for an iterator, which no list equals and whose items may be asked for
+              {"i": 0, "items": tree} for an iterator, which equals no list; a test may still ask for its items
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from typing import Any, NamedTuple
 from rlvr.sandbox.guest.encoding import encode, mro, name_of
 from rlvr.sandbox.guest.trees import BYTES, BadValue, NotAValue, dumps, loads
 from rlvr.sandbox.guest.values import decode
+from rlvr.workers.framing import write_all
 
-__all__ = ["Reply", "main", "read_replies", "requests", "resolve"]
+__all__ = ["CallReply", "main", "read_replies", "requests", "resolve"]
 
-globals().update(__builtins__=dict(vars(builtins)))  # our own: the program may do to `builtins` what it likes
+globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the program may change `builtins`
 
 _ITEMS = 1_000_000  # of an iterator that is returned
 _TEXT = 500  # characters of an error's message
 
 _DICTS: tuple[Any, ...] = ({}, OrderedDict())
 _VIEWS = tuple(type(view) for made in _DICTS for view in (made.keys(), made.values(), made.items()))
-_write = os.write
 
 
-class Reply(NamedTuple):
-    """What one call came to: a value (of an iterator, the list of what it gave), or an error's type and message."""
+class CallReply(NamedTuple):
+    """The result of one call: a value (of an iterator, the list of its items), or an error's type and message."""
 
     value: Any = None
     error: tuple[str, str] | None = None
@@ -46,7 +46,13 @@ class Reply(NamedTuple):
 
 
 def main(namespace: dict[str, Any], calls_fd: int, results_fd: int) -> None:
-    """Answer every call, each as soon as it has returned."""
+    """Make the calls in order, and send each reply as soon as the call has returned.
+
+    Args:
+        namespace: the program's globals, after it ran.
+        calls_fd: where the calls are read, as `requests` wrote them.
+        results_fd: where the replies are written.
+    """
     with os.fdopen(calls_fd, "rb") as file:
         calls = json.loads(file.read())  # from the host
     for i, call in enumerate(calls):
@@ -71,19 +77,19 @@ def _send(fd: int, reply: dict[str, Any]) -> None:
     line = dumps(reply)
     if len(line) >= BYTES:
         line = dumps({"i": reply["i"], "error": {"type": "NotAValue", "message": "not a value: too large"}})
-    rest = memoryview(line + b"\n")
-    while rest:
-        rest = rest[_write(fd, rest) :]
+    write_all(fd, line + b"\n")
 
 
 def resolve(namespace: dict[str, Any], name: str) -> Any:
-    """What the program calls `name`.
+    """The function that a test means by `name`.
 
-    That is a global; or a method of a fresh `Solution`, as on LeetCode; or for "Class.method" and "Class().method" one
-    of a fresh `Class`.
+    Args:
+        namespace: the program's globals, after it ran.
+        name: of a global; or of a method of a new `Solution`, as on LeetCode; or "Class.method" or "Class().method",
+            for a method of a new `Class`.
 
     Raises:
-        NameError: there is none.
+        NameError: the program defines no such function.
     """
     owner, _, method = name.replace("()", "").rpartition(".")
     if not owner and method in namespace:
@@ -95,7 +101,7 @@ def resolve(namespace: dict[str, Any], name: str) -> Any:
 
 
 def _listed(value: Any) -> Any:
-    """Iterators of the language itself, and dict views, as the list of what they give."""
+    """Python's own iterators and dict views as the list of their items; any other value as it is."""
     kind = type(value)
     own = kind.__module__ in ("builtins", "itertools") and any("__next__" in vars(base) for base in mro(kind))
     if not own and kind not in _VIEWS:
@@ -117,10 +123,13 @@ def _message(error: BaseException) -> str:
 
 
 def requests(calls: Sequence[tuple[str, Sequence[Any], dict[str, Any]]]) -> bytes:
-    """What `main` reads: a (name, args, kwargs) for each call.
+    """The text that `main` reads.
+
+    Args:
+        calls: (name, args, kwargs) of each.
 
     Raises:
-        NotAValue: an argument is no value.
+        NotAValue: an argument is no plain value.
     """
     return json.dumps(
         [
@@ -139,13 +148,17 @@ def _refuse(value: Any, plain: Any) -> None:
         raise NotAValue(f"not a value: a {name_of(type(value))}")
 
 
-def read_replies(data: bytes, n: int) -> list[Reply | None]:
+def read_replies(data: bytes, n: int) -> list[CallReply | None]:
     """The replies to `n` calls, None for those without.
 
-    Line k must answer call k and be well-formed.  The first that is not, or a partial one, ends the reading: what a
-    program writes here can cost it cases, and nothing else.
+    Line k must answer call k and be well-formed.  Reading ends at the first line that is not, or that is incomplete.
+    So the only effect of a program that writes here is that it loses cases.
+
+    Args:
+        data: what was written.
+        n: how many calls there were.
     """
-    replies: list[Reply | None] = []
+    replies: list[CallReply | None] = []
     for line in data.split(b"\n", n)[:n]:
         try:
             replies.append(_read(line, len(replies)))
@@ -156,18 +169,18 @@ def read_replies(data: bytes, n: int) -> list[Reply | None]:
     return replies + [None] * (n - len(replies))
 
 
-def _read(line: bytes, i: int) -> Reply:
+def _read(line: bytes, i: int) -> CallReply:
     tree = loads(line)
     if type(tree) is not dict or len(tree) != 2 or type(tree.get("i")) is not int or tree["i"] != i:
         raise BadValue("malformed: no reply")
     if "value" in tree:
-        return Reply(decode(tree["value"], arrays=False))
+        return CallReply(decode(tree["value"], arrays=False))
     if type(tree.get("items")) is list:
-        return Reply(decode(tree["items"], arrays=False), listed=True)
+        return CallReply(decode(tree["items"], arrays=False), listed=True)
     error = tree.get("error")
     if type(error) is not dict or error.keys() != {"type", "message"}:
         raise BadValue("malformed: no error")
     kind, message = error["type"], error["message"]
     if type(kind) is not str or type(message) is not str:
         raise BadValue("malformed: no error")
-    return Reply(error=(kind[:100], message[:_TEXT]))
+    return CallReply(error=(kind[:100], message[:_TEXT]))

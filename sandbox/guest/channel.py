@@ -1,7 +1,7 @@
-"""Two processes that ask each other things over one stream socket, and may ask back before they answer.
+"""Two processes that send each other questions over one stream socket, and may ask back before they answer.
 
-A frame is a length (4 bytes, little endian) and a message (`trees`): {"ask": n, …} or {"to": n, …}, its answer.
-Whoever waits for an answer also serves what the other side asks meanwhile, in the thread that happens to read it.
+Each frame (`rlvr.workers.framing`) holds a message (`trees`): a question {"ask": n, …} or its answer {"to": n, …}.
+A thread that waits for an answer also answers the questions that it reads meanwhile.
 """
 
 from __future__ import annotations
@@ -11,34 +11,35 @@ import contextlib
 import itertools
 import os
 import socket
-import struct
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from rlvr.sandbox.guest.trees import BYTES, BadValue, NotAValue, dumps, loads
+from rlvr.workers.framing import FrameTooLong, framed, read_frame, write_all
 
 __all__ = ["Channel", "Closed"]
 
-globals().update(__builtins__=dict(vars(builtins)))  # our own: the program may do to `builtins` what it likes
+globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the program may change `builtins`
 
-_HEADER = struct.Struct("<I")
 _NESTED = 100  # questions within questions
-_HEARD = 256 << 20  # bytes that one side may send in all: the other may be keeping what they say
-_read, _write = os.read, os.write
+_HEARD = 256 << 20  # bytes that one side may send in all, since the other side may keep what it receives
 
 
 class Closed(Exception):
-    """The other side is gone, or what it sent is no message."""
+    """The other side is gone, or it sent something that is no message."""
 
 
 class Channel:
     """One end.  Any thread may ask.
 
     Args:
-        fd: the socket, which is ours from now on.
-        serve: answers one message of the other side with a message; it may raise `BadValue` for one that makes no
-            sense, which ends the conversation.
+        fd: the socket, which belongs to the channel from now on.
+        serve: called with each question of the other side; returns the answer.  `BadValue`, for a question that makes
+            no sense, closes the channel.
+
+    Attributes:
+        closed: why the channel is closed; None while it is open.
     """
 
     def __init__(self, fd: int, serve: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
@@ -52,13 +53,16 @@ class Channel:
         self._waiting: set[int] = set()
         self._nested = threading.local()
         self._heard = 0
-        self.closed: str | None = None  # why
+        self.closed: str | None = None
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a message.
+        """Send a question and wait for the answer.
+
+        Args:
+            message: a dict without the keys "ask" and "to".
 
         Raises:
-            Closed: there will be none.
+            Closed: no answer will come.
             NotAValue: the message is too long to be sent.
         """
         number = next(self._numbers)
@@ -73,21 +77,25 @@ class Channel:
                 self._answers.pop(number, None)
 
     def run(self) -> None:
-        """Serve the other side until it closes."""
+        """Answer the other side's questions until it closes the channel."""
         with contextlib.suppress(Closed):
             self._wait(-1)
 
     def close(self, why: str = "closed") -> None:
-        """End the conversation; whoever waits gets `Closed`."""
+        """Close the channel; threads that wait for an answer get `Closed`.
+
+        Args:
+            why: the reason, which `Closed` gives.
+        """
         with self._changed:
             if self.closed is None:
                 self.closed = why
                 with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._fd)) as end:
-                    end.shutdown(socket.SHUT_RDWR)  # whoever reads, here or there, is woken; the number stays ours
+                    end.shutdown(socket.SHUT_RDWR)  # wakes readers on both sides; the descriptor stays open
             self._changed.notify_all()
 
     def _wait(self, number: int) -> dict[str, Any]:
-        """Until the answer is there, read whatever comes unless another thread already does."""
+        """The answer of this number.  Until it is there, read all messages, unless another thread already does."""
         while True:
             with self._changed:
                 while number not in self._answers and self._reading and self.closed is None:
@@ -135,38 +143,29 @@ class Channel:
             self._nested.depth = depth
 
     def _receive(self) -> dict[str, Any]:
-        (length,) = _HEADER.unpack(self._exactly(_HEADER.size))
-        self._heard += length
-        if length > BYTES or self._heard > _HEARD:
-            raise BadValue("too much said")
-        message = loads(self._exactly(length))
+        try:
+            data = read_frame(self._fd, min(BYTES, _HEARD - self._heard))
+        except FrameTooLong:
+            raise BadValue("too much said") from None
+        if data is None:
+            raise OSError("end of file")
+        self._heard += len(data)
+        message = loads(data)
         if type(message) is not dict or len({"ask", "to"} & message.keys()) != 1:
             raise BadValue("malformed: no message")
         if type(message.get("ask", message.get("to"))) is not int:
             raise BadValue("malformed: a message without a number")
         return message
 
-    def _exactly(self, n: int) -> bytes:
-        parts = []
-        while n:
-            part = _read(self._fd, min(n, 1 << 20))
-            if not part:
-                raise OSError("end of file")
-            parts.append(part)
-            n -= len(part)
-        return b"".join(parts)
-
     def _send(self, message: dict[str, Any]) -> None:
         data = dumps(message)
         if len(data) > BYTES:
             raise NotAValue("not a value: too large")
-        rest = memoryview(_HEADER.pack(len(data)) + data)
         with self._writing:
+            if self.closed is not None:
+                raise Closed(self.closed)
             try:
-                while rest:
-                    if self.closed is not None:
-                        raise Closed(self.closed)
-                    rest = rest[_write(self._fd, rest) :]
+                write_all(self._fd, framed(data))
             except OSError:
                 self.close("it ended")
                 raise Closed(self.closed) from None

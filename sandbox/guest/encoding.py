@@ -1,7 +1,7 @@
-"""What a value really is, as a tree.
+"""Values to trees, from their real content.
 
-This runs beside untrusted code.  A list subclass with a lying `__eq__`, `__len__` or `__iter__` becomes the list that
-it is: its real content is read with the base's own methods, and none of its own is called.
+This runs beside untrusted code.  An instance of a list subclass with a false `__eq__`, `__len__` or `__iter__` becomes
+the list of its real items: they are read with the methods of `list`, and none of the subclass is called.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FACTORIES: Final = {k.__name__: k for k in (bool, bytes, complex, dict, float, f
 
 _SMALL = 1 << 63
 
-globals().update(__builtins__=dict(vars(builtins)))  # our own: the program may do to `builtins` what it likes
+globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the program may change `builtins`
 
 
 _mro_of = type.__dict__["__mro__"].__get__
@@ -42,22 +42,31 @@ _name_of = type.__dict__["__name__"].__get__
 
 
 def mro(kind: type) -> tuple[type, ...]:
-    """A class and its bases as they are, not as a metaclass would have them."""
+    """A class and its bases, whatever its metaclass says.
+
+    Args:
+        kind: the class.
+    """
     return _mro_of(kind)  # type: ignore[no-any-return]
 
 
 def name_of(kind: type) -> str:
-    """The name of a class, short enough to show."""
+    """The name of a class, cut to 100 characters.
+
+    Args:
+        kind: the class.
+    """
     return str.__str__(_name_of(kind))[:100]
 
 
 def encode(value: Any, other: Callable[[Any, Callable[[], Any] | None], Any] | None = None) -> Any:
-    """The tree of a value.  Objects that are none become {"opaque": type name}, or what `other` makes of them.
+    """The tree of a value.  An object that is no value becomes {"opaque": type name}, or the tree that `other` returns.
 
     Args:
         value: anything.
-        other: a hook for what is of no exact builtin type.  It gets the object, and for an instance of a subclass of
-            one a function for the tree of its real value; it returns a tree, or None for the usual one.
+        other: called with objects of types other than the builtin ones; returns a tree, or None for the usual one.
+            Its second argument, for an instance of a subclass of a builtin type, is a function that returns the tree
+            of the real value; else None.
 
     Raises:
         NotAValue: the value is cyclic, too deep or too large.
@@ -92,7 +101,7 @@ class _Encoder:
         return self.special(value, kind)
 
     def special(self, value: Any, kind: type) -> Any:
-        """Of what is not of an exact builtin type."""
+        """The tree of an object whose type is not exactly a builtin one."""
         for base in mro(kind)[1:]:
             encoder = _ENCODERS.get(base)
             if encoder is not None:
@@ -185,7 +194,7 @@ class _Encoder:
         return {"named": [name_of(kind), list(_fields(value, kind) or ()), *items]}
 
     def scalar(self, value: Any) -> Any:
-        """A numpy scalar that is no Python number: float64 is a float by birth, int64 is not an int."""
+        """A numpy scalar whose class is not derived from a Python number, as int64; float64 derives from float."""
         plain = sys.modules["numpy"].generic.item(value)
         if type(plain) is type(value):
             return {"opaque": name_of(type(value))}
@@ -224,7 +233,7 @@ def _get(owner: Any, names: str, value: Any) -> list[Any]:
 
 
 def _zone(owner: Any, value: Any) -> Any:
-    """The UTC offset as [days, seconds, microseconds], None for none.  Other people's tzinfo would be their code."""
+    """The UTC offset as [days, seconds, microseconds], None for none.  A tzinfo class of the program is not called."""
     zone = owner.__dict__["tzinfo"].__get__(value)
     if zone is None:
         return None

@@ -1,7 +1,7 @@
 """The keeper: the one process that the host starts, and the parent of every slot.
 
-It never sees a program.  It forks zygotes when the host asks for one, maps their users, puts them into their cgroups,
-and when the host is gone, however it went, kills them and removes what they leave behind.
+It never sees a program.  It forks a zygote when the host asks for one, maps its user and puts it into its cgroups.
+When the host has ended, for whatever reason, it kills the zygotes and removes their cgroups.
 """
 
 from __future__ import annotations
@@ -23,14 +23,20 @@ from rlvr.sandbox.guest.linux import clone
 
 __all__ = ["main"]
 
-_TICK_MS = 500  # how often we look whether the host still lives: its forks may hold our socket open
+_TICK_MS = 500  # how often we check that the host is still there: forks of it may hold our socket open
 _STACK_BYTES = 1 << 30  # the room below the stack is laid out at exec; deep recursion needs it
 _MESSAGE_BYTES = 1 << 20
 _FIRST_USER = 2_000_000_000  # far from the users of any host, also those that systemd hands out
 
 
 def main(control_fd: int, config_fd: int, host_pid: int) -> None:
-    """Serve until the host closes the control socket or dies."""
+    """Serve until the host closes the control socket or ends.
+
+    Args:
+        control_fd: the socket to the host.
+        config_fd: a file with `SlotPool`'s settings as JSON.
+        host_pid: the host's process number.
+    """
     _make_room(host_pid)
     control = socket.socket(fileno=control_fd)
     with open(config_fd, "rb", closefd=True) as file:
@@ -55,7 +61,10 @@ def main(control_fd: int, config_fd: int, host_pid: int) -> None:
 
 
 def _make_room(host_pid: int) -> None:
-    """Start over with a high stack limit: what lies where is decided at exec.  Then threads go back to 8 MiB."""
+    """Execute this program again with a high stack limit, since the memory layout is decided at exec.
+
+    Stacks of threads are set back to 8 MiB later (`user.prepare`).
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
     wanted = _STACK_BYTES if hard == resource.RLIM_INFINITY else min(_STACK_BYTES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -85,7 +94,7 @@ class _Keeper:
         return True
 
     def start(self, order: dict[str, Any], fd: int) -> None:
-        """Fork a zygote that speaks over `fd`; tells the host its pid, or why there is none."""
+        """Fork a zygote that answers the host over `fd`; tell the host its pid, or why there is none."""
         go, ready = os.pipe(), os.pipe()
         meters = [os.open(path, os.O_RDONLY) if path else -1 for path in order["meters"]]
         try:
@@ -93,7 +102,7 @@ class _Keeper:
             if pid == 0:
                 os.close(go[1])
                 os.close(ready[0])
-                self.zygotes.clear()  # programs find our objects: no name of what is outside shall be among them
+                self.zygotes.clear()  # a program can find objects in its memory: none may hold a path of the host
                 order.clear()
                 zygote.main(fd, go[0], ready[1], meters, self.config)
         except OSError as error:
@@ -140,9 +149,13 @@ class _Keeper:
 
 
 def _map_users(pid: int, uid: int, gid: int) -> None:
-    """Root gives each slot a user of its own, as what the kernel counts by user (pipes, descriptors in flight, pending
-    signals) would be common to all; where root is root of a container that has no such users, `uid`."""
-    if os.geteuid() != 0:  # the kernel wants this from everybody without privileges
+    """Make user 1000 of the slot's namespace a user outside.
+
+    Root gives each slot a user of its own, because the kernel counts some things by user (pipes, descriptors in
+    flight, pending signals).  Where root is root of a container without such users, and for an ordinary user, it is
+    `uid`.
+    """
+    if os.geteuid() != 0:  # the kernel demands this of users without privileges
         _write(f"/proc/{pid}/setgroups", "deny")
     else:
         with contextlib.suppress(OSError):
@@ -159,7 +172,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _remove(cgroups: list[str]) -> None:
-    """A cgroup can be removed once its last process is gone, which the kernel may take some milliseconds over."""
+    """Remove cgroups.  That works once their last process is gone, which may take the kernel some milliseconds."""
     for path in cgroups:
         for _ in range(50):
             try:

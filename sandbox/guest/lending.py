@@ -1,8 +1,8 @@
 """The tests' side: what the program may do with an object of the tests that it was given as an argument.
 
-Less than in one process, for there it could walk from any object to all that the tests know.  A function may be
-called and no more.  An instance of a class that the tests define has its public attributes.  Of all else the program
-has a token, which it can hand back.
+In one process the program could reach everything that the tests know from any of their objects.  Here it can do less:
+a function may only be called; of an instance of a class that the tests define, the public attributes may be used; any
+other object is a token that the program can only pass back.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STREAMS = ("StringIO", "BytesIO")
 
 
 class Lender:
-    """The objects that the program has handles of.
+    """The objects of the tests for which the program has handles.
 
     Args:
         trusted: names of the modules whose classes are the tests' own.
@@ -48,7 +48,11 @@ class Lender:
         self._allowed: list[tuple[str, frozenset[str]]] = []
 
     def lend(self, value: Any) -> Any:
-        """The tree by which the program knows it."""
+        """The tree that stands for an object; it contains the object's handle.
+
+        Args:
+            value: an object of the tests.
+        """
         name = getattr(value, "__name__", None)
         if isinstance(name, str) and getattr(builtins, name, None) is value:
             return {"builtin": name}
@@ -92,19 +96,43 @@ class Lender:
         return mock is not None and mock in mro(kind)
 
     def operation(self, handle: Any, name: Any) -> Any:
-        """The function that does what the program asks for, to be called with the object and the arguments."""
+        """The function of an operation, to be called with the object and the arguments.
+
+        Args:
+            handle, name: as the program sent them; anything.
+
+        Raises:
+            TypeError: the program may not do that with this object.
+            BadValue: there is no such object.
+        """
         owner = self.find(handle)
         if name not in self._allowed[handle][1]:
             raise TypeError(f"a {name_of(type(owner))} of the tests does not take {name}")
         return OPERATIONS[name]
 
     def attribute(self, handle: Any, name: Any) -> Any:
-        """A public attribute."""
+        """A public attribute of an object.
+
+        Args:
+            handle, name: as the program sent them; anything.
+
+        Raises:
+            AttributeError: there is none of that name that the program may use.
+            BadValue: there is no such object.
+        """
         owner = self._open(handle, name)
         return getattr(owner, name)
 
     def set_attribute(self, handle: Any, name: Any, value: Any) -> None:
-        """Set public data.  What the class provides stays as it is, above all the assertions of a Mock."""
+        """Set a public attribute.  What the class defines cannot be set, above all the assertions of a Mock.
+
+        Args:
+            handle, name: as the program sent them; anything.
+            value: the new value.
+
+        Raises:
+            AttributeError, BadValue: see `attribute`.
+        """
         owner = self._open(handle, name)
         provided = getattr(type(owner), name, None)
         if callable(provided) or hasattr(type(provided), "__set__"):
@@ -121,7 +149,14 @@ class Lender:
         return owner
 
     def find(self, handle: Any) -> Any:
-        """The object itself."""
+        """The object itself.
+
+        Args:
+            handle: as the program sent it; anything.
+
+        Raises:
+            BadValue: there is no such object.
+        """
         if type(handle) is not int or not 0 <= handle < len(self.objects):
             raise BadValue("malformed: no such object")
         return self.objects[handle]

@@ -1,4 +1,4 @@
-"""The system calls that Python does not have, each with an error that says what failed."""
+"""System calls that Python lacks.  Each raises an OSError that says what failed."""
 
 from __future__ import annotations
 
@@ -89,13 +89,24 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def mount(source: str, target: str, kind: str | None = None, flags: int = 0, data: str | None = None) -> None:
-    """mount(2)."""
+    """mount(2).
+
+    Args:
+        source, target: what is mounted where.
+        kind: the file system; None for a bind or a remount.
+        flags: MS_ flags.
+        data: options of the file system.
+    """
     result = _libc.mount(_bytes(source), _bytes(target), _bytes(kind), ctypes.c_ulong(flags), _bytes(data))
     _checked(result, f"mount {kind or source} on {target}")
 
 
 def read_only(target: str) -> None:
-    """Make a mount, and every mount below it, read-only, without set-user-id and devices."""
+    """Make a mount and all mounts below it read-only, without set-user-id programs and devices.
+
+    Args:
+        target: the mount point.
+    """
 
     class Attributes(ctypes.Structure):
         _fields_ = [(name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns")]
@@ -109,43 +120,73 @@ def read_only(target: str) -> None:
 
 
 def detach(target: str) -> None:
-    """Unmount lazily."""
+    """Unmount lazily: umount2(2) with MNT_DETACH.
+
+    Args:
+        target: the mount point.
+    """
     _checked(_libc.umount2(os.fsencode(target), _MNT_DETACH), f"umount {target}")
 
 
 def pivot_root(new: str, old: str) -> None:
+    """pivot_root(2).
+
+    Args:
+        new: the folder that becomes the root.
+        old: the folder below it where the old root is put.
+    """
     _checked(_libc.syscall(_SYS_PIVOT_ROOT, os.fsencode(new), os.fsencode(old)), "pivot_root")
 
 
 def unshare(flags: int) -> None:
+    """unshare(2).
+
+    Args:
+        flags: CLONE_NEW… of the namespaces.
+    """
     _checked(_libc.unshare(flags), f"unshare {flags:#x}")
 
 
 def clone(flags: int) -> int:
-    """fork(2) into new namespaces: 0 in the child.
+    """fork(2) into new namespaces.
 
     Python's own fork hooks do not run, so the caller must have one thread only.
+
+    Args:
+        flags: CLONE_NEW… of the namespaces; 0 for none.
+
+    Returns:
+        The child's process number; in the child 0.
     """
     child = _holding_gil.syscall(_SYS_CLONE, ctypes.c_ulong(flags | signal.SIGCHLD), None, None, None, None)
     return _checked(child, f"clone {flags:#x}")
 
 
 def die_with_parent() -> None:
-    """SIGKILL when the parent ends.  A change of user clears it: call it after that."""
+    """Get SIGKILL when the parent ends.  A change of user clears this, so call it afterwards."""
     _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "PR_SET_PDEATHSIG")
 
 
 def dumpable(yes: bool) -> None:
-    """Whether others of the same user may open our /proc files."""
+    """Whether other processes of the same user may open this process's files in /proc.
+
+    Args:
+        yes: True if they may.
+    """
     _checked(_libc.prctl(_PR_SET_DUMPABLE, int(yes), 0, 0, 0), "PR_SET_DUMPABLE")
 
 
 def no_new_privileges() -> None:
+    """PR_SET_NO_NEW_PRIVS of prctl(2): nothing that is executed gains privileges."""
     _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
 
 
 def same_memory(one: int, other: int) -> bool:
-    """Whether two processes are in one address space, as after vfork; False where the kernel does not say."""
+    """Whether two processes share one address space, as after vfork; False where the kernel does not say.
+
+    Args:
+        one, other: their process numbers.
+    """
     return bool(_libc.syscall(_SYS_KCMP, one, other, _KCMP_VM, 0, 0) == 0)
 
 
@@ -164,15 +205,15 @@ _NO_CAPABILITIES = _Header(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
 
 
 def bound_capabilities() -> None:
-    """Nothing that is executed gains any, whatever its file says.  Those that we hold stay."""
+    """No program that is executed gains capabilities from its file.  Those of this process stay."""
     for capability in range(64):
         if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
-            break  # the kernel knows no more of them, or we never had the right to drop any
+            break  # the kernel has no more of them, or this process may not drop any
     _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 
 
 def drop_capabilities() -> None:
-    """Permitted, effective and inheritable ones, for good."""
+    """Drop all permitted, effective and inheritable capabilities for good."""
     header, none = _NO_CAPABILITIES
     _checked(_libc.capset(ctypes.byref(header), none), "capset")
 
@@ -182,9 +223,12 @@ class _Program(ctypes.Structure):
 
 
 def system_call_filter(code: bytes) -> Callable[[], None]:
-    """What loads a seccomp program, an array of struct sock_filter; needs `no_new_privileges`.
+    """A function that loads a seccomp filter; it needs `no_new_privileges`.
 
-    Everything is laid out beforehand, for each run does this.
+    Everything is prepared beforehand, since each run calls the function.
+
+    Args:
+        code: an array of struct sock_filter.
     """
     buffer: Any = ctypes.create_string_buffer(code, len(code))
     program = _Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))

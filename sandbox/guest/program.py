@@ -1,7 +1,7 @@
-"""The program's side of a remote test: it answers what the tests ask of its objects.
+"""The program's side of a remote test: it answers the tests' questions about its objects.
 
-Nothing here is trusted by the tests' side (`remote`).  Values cross as values; any other object gets a number, a
-*handle*, and stays.  The tests' own objects come the same way, as stand-ins made by `_borrowed`.
+The tests' side (`remote`) trusts nothing here.  Values are sent as values; any other object stays in this process and
+gets a number, its *handle*.  The tests' own objects come the same way, as stand-ins made by `_borrowed`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rlvr.sandbox.guest.values import decode
 
 __all__ = ["CHANGED", "EXPORTED", "OPERATIONS", "Server", "operations"]
 
-globals().update(__builtins__=dict(vars(builtins)))  # our own: the program may do to `builtins` what it likes
+globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the program may change `builtins`
 
 _OUTPUT = 1 << 20  # characters of output carried by one message
 _TEXT = 10_000  # characters of a repr or of an exception's text
@@ -89,11 +89,15 @@ EXPORTED = frozenset(
     for name, kind in vars(builtins).items()
     if isinstance(kind, type) and not name.startswith("_") and kind.__name__ == name
 )
-"""Builtin classes: the same on both sides."""
+"""Builtin classes, which are the same on both sides."""
 
 
 def operations(kind: type) -> list[str]:
-    """Which of them instances of a class take."""
+    """The names in `OPERATIONS` that instances of a class support.
+
+    Args:
+        kind: the class.
+    """
     members: dict[str, Any] = {}
     for base in reversed(mro(kind)):
         members.update(type.__dict__["__dict__"].__get__(base))
@@ -101,7 +105,7 @@ def operations(kind: type) -> list[str]:
 
 
 class _Told(io.TextIOWrapper):
-    """Standard output that also keeps its text for the tests, to which printing is part of what a call does."""
+    """Standard output that also keeps its text, since tests may check what a call prints."""
 
     told: list[str]
     room = _OUTPUT
@@ -115,7 +119,7 @@ class _Told(io.TextIOWrapper):
 
 
 class Server:
-    """Answers the tests.
+    """Answers the tests: a message {"do": "x", …} is passed to `do_x`, which returns the answer.
 
     Args:
         namespace: the program's globals, after it ran.
@@ -132,12 +136,13 @@ class Server:
         self.told: Any = None
 
     def run(self) -> None:
-        """Until the tests close the socket."""
+        """Answer the tests until they close the socket."""
         sys.stdout = self.output(sys.stdout)
         self.channel.run()
 
     def output(self, stdout: Any) -> Any:
-        self.stdout = stdout  # kept, for with it the file would be closed
+        """What replaces `sys.stdout`: `_Told` on the same file, or `stdout` itself if that is not possible."""
+        self.stdout = stdout  # kept, since the file is closed when it is deleted
         try:
             self.told = _Told(
                 stdout.buffer, encoding=stdout.encoding, errors=stdout.errors, line_buffering=stdout.line_buffering
@@ -148,7 +153,7 @@ class Server:
         return self.told
 
     def spoken(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The message, with what was printed since the last one."""
+        """The message, with the text that was printed since the last one."""
         if self.told is not None and self.told.told:
             self.told.flush()
             message["out"] = "".join(self.told.told)
@@ -160,11 +165,12 @@ class Server:
     # ------------------------------------------------------------------------------- what the tests ask
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Answer one question: `do_…` of this name does."""
         try:
             return self.spoken(getattr(self, "do_" + message["do"])(message))
         except (Closed, BadValue):
             raise
-        except BaseException as error:  # noqa: BLE001  SystemExit too is what the call came to
+        except BaseException as error:  # noqa: BLE001  SystemExit too is the result of the call
             return self.spoken({"error": self.tree(error)})
 
     def do_global(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -200,7 +206,7 @@ class Server:
         return {"value": None}
 
     def do_call(self, message: dict[str, Any]) -> dict[str, Any]:
-        """An operation or a method, with arguments.  Those of them that it changes are sent back."""
+        """Call an operation or a method.  Arguments that it changes are sent back."""
         owner = self.objects[message["on"]]
         args = [self.own(tree) for tree in message["args"]]
         kwargs = {name: self.own(tree) for name, tree in message["kwargs"].items()}
@@ -220,7 +226,7 @@ class Server:
         return {**reply, "changed": changed} if changed else reply
 
     def do_next(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The next item: or several where taking them early has no effect that could be seen."""
+        """The next item, or several where it makes no difference that they are taken early."""
         iterator = self.objects[message["on"]]
         items: list[Any] = []
         for _ in range(_BATCH if type(iterator) in _EAGER else 1):
@@ -231,7 +237,7 @@ class Server:
         return {"items": items, "end": False}
 
     def do_class(self, message: dict[str, Any]) -> dict[str, Any]:
-        """What the tests need to know to have a class of their own in its place."""
+        """What the tests need to know to make a local class that stands for it."""
         kind = self.objects[message["on"]]
         bases = [self.tree(base) for base in kind.__bases__ if base is not object]
         value = next((base.__name__ for base in mro(kind) if base in _VALUES), None)
@@ -256,7 +262,7 @@ class Server:
         return {"value": encode(owner, lambda value, plain: None if value is owner else self.export(value, plain))}
 
     def do_state(self, message: dict[str, Any]) -> dict[str, Any]:
-        """What an object is made of: its attributes, as they are stored."""
+        """The stored attributes of an object."""
         owner = self.objects[message["on"]]
         state: dict[str, Any] = {}
         for base in reversed(mro(type(owner))):
@@ -271,16 +277,18 @@ class Server:
     # ------------------------------------------------------------------------------- objects and values
 
     def value(self, value: Any) -> dict[str, Any]:
+        """An answer that consists of a value or an object."""
         return {"value": self.tree(value)}
 
     def tree(self, value: Any) -> Any:
+        """The tree of a value, or of the handle of an object."""
         try:
             return encode(value, self.export)
         except NotAValue:
             return self.reference(value)
 
     def export(self, value: Any, plain: Callable[[], Any] | None) -> Any:
-        """The tree of an object that is no value, or not only one."""
+        """The tree of an object that is no value, or not only a value; see `encoding.encode`."""
         if id(value) in self.theirs:
             return {"yours": self.theirs[id(value)]}
         if isinstance(value, type) and value.__name__ in EXPORTED and getattr(builtins, value.__name__) is value:
@@ -295,6 +303,7 @@ class Server:
         return self.reference(value) if issubclass(kind, CHANGED) else None
 
     def error(self, error: BaseException) -> Any:
+        """The tree of an exception: class, arguments, text, attributes and handle."""
         try:
             text = str.__str__(str(error))[:_TEXT]
         except BaseException:  # noqa: BLE001  its __str__ is the program's
@@ -311,22 +320,25 @@ class Server:
         return {"exception": [self.tree(type(error)), args, text, attributes, self.handle(error)]}
 
     def reference(self, value: Any) -> Any:
+        """The tree of the handle of an object or class."""
         if isinstance(value, type):
             return {"class": self.handle(value)}
         return {"ref": [self.handle(value), self.handle(type(value))]}
 
     def handle(self, value: Any) -> int:
+        """The number of an object, a new one at the first time."""
         handle = self.handles.get(id(value))
         if handle is None:
             handle = self.handles[id(value)] = len(self.objects)
-            self.objects.append(value)  # kept for good, so its id stays its own
+            self.objects.append(value)  # kept for good, so that no other object gets its id
         return handle
 
     def own(self, tree: Any) -> Any:
-        """The value or object that the tests speak of."""
+        """The value or object that a tree of the tests stands for."""
         return decode(tree, self.special)
 
     def special(self, tag: str, payload: Any) -> Any:
+        """What a tag stands for that is no value's; see `values.decode`."""
         if tag == "yours":
             return self.objects[payload]
         if tag == "method":
@@ -344,7 +356,7 @@ class Server:
         raise BadValue("malformed: an unknown tag")
 
     def ask(self, message: dict[str, Any]) -> Any:
-        """What the tests' object answers, or raises."""
+        """Ask the tests about one of their objects; returns the answer, or raises what they raised."""
         reply = self.channel.ask(self.spoken(message))
         if "failed" in reply:
             raise RecursionError(reply["failed"])
@@ -355,6 +367,7 @@ class Server:
         return self.own(reply["value"])
 
     def call(self, handle: int, name: str, args: Any, kwargs: Any) -> Any:
+        """Have the tests call one of their objects, by the operation `name`."""
         trees = [self.tree(arg) for arg in args]
         named = {key: self.tree(arg) for key, arg in kwargs.items()}
         return self.ask({"do": "call", "on": handle, "op": name, "args": trees, "kwargs": named})
@@ -382,7 +395,7 @@ def _handle(borrowed: Any) -> int:
 
 
 def _borrowed(server: Server, payload: dict[str, Any]) -> Any:
-    """A function for a function, so that it looks like one; for anything else an instance that passes questions on."""
+    """A stand-in: a real function for a function; for other objects an instance that passes questions on."""
     handle = payload["handle"]
     if payload["kind"] == "function":
 

@@ -1,19 +1,19 @@
 """The tests' side: stand-ins for the program's objects and classes.
 
-What the program says about its own objects is a statement like any other.  Where its word would decide a test, it is
-not asked:
+What the program says about its own objects is trusted no more than what its functions return.  So it is not asked
+where its answer alone would decide a test:
 
 - Equality.  A stand-in never equals a value of the tests, whatever its `__eq__` says; only an instance of a list, dict
   or set subclass does, by its real content.  Two stand-ins are equal if they stand for one object, or for two of one
-  class that has an `__eq__` and the same stored attributes.  If the tests made one of them, by calling the class, what
-  they made it of must be among these: a class that stores nothing is not equal to all.  The class itself is asked only
-  about two objects that the tests made and have done nothing with since.
-- `x in y`, arithmetic and ordering with a value of the tests.  It may be the expected one, and asking would tell it:
-  only an object that the tests made themselves is asked; any other is searched here, or raises TypeError.
+  class that has an `__eq__` and the same stored attributes.  If the tests made one of them, by calling the class, its
+  arguments must be among these attributes; else objects of a class that stores nothing would all be equal.  The class
+  itself is asked only about two objects that the tests made and have not used since.
+- `x in y`, arithmetic and ordering with a value of the tests.  The question would contain the value, which may be the
+  expected one.  So only an object that the tests made is asked; another one is searched here, or raises TypeError.
 - Leaving a `with` block by an exception that the tests did not raise themselves.
 
-Truth, length, text, items, attributes and numbers of an object are its own to state: that is no more than a function
-can do by what it returns.
+The program is asked for truth, length, text, items, attributes and numbers of its objects: these answers are worth no
+more than return values.
 """
 
 from __future__ import annotations
@@ -51,9 +51,11 @@ class Entry:
     """What a stand-in stands for.
 
     Attributes:
-        remote, handle: whose object, and which.
-        made: the tests made it, by calling its class; `args` are the arguments.
-        fresh: and nothing has been done to it since.
+        remote: the program that the object belongs to.
+        handle: the object's number.
+        args: the arguments that the tests made it with; empty if they did not make it.
+        made: the tests made it, by calling its class.
+        fresh: the tests made it and have not used it since.
     """
 
     __slots__ = ("args", "fresh", "handle", "made", "remote")
@@ -65,7 +67,7 @@ class Entry:
 
 
 class RemoteType(type):
-    """A class of the program."""
+    """The type of local classes that stand for classes of the program."""
 
     def __new__(mcs, name: str, bases: Any, namespace: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{name}: tests cannot derive from a class of the program")
@@ -104,7 +106,7 @@ class Proxy:
 
     _rlvr_equality = False
     _rlvr_plain = False
-    _rlvr_constants = False  # instances are there before they are asked for, as those of an Enum
+    _rlvr_constants = False  # calling the class gives instances that existed before, as with an Enum
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in _FORWARDED:
@@ -124,7 +126,7 @@ class Proxy:
             return True
         if type(self)._rlvr_plain:
             return _plain(self) == (_plain(other) if isinstance(other, Proxy) and type(other)._rlvr_plain else other)
-        return False if isinstance(other, Proxy) else NotImplemented  # so that mock.ANY, which is the tests', is asked
+        return False if isinstance(other, Proxy) else NotImplemented  # so that mock.ANY, of the tests, is asked
 
     def __hash__(self) -> int:
         return hash(type(self)) if type(self)._rlvr_equality else hash((Proxy, stands_for(self).handle))
@@ -146,7 +148,14 @@ class Proxy:
 
 
 class Method:
-    """A method of an object of the program."""
+    """A method of an object of the program.
+
+    Args:
+        remote: the program.
+        owner: the stand-in of the object.
+        handle: the object's number.
+        name: of the method.
+    """
 
     def __init__(self, remote: Remote, owner: Any, handle: int, name: str) -> None:
         self._rlvr = Entry(remote, handle)
@@ -167,12 +176,20 @@ class Method:
 
 
 def stands_for(proxy: Any) -> Entry:
-    """The entry of a stand-in, or of a class."""
+    """The entry of a stand-in, or of a class.
+
+    Args:
+        proxy: a `Proxy`, an exception of the program, or a `RemoteType`.
+    """
     return (type.__getattribute__(proxy, "__dict__") if isinstance(proxy, type) else vars(proxy))["_rlvr"]  # type: ignore[no-any-return]
 
 
 def members(operations: frozenset[str]) -> dict[str, Any]:
-    """The special methods of a local class for one of the program that has these."""
+    """The special methods of a local class.
+
+    Args:
+        operations: the special methods that the program's class has.
+    """
     names = {name: _operation(name) for name in operations - _OWN}
     if operations & {"__bool__", "__len__"}:
         names["__bool__"] = lambda self: _ask(self, "__bool__") is True
@@ -209,7 +226,7 @@ def _text(proxy: Any, name: str) -> str:
 
 
 def _same(one: Proxy, other: Proxy) -> bool:
-    """Whether two stand-ins are equal; see the module."""
+    """Whether two stand-ins are equal; see the top of this module."""
     mine, theirs = stands_for(one), stands_for(other)
     if mine.handle == theirs.handle:
         return True
@@ -231,7 +248,7 @@ def _same(one: Proxy, other: Proxy) -> bool:
 
 
 def _is_of(state: Any, args: Any) -> bool:
-    """Whether all that is in `args` is in `state`."""
+    """Whether every plain value in `args` is also in `state`."""
     atoms = list(islice(_atoms(state), _ATOMS))
     return all(any(arg is atom or arg == atom for atom in atoms) for arg in islice(_atoms(args), _ATOMS))
 
@@ -272,9 +289,9 @@ def _next(self: Any) -> Any:
 
 
 def _leave(self: Any, kind: Any, error: Any, trace: Any) -> bool:
-    """`__exit__`.  It may swallow what the tests raise on purpose; not a failed assertion, nor an accident.
+    """`__exit__`.  It may swallow what the tests raise with a `raise` statement; no failed assertion, no other error.
 
-    Otherwise a program could make any test pass by an error in the middle of the block.
+    Otherwise a program could make any test pass by causing an error in the middle of the block.
     """
     swallowed = _ask(self, "__exit__", kind, error, None)
     return bool(swallowed) and isinstance(error, Exception) and not isinstance(error, AssertionError) and _raised(trace)

@@ -1,10 +1,10 @@
-"""The tests' side of a remote test: the program's names, as stand-ins that ask it over a socket.
+"""The tests' side of a remote test: the program's names, as stand-ins that ask the program over a socket.
 
     remote = Remote(fd)
     remote.name("f")(1, 2)
 
-Nothing that the program sends is executed, unpickled or trusted beyond being a value or a handle.  What it cannot see:
-anything of the tests beyond the arguments that they pass.
+Nothing that the program sends is executed or unpickled: it is a value or a handle.  The program sees nothing of the
+tests but the arguments that they pass.
 
 What tests cannot do here: derive from the program's classes, await its coroutines, share files, `input()` or patched
 modules of the standard library with it, see changes that it makes to an argument after the call has returned, or block
@@ -29,15 +29,7 @@ from rlvr.sandbox.guest.values import decode
 
 __all__ = ["ProgramDied", "Remote", "STANDARD", "serve"]
 
-STANDARD: frozenset[str] = getattr(
-    sys,
-    "stdlib_module_names",  # from Python 3.10 on
-    frozenset(
-        """argparse binascii collections configparser contextlib copy csv dataclasses datetime decimal enum fractions
-        functools heapq io itertools json math operator os queue random re shutil socket statistics string struct
-        subprocess sys tempfile time typing zlib""".split()
-    ),
-)
+STANDARD: frozenset[str] = sys.stdlib_module_names
 """Top-level modules of the standard library."""
 
 _OBJECTS = 300_000  # of the program that the tests may hold
@@ -50,20 +42,29 @@ _NOT_STANDARD = frozenset({"unittest", "doctest", "bdb", "pdb", "test", "concurr
 
 
 def serve(namespace: dict[str, Any], fd: int) -> None:
-    """The other end: answer the tests until they close `fd`.  `namespace` is the program's globals, after it ran."""
+    """The program's end: answer the tests until they close the socket.
+
+    Args:
+        namespace: the program's globals, after it ran.
+        fd: the socket.
+    """
     Server(namespace, fd).run()
 
 
 class ProgramDied(BaseException):
-    """The program is gone, or talks nonsense.  Not an Exception: no test passes by catching it."""
+    """The program is gone, or sent something malformed.  Not an Exception, so that no test passes by catching it."""
 
 
 class Remote:
-    """The program.
+    """The program, as the tests see it.  Objects of the program are known by their handles, which are numbers.
 
     Args:
-        fd: our end of the socket.
+        fd: the tests' end of the socket.
         trusted: names of the modules in which the tests are.
+
+    Attributes:
+        asked: the tests have asked the program for something.
+        comparing: how many comparisons of objects are under way, one inside the other.
     """
 
     def __init__(self, fd: int, trusted: tuple[str, ...] = ("tests",)) -> None:
@@ -77,12 +78,12 @@ class Remote:
         self._read_ahead: dict[int, tuple[deque[Any], bool]] = {}
         self._room = _OUTPUT
         self.asked = False
-        self.comparing = 0  # objects within objects
+        self.comparing = 0
         self._pending: BaseException | None = None  # what ended a callback and may not be swallowed
 
     @property
     def died(self) -> str | None:
-        """Why there is no program any more, None while there is."""
+        """Why the program is gone; None while it is there."""
         return self.channel.closed
 
     # ------------------------------------------------------------------------------------------ asking
@@ -90,48 +91,91 @@ class Remote:
     def name(self, name: str) -> Any:
         """A global of the program.
 
+        Args:
+            name: the global's name.
+
         Raises:
             NameError: it has none of that name.
         """
         return self._own(self._ask({"do": "global", "name": name})["value"])
 
     def entry(self, name: str) -> Any:
-        """A function or method by the rules of `calls.resolve`."""
+        """A function or method of the program.
+
+        Args:
+            name: see `calls.resolve`.
+        """
         reply = self._ask({"do": "entry", "name": name})
         return self._own(reply["value"])
 
     def set_name(self, name: str, value: Any) -> None:
-        """Set a global of the program."""
+        """Set a global of the program.
+
+        Args:
+            name, value: of the global.
+        """
         self._ask({"do": "setglobal", "name": name, "value": self._tree(value)})
 
     def delete_name(self, name: str) -> None:
-        """Delete a global of the program."""
+        """Delete a global of the program.
+
+        Args:
+            name: the global's name.
+        """
         self._ask({"do": "delglobal", "name": name})
 
     def attribute(self, owner: Any, handle: int, name: str) -> Any:
-        """An attribute of an object of the program."""
+        """An attribute of an object of the program.
+
+        Args:
+            owner: the stand-in of the object.
+            handle: the object.
+            name: of the attribute.
+        """
         reply = self._ask({"do": "getattr", "on": handle, "name": name})
         return Method(self, owner, handle, name) if "method" in reply else self._own(reply.get("value"))
 
     def set_attribute(self, handle: int, name: str, value: Any) -> None:
-        """Set one."""
+        """Set an attribute of an object of the program.
+
+        Args:
+            handle: the object.
+            name, value: of the attribute.
+        """
         self._touch(handle)
         self._ask({"do": "setattr", "on": handle, "name": name, "value": self._tree(value)})
 
     def delete_attribute(self, handle: int, name: str) -> None:
-        """Delete one."""
+        """Delete an attribute of an object of the program.
+
+        Args:
+            handle: the object.
+            name: of the attribute.
+        """
         self._ask({"do": "delattr", "on": handle, "name": name})
 
     def plain(self, handle: int) -> Any:
-        """The real content of an instance of a subclass of a builtin."""
+        """The real content of an instance of a subclass of a builtin.
+
+        Args:
+            handle: the object.
+        """
         return self._own(self._ask({"do": "plain", "on": handle})["value"])
 
     def state(self, handle: int) -> Any:
-        """What an object of the program is made of."""
+        """The stored attributes of an object of the program.
+
+        Args:
+            handle: the object.
+        """
         return self._own(self._ask({"do": "state", "on": handle})["value"])
 
     def compare(self, handle: int, other: int) -> bool:
-        """What the program's class says of the equality of two of its objects."""
+        """Whether two objects of the program are equal by the `__eq__` of their class.
+
+        Args:
+            handle, other: the objects.
+        """
         message = {"do": "call", "on": handle, "op": "__eq__", "method": None, "args": [{"yours": other}], "kwargs": {}}
         return self._own(self._ask(message).get("value")) is True
 
@@ -145,7 +189,15 @@ class Remote:
         method: str | None = None,
         made: bool = False,
     ) -> Any:
-        """What an operation on an object of the program gives.  Arguments that it changed are changed here."""
+        """The result of an operation on an object of the program.  Arguments that it changed are changed here too.
+
+        Args:
+            handle: the object.
+            operation: a name in `program.OPERATIONS`.
+            args, kwargs: the arguments.
+            method: the name of a method to call, instead of the object itself.
+            made: the tests make an object: the operation is the call of a class.
+        """
         kwargs = kwargs or {}
         self._touching = operation not in _READING or method is not None
         self._touch(handle)
@@ -167,7 +219,14 @@ class Remote:
             stands_for(self._made[handle]).fresh = False
 
     def next(self, handle: int) -> Any:
-        """The next item of an iterator."""
+        """The next item of an iterator of the program.
+
+        Args:
+            handle: the iterator.
+
+        Raises:
+            StopIteration: it has no more.
+        """
         ahead, ended = self._read_ahead.get(handle, (deque(), False))
         if not ahead and not ended:
             reply = self._ask({"do": "next", "on": handle})
@@ -199,7 +258,7 @@ class Remote:
             error = self._own(reply["error"])
             if not isinstance(error, BaseException):
                 raise self._garbled("malformed: no exception")
-            if _steers(type(error)):  # one of our own, which the program has kept
+            if _steers(type(error)):  # an exception of the tests that the program has kept
                 error = _tame(type(error))()
             raise error
         if "value" not in reply and "items" not in reply and "method" not in reply:
@@ -252,7 +311,10 @@ class Remote:
     # ------------------------------------------------------------------------------ what we are told of
 
     def _own(self, tree: Any, made: tuple[Any, ...] | None = None) -> Any:
-        """The value, or the stand-in for the object, that the program speaks of; `made` of these arguments."""
+        """The value, or the stand-in for an object, that a tree of the program stands for.
+
+        `made` are the arguments that the tests made the object with; None if they did not make it.
+        """
         try:
             if made is not None and type(tree) is dict and "ref" in tree:
                 return self._reference(*tree["ref"], made=made)
@@ -300,7 +362,7 @@ class Remote:
         return self._remember(self._known if made is None else self._made, handle, proxy)
 
     def _value(self, handle: Any, kind: Any, tree: Any) -> Any:
-        """An instance of a subclass of an immutable builtin: here too, with the same real value."""
+        """An instance of a subclass of an immutable builtin becomes one here, with the same real value."""
         value, cls = self._own(tree), self._class(kind)
         base = next((base for base in _VALUES.values() if issubclass(cls, base)), None)
         if base is None or not isinstance(value, base) or not isinstance(cls, RemoteType):
@@ -378,7 +440,7 @@ class Remote:
             return error
         try:
             error = cls(*args)
-        except Exception:  # noqa: BLE001  one that wants other arguments than it keeps
+        except Exception:  # noqa: BLE001  a class whose __init__ takes other arguments than it keeps
             error = new(cls, *args)
             error.args = tuple(args)
         for name, value in state.items():
@@ -398,7 +460,7 @@ class Remote:
             return {"end": True}
         except BaseException as error:  # noqa: BLE001  it goes to the program, as in one process
             if _steers(type(error)):
-                self._pending = error  # the test's end: not for the program to swallow
+                self._pending = error  # it ends the test, and the program must not swallow it
             return {"error": self._tree(error)}
 
     def _serve_call(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -424,7 +486,7 @@ def _listed(changed: Any) -> Any:
 
 
 def _told(told: Any) -> dict[str, Any]:
-    """What the program says of a class, if it is what we ask for."""
+    """The program's description of a class, checked and cut to size."""
     kinds: dict[str, type] = {"name": str, "module": str, "bases": list, "operations": list}
     kinds.update(dict.fromkeys(("equality", "hashable", "plain", "constants"), bool))
     if type(told) is not dict or told.keys() != {*kinds, "value"}:
@@ -445,9 +507,9 @@ def _derive(name: str, bases: tuple[type, ...], plainer: tuple[type, ...], names
 
 
 def _standard(module: str, name: str) -> Any:
-    """Our own class for an exception of the standard library, if the tests have loaded it.
+    """The class of the standard library for an exception of the program, if the tests have loaded it; else None.
 
-    Not those that steer a test run: a program that raises SkipTest has failed.
+    None also for exceptions that steer a test run: a program that raises SkipTest has failed.
     """
     top = module.partition(".")[0]
     if top in _NOT_STANDARD or top not in STANDARD:
@@ -457,7 +519,7 @@ def _standard(module: str, name: str) -> Any:
 
 
 def _steers(kind: type) -> bool:
-    """Whether an exception of this class does more than to fail: it skips or ends a test, or a loop."""
+    """Whether an exception of this class does more than let a test fail: it skips or ends a test, or ends a loop."""
     if not issubclass(kind, (Exception, SystemExit)) or issubclass(kind, (StopIteration, StopAsyncIteration)):
         return True
     return any(base.__module__.partition(".")[0] in _NOT_STANDARD for base in kind.__mro__)
@@ -467,9 +529,10 @@ _tamed: dict[type, type] = {}
 
 
 def _tame(kind: type) -> type:
-    """An exception class under which nothing but `except` catches it.
+    """The exception class itself, or one of the same name in place of a class that steers (`_steers`).
 
-    StopIteration would end a loop of the tests as if it were done, KeyboardInterrupt and GeneratorExit the tests.
+    StopIteration would end a loop of the tests as if it were done; KeyboardInterrupt and GeneratorExit would end the
+    tests.
     """
     if not _steers(kind):
         return kind

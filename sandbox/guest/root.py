@@ -1,4 +1,4 @@
-"""The file system that a slot sees: read-only pieces of the host on an empty tmpfs.
+"""The file system that a slot sees: some folders of the host, read-only, on an empty tmpfs.
 
 /usr/lib, /usr/bin, the interpreter …   bound read-only, as the host's plan says
 /box/{home,tmp,shm}                     mounted afresh by each box; /tmp and /dev/shm lead there
@@ -51,12 +51,24 @@ _ETC = {
 
 
 def sources_of(plan: Mapping[str, Any]) -> dict[str, int]:
-    """Open what is to be bound, while we are still who may look into the folders above it."""
+    """Open the folders and files to be bound, while this process may still pass the folders above them.
+
+    Args:
+        plan: see `toolchains.root_plan`.
+
+    Returns:
+        Path inside → descriptor.
+    """
     return {target: os.open(source, os.O_PATH) for source, target in (*plan["binds"], *plan["packages"])}
 
 
 def build(plan: Mapping[str, Any], sources: Mapping[str, int]) -> None:
-    """Make the root and enter it.  For `plan` see sandbox/toolchains.py."""
+    """Make the root and enter it.
+
+    Args:
+        plan: see `toolchains.root_plan`.
+        sources: see `sources_of`; they are closed.
+    """
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     devices = {name: os.open("/dev/" + name, os.O_PATH) for name in _DEVICES}
     root = next(d for d in ("/tmp", "/mnt", "/var", "/usr") if os.path.isdir(d))
@@ -86,7 +98,7 @@ def build(plan: Mapping[str, Any], sources: Mapping[str, int]) -> None:
         os.close(fd)
     pivot_root(root, root + "/old")
     os.chdir("/")
-    mount_proc()  # while the host's is still in sight: the kernel lets nobody mount one where none was
+    mount_proc()  # while the host's is still mounted: else the kernel refuses to mount one
     detach("/old")
     os.rmdir("/old")
     mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
@@ -108,7 +120,11 @@ def _touch(path: str) -> None:
 
 
 def mount_proc(flags: int = 0) -> None:
-    """The processes of our pid namespace and nothing of the machine; before Linux 5.8, with the machine's figures."""
+    """Mount /proc with the processes of our pid namespace; before Linux 5.8, also with figures of the machine.
+
+    Args:
+        flags: more MS_ flags.
+    """
     flags |= MS_NOSUID | MS_NODEV | MS_NOEXEC
     try:
         mount("proc", "/proc", "proc", flags, "subset=pid")
@@ -117,17 +133,26 @@ def mount_proc(flags: int = 0) -> None:
 
 
 def fresh_scratch(size: int, files: int) -> None:
-    """An empty /box, bytes and files limited.  Needs a mount namespace of the box's own."""
+    """Mount an empty /box.  Needs a mount namespace of the box's own.
+
+    Args:
+        size: bytes that it can hold.
+        files: files and folders that it can hold.
+    """
     mount("box", BOX, "tmpfs", MS_NOSUID | MS_NODEV, _scratch(size, files))
     for folder in _FOLDERS:
         os.mkdir(folder)
 
 
 def limit_scratch(size: int, files: int) -> None:
-    """Other limits for a scratch that is mounted already."""
+    """Change the limits of a scratch that is mounted.
+
+    Args:
+        size, files: see `fresh_scratch`.
+    """
     mount("box", BOX, None, MS_REMOUNT | MS_NOSUID | MS_NODEV, _scratch(size, files))
 
 
 def _scratch(size: int, files: int) -> str:
-    """Options of its tmpfs, for which 0 would be no limit."""
+    """The options of its tmpfs.  A size of 0 would mean no limit."""
     return f"size={max(1, size)},nr_inodes={files + 1 + len(_FOLDERS)},mode=755"

@@ -18,7 +18,11 @@ __all__ = ["run_pytest", "run_unittest"]
 
 
 def run_unittest(session: Session) -> None:
-    """Each test method is a case."""
+    """Run the suite with unittest; each test method is a case.
+
+    Args:
+        session: the run.
+    """
     vars(unittest)["main"] = lambda *args, **kwargs: None  # for a file that ends in unittest.main()
     session.setup()
     session.run(session.compiled(session.spec["test"], "<test>"))
@@ -70,11 +74,15 @@ def _name(test: Any) -> str:
 
 
 def run_pytest(session: Session) -> None:
-    """Each test function is a case."""
+    """Run the suite with pytest; each test function is a case.
+
+    Args:
+        session: the run.
+    """
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ.pop("PYTEST_ADDOPTS", None)
     try:
-        import tempfile  # it brings compressors, whose libraries each run would pay for
+        import tempfile  # not above: it loads compression libraries, which would slow down every run
 
         import pytest
     except ImportError:
@@ -95,7 +103,10 @@ def run_pytest(session: Session) -> None:
 
 
 def _lend_names(session: Session, text: str) -> None:
-    """Names that the file uses and nothing defines are the program's.  pytest imports it as an ordinary module."""
+    """Make the program's names builtins, where the file uses them without defining them.
+
+    That is needed because pytest imports the file as an ordinary module, without `session._Fallback`.
+    """
     table = symtable.symtable(text, "<test>", "exec")
     own = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
     for name in sorted(_globals(table) - own - set(dir(builtins))):

@@ -6,7 +6,6 @@ import ast
 import builtins
 import importlib
 import json
-import os
 import re
 import sys
 import types
@@ -14,12 +13,13 @@ from typing import Any, Final, NoReturn
 
 from rlvr.sandbox.guest.remote import STANDARD, ProgramDied, Remote
 from rlvr.sandbox.guest.texts import described, shown_asserts
+from rlvr.workers.framing import write_all
 
 __all__ = ["CASES", "MESSAGE", "NAME", "Session", "Stop", "TESTS", "TEST_FILE"]
 
-TESTS = "tests"  # the module that the tests believe to be
+TESTS = "tests"  # `__name__` of the tests' module
 TEST_FILE: Final = "test_solution"
-"""The same, in pytest."""
+"""The same for pytest."""
 
 CASES = 100_000
 _SHORT = {"np": "numpy", "pd": "pandas"}
@@ -40,11 +40,17 @@ NAME, MESSAGE = 300, 2000
 
 
 class Stop(BaseException):
-    """There is nothing more to learn."""
+    """Ends the suite: its results are written."""
 
 
 class Session:
-    """One run of a suite."""
+    """One run of a suite.
+
+    Args:
+        spec: see `suite.main`.
+        remote: the program.
+        results_fd: where results are written.
+    """
 
     def __init__(self, spec: dict[str, Any], remote: Remote, results_fd: int) -> None:
         self.spec, self.remote = spec, remote
@@ -57,12 +63,19 @@ class Session:
         self.module = sys.modules[TESTS] = module
 
     def install(self) -> None:
-        """Have the tests import the program by its names."""
+        """Make the program importable by the names that the tests use."""
         for name in self.spec["module"]:
             sys.modules[name] = _ProgramModule(name, self.remote)
 
     def case(self, name: str, outcome: str, message: str = "") -> None:
-        """Report a case.  None counts once the program is gone."""
+        """Report a case.  Once the program is gone, no case counts.
+
+        Args:
+            name, outcome, message: see `suite.Case`.
+
+        Raises:
+            Stop: the suite is over.
+        """
         if self.ended:
             raise Stop
         if self.remote.died is not None:
@@ -74,7 +87,7 @@ class Session:
             self._end({"done": True, "cases": self._cases})
 
     def finish(self) -> NoReturn:
-        """The suite has come to its end."""
+        """Report that the suite has come to its end."""
         if not self._counted:
             self.broken("no tests" if not self._cases else "no tests: every one was skipped")
         if self.remote.died is not None:
@@ -82,7 +95,11 @@ class Session:
         self._end({"done": True, "cases": self._cases})
 
     def broken(self, why: str) -> NoReturn:
-        """The tests do not work.  That is their own fault only if the program had no part in it."""
+        """Report that the tests do not work.  That is their own fault only if they have not asked the program.
+
+        Args:
+            why: what is wrong.
+        """
         if self.remote.asked:
             self.case("tests", "error", why)
             self._counted += 1
@@ -90,20 +107,34 @@ class Session:
         self._end({"ours": why[:MESSAGE]})
 
     def missing(self, what: str) -> NoReturn:
-        """Something is not installed here."""
+        """Report that something is not installed here.
+
+        Args:
+            what: a sentence that names it.
+        """
         self._end({"error": what})
 
     def run(self, code: Any) -> None:
-        """Run setup or a whole test file, in which nothing is a case yet."""
+        """Run setup or a whole test file, before any of its cases.
+
+        Args:
+            code: as `compiled` returned it.
+        """
         try:
-            exec(code, self.names)  # noqa: S102  the tests, whom we trust, in a sandbox
+            exec(code, self.names)  # noqa: S102  the tests, which are trusted, in a sandbox
         except (ProgramDied, Stop):
             raise
         except BaseException as error:  # noqa: BLE001  SystemExit too
             self.broken(described(error)[1])
 
     def compiled(self, text: str, name: str, *, shown: bool = False) -> Any:
-        """Code of a text; with `shown`, in which a failing `assert a == b` says what a and b are."""
+        """The code of a text.
+
+        Args:
+            text: the source.
+            name: the file name that tracebacks show.
+            shown: a failing `assert a == b` says what a and b are.
+        """
         try:
             tree = ast.parse(text, name)
             return compile(shown_asserts(tree, self.names) if shown else tree, name, "exec", dont_inherit=True)
@@ -111,15 +142,22 @@ class Session:
             self._end({"ours": described(error)[1]})
 
     def setup(self) -> None:
-        """Run the trusted setup.  Its names win over the program's, but for the function under test itself."""
+        """Run the trusted setup.  Its names win over the program's, except that of the function under test."""
         self.run(self.compiled(self.spec["setup"], "<setup>"))
         entry = self.spec["entry_point"]
         if entry:
             self.names.pop(entry, None)  # often a stub: a signature with a docstring
-            self.names["__builtins__"].pop(entry, None)  # MBPP has tasks that are called sum
+            self.names["__builtins__"].pop(
+                entry, None
+            )  # MBPP has functions under test that are named as a builtin, such as sum
 
     def own(self, name: str) -> Any:
-        """What tests mean by a name that they use without importing it: `math.isclose` must not be the program's.
+        """The standard module or function that tests mean by a name which they use without importing it.
+
+        It must not come from the program: with `math.isclose` of its own, it could pass any test.
+
+        Args:
+            name: as the tests use it.
 
         Raises:
             LookupError: it is no such name.
@@ -142,13 +180,11 @@ class Session:
         raise Stop
 
     def _write(self, line: dict[str, Any]) -> None:
-        rest = memoryview(json.dumps(line).encode("ascii") + b"\n")
-        while rest:
-            rest = rest[os.write(self._fd, rest) :]
+        write_all(self._fd, json.dumps(line).encode("ascii") + b"\n")
 
 
 class _Fallback(dict):  # type: ignore[type-arg]
-    """The builtins of the tests.  A name that is none, and that the tests do not define, is the program's."""
+    """The builtins of the tests.  A name that neither they nor the tests define is looked up in the program."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(vars(builtins))
@@ -173,8 +209,8 @@ class _Fallback(dict):  # type: ignore[type-arg]
 class _ProgramModule(types.ModuleType):
     """The program as the tests import it.
 
-    `from solution import *` takes nothing: names that the tests do not have are the program's anyway (`_Fallback`), and
-    those that they have, the builtins too, must not become the program's.
+    `from solution import *` imports no names: those that the tests lack are looked up in the program anyway
+    (`_Fallback`), and those that they have, builtins included, must not be replaced.
     """
 
     def __init__(self, name: str, remote: Remote) -> None:

@@ -1,10 +1,10 @@
 """The tests' side: runs a test suite in a process of its own, against a program that it can only ask (`remote`).
 
-What came of it goes to a descriptor that no code of the program has, a JSON line each:
+The results are written to a descriptor that no code of the program has, a JSON line each:
 
     {"case": "test_add", "outcome": "pass" | "fail" | "error" | "skip", "message": "…"}
     {"done": true, "cases": 3}      the suite ended by itself
-    {"died": true}                  the program ended, or talked nonsense, before the suite did
+    {"died": true}                  the program ended, or sent something malformed, before the suite ended
     {"ours": "…"}                   the tests are broken, whatever the program
     {"error": "…"}                  this interpreter lacks what they need
 
@@ -31,7 +31,7 @@ OUTCOMES = ("pass", "fail", "error", "skip")
 
 
 class Case(NamedTuple):
-    """One test and what came of it."""
+    """One test and its outcome, one of `OUTCOMES`."""
 
     name: str
     outcome: str
@@ -39,7 +39,7 @@ class Case(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What a suite wrote; see the module."""
+    """What a suite wrote; see the top of this module."""
 
     cases: tuple[Case, ...] = ()
     done: bool = False
@@ -61,7 +61,7 @@ def main(spec: dict[str, Any], channel_fd: int, results_fd: int) -> None:
         results_fd: where results are written.
     """
     sys.setrecursionlimit(max(10_000, sys.getrecursionlimit()))  # calls back and forth take a dozen frames each
-    sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115  nobody reads it
+    sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115  it is not read
     session = Session(spec, Remote(channel_fd, (TESTS, TEST_FILE)), results_fd)
     try:
         session.install()
@@ -85,7 +85,7 @@ def _style(name: str) -> Callable[[Session], None]:
 
 
 def _check(session: Session) -> None:
-    """HumanEval: `check(candidate)`, which MBPP files in the wild call themselves at their end."""
+    """HumanEval: `check(candidate)`; some test files call it themselves at their end."""
     session.setup()
     text = session.spec["test"]
     session.compiled(text, "<test>")
@@ -140,9 +140,13 @@ def _attempt(session: Session, name: str, code: Any) -> None:
 
 
 def read_results(data: bytes) -> Results:
-    """What `main` wrote, up to the first line that is none of its."""
+    """The results that `main` wrote, up to the first line that it cannot have written.
+
+    Args:
+        data: what was written.
+    """
     cases: list[Case] = []
-    for line in data.split(b"\n")[:-1]:  # what follows the last line end is partial
+    for line in data.split(b"\n")[:-1]:  # what follows the last line end is incomplete
         try:
             said = loads(line)
         except BadValue:

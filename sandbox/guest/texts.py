@@ -1,4 +1,4 @@
-"""What a failed test says for itself, short enough to show."""
+"""Messages of failed tests, short enough to show."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ class _Brief(reprlib.Repr):
 
 
 def brief(value: Any) -> str:
-    """A short repr."""
+    """A short repr.
+
+    Args:
+        value: anything; an object of the program may have a repr that raises.
+    """
     try:
         return _Brief().repr(value)[:_TEXT]
     except Exception:  # noqa: BLE001  an object of the program, whose repr is the program's
@@ -35,7 +39,11 @@ def brief(value: Any) -> str:
 
 
 def described(error: BaseException) -> tuple[str, str]:
-    """ "fail" for a failed assertion, else "error"; and what it says."""
+    """The outcome, "fail" for a failed assertion and else "error", and the message.
+
+    Args:
+        error: what a test raised.
+    """
     try:
         text = str(error)[:_TEXT]
     except Exception:  # noqa: BLE001  an exception of the program
@@ -62,7 +70,12 @@ class _Asserts(ast.NodeTransformer):
 
 
 def shown_asserts(tree: ast.Module, names: dict[str, Any]) -> ast.Module:
-    """The same code, with `assert a == b` saying what a and b were; `names` are the globals it will run in."""
+    """The same code, but a failing `assert a == b` says what a and b were.
+
+    Args:
+        tree: the code; it is changed.
+        names: the globals that it will run in; a helper function is added.
+    """
     names["_rlvr_said"] = _said
     return ast.fix_missing_locations(_Asserts().visit(tree))  # type: ignore[no-any-return]
 

@@ -1,6 +1,6 @@
 """Trees: values as JSON, one line of ASCII each.
 
-None, bool, int, float, str and list stand for themselves; all else is an object with one key, its tag:
+None, bool, int, float, str and list stand for themselves.  Any other value is an object with one key, its tag:
 {"tuple": [1, 2]}, {"dict": [k, v, k, v]}, {"float": "nan"}, {"opaque": "Stack"}.
 """
 
@@ -21,15 +21,19 @@ _JSON_DEPTH = 3 * DEPTH
 
 
 class BadValue(ValueError):
-    """A tree that no `encode` of ours makes."""
+    """A tree that `encode` never makes."""
 
 
 class NotAValue(ValueError):
-    """A value that cannot cross: it is cyclic, too deep or too large."""
+    """A value that cannot be sent: it is cyclic, too deep or too large."""
 
 
 class Opaque:
-    """What stands for an object that is not a value.  It equals nothing but itself."""
+    """Stands for an object that is not a value.  It equals nothing but itself.
+
+    Args:
+        type_name: of the object.
+    """
 
     __slots__ = ("type_name",)
 
@@ -40,7 +44,7 @@ class Opaque:
         return f"<{self.type_name} object>"
 
 
-_NUMBER = re.compile(rb"[0-9]{4000}")  # int() of more than 4300 digits raises, or where it may not, takes its time
+_NUMBER = re.compile(rb"[0-9]{4000}")  # int() of more than 4300 digits raises, or where that is switched off, is slow
 _STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.S)  # an open one runs to the end: linear on any bytes
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _LEVEL = [0] * 256
@@ -65,12 +69,24 @@ _scan_json = (
 
 
 def dumps(tree: Any) -> bytes:
-    """A tree as one line of ASCII."""
+    """A tree as one line of ASCII.
+
+    Args:
+        tree: as `encode` returned it.
+    """
     return "".join(_scan_json(tree, 0)).encode("ascii")
 
 
 def loads(data: bytes, limit: int = BYTES) -> Any:
-    """What `dumps` wrote, or `BadValue`.  Linear in the length of `data`, whatever is in it."""
+    """The tree that `dumps` wrote.  Takes time linear in the length of `data`, whatever it contains.
+
+    Args:
+        data: one line.
+        limit: bytes that it may have.
+
+    Raises:
+        BadValue: it is no such line, or too large.
+    """
     if len(data) > limit:
         raise BadValue("too long")
     if data.count(b"[") + data.count(b"{") > DEPTH or data.count(b",") > NODES or _NUMBER.search(data):

@@ -1,7 +1,7 @@
-"""The program's own process: gives up everything, then runs Python code here or executes another program.
+"""The program's own process: gives up every privilege, then runs Python code or executes another program.
 
-Nothing of the host's is in this process: its environment was made by us, its descriptors are the run's own, and the
-memory it was forked from holds the standard library and this package.
+It has nothing of the host's: its environment was made by us, its descriptors are the run's own, and the memory it was
+forked from contains the standard library and this package.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from rlvr.sandbox.guest.root import WORK
 
 __all__ = ["FULL", "give_up", "main", "prepare"]
 
-FULL = "full"  # what the box is told of a program that its scratch has no room for
+FULL = "full"  # what the box is told if the program's files do not fit into its scratch
 
 _SPARE_FD = 64  # above every descriptor that a run is given
 _THREAD_STACK = 8 << 20
@@ -54,15 +54,18 @@ _ALWAYS = {
 _CHANNEL, _RESULTS = 3, 4
 _LENGTH = struct.Struct("<i")
 _json: Any = vars(json.JSONDecoder())["scan_once"]  # json.loads() without its checks: the host wrote this text
-_AFTER: dict[str, Callable[..., Any]] = {}  # what follows the program's own code, by kind of run
+_AFTER: dict[str, Callable[..., Any]] = {}  # kind of run → what is called after the program's own code
 _FILTER: list[Callable[[], None]] = []
 
 
 def prepare(config: Mapping[str, Any]) -> None:
-    """Done once, in the keeper: later, neither these files nor the host's are in sight.
+    """Done once, in the keeper: later, the files of this package cannot be read any more.
 
-    What need not be done in each run is done here or in `give_up`: a run has its memory from the zygote, and each page
-    of it that the run is the first to touch costs a microsecond.
+    What need not be done in each run is done here or in `give_up`.  A run shares its memory with the zygote, and each
+    page that it changes costs a microsecond.
+
+    Args:
+        config: see `SlotPool`.
     """
     import _sitebuiltins
     import builtins
@@ -79,18 +82,25 @@ def prepare(config: Mapping[str, Any]) -> None:
 
 
 def give_up() -> None:
-    """Done once, in the zygote: what its boxes do not need either, and programs inherit not to have."""
+    """Give up, once in the zygote, what its boxes do not need either; programs inherit that."""
     for which, value in _ALWAYS.items():
         _set_limit(which, value)
     no_new_privileges()
     bound_capabilities()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # pid 1 of a run has to leave signals unhandled to be out of reach
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # signals that pid 1 of a run does not handle cannot reach it
     for name in [name for name in sys.modules if name.partition(".")[0] == "rlvr"]:
         del sys.modules[name]  # no program finds them
 
 
 def main(request: Mapping[str, Any], fds: Mapping[str, int], tell: int, config: Mapping[str, Any]) -> NoReturn:
-    """Never returns.  `tell` is a pipe to the box that is closed before the program's first instruction."""
+    """Run one program.  Never returns.
+
+    Args:
+        request: the message that the box received; see `Sandbox`.
+        fds: the run's descriptors by name.
+        tell: a pipe to the box for failures; closed before the program's first instruction.
+        config: see `SlotPool`.
+    """
     try:
         header, source = _unpacked(fds["bundle"], tell)
         python = header["kind"] != "exec"
@@ -123,14 +133,14 @@ def _execute(argv: list[str], env: Mapping[str, str]) -> NoReturn:
     try:
         os.execve(argv[0], argv, env)
     except OSError as error:
-        if os.path.isabs(argv[0]):  # the host's program, which we promised; its own may be anything, as for a shell
+        if os.path.isabs(argv[0]):  # a tool of the host, which has to work; a binary of the program's need not
             raise
         os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
         os._exit(126)
 
 
 def _unpacked(bundle: int, tell: int) -> tuple[dict[str, Any], bytes]:
-    """The header of what the host packed and the main file's content; all files are written to the scratch folder."""
+    """Write the program's files to the scratch folder; returns the header and the main file's content."""
     (length,) = _LENGTH.unpack(os.pread(bundle, _LENGTH.size, 0))
     header: dict[str, Any] = _json(os.pread(bundle, length, _LENGTH.size).decode(), 0)[0]
     at, source = _LENGTH.size + length, b""
@@ -154,7 +164,10 @@ def _unpacked(bundle: int, tell: int) -> tuple[dict[str, Any], bytes]:
 
 
 def _arrange(fds: Mapping[str, int], tell: int) -> int:
-    """0, 1, 2, then channel and results at 3 and 4, `tell` above them; nothing else stays open."""
+    """Put the streams at 0, 1 and 2, then channel and results, and last `tell`, whose new number is returned.
+
+    All other descriptors are closed.
+    """
     wanted = [fds[name] for name in ("stdin", "stdout", "stderr", "channel", "results") if name in fds] + [tell]
     aside = [fcntl.fcntl(fd, fcntl.F_DUPFD, _SPARE_FD) for fd in wanted]
     for target, fd in enumerate(aside):
@@ -167,7 +180,9 @@ def _limit(limits: Mapping[str, Any], config: Mapping[str, Any], python: bool) -
     _set_limit(resource.RLIMIT_FSIZE, max(limits["output"] + 1, limits["disk"]))
     _set_limit(resource.RLIMIT_CPU, int(limits["cpu_s"]) + 2)  # of one process; the box counts them all together
     _set_limit(resource.RLIMIT_NPROC, limits["processes"] + config["own_processes"])
-    if config["sampled"] and python:  # a wall behind the samples; others reserve far more than they use
+    if (
+        config["sampled"] and python
+    ):  # a second limit behind the samples; node and others reserve far more than they use
         _set_limit(resource.RLIMIT_DATA, 2 * limits["memory"] + (1 << 30))
 
 
@@ -179,7 +194,7 @@ def _set_limit(which: int, value: int) -> None:
 
 
 def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[], Any]:
-    """The run as a function.  A program that does not compile ends here, and the box is told so."""
+    """The run as a function.  If the program does not compile, the box is told and the process ends here."""
     kind = header["kind"]
     if kind == "suite":
         sys.path.insert(0, WORK)
@@ -197,7 +212,7 @@ def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[
         sys.stderr.flush()
         os.write(tell, b"compile")
         os._exit(1)
-    sys.path.insert(0, WORK)  # not before: a source's "coding" imports a module, which would be its own, before it runs
+    sys.path.insert(0, WORK)  # not before: the source's "coding" line imports a module, and could import its own
     sys.modules[module.__name__] = module
     sys.argv = [header["main"], *header["args"]]
 
@@ -207,13 +222,13 @@ def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[
             _AFTER[kind](namespace, _CHANNEL, _RESULTS)
         elif kind == "serve":
             _AFTER[kind](namespace, _CHANNEL)
-            os._exit(0)  # the tests are over; threads that the program left behind are nobody's concern
+            os._exit(0)  # the tests are over; threads that the program left behind are not waited for
 
     return run
 
 
 def _open_streams() -> None:
-    """As a fresh interpreter has them, on descriptors that are the program's once they are arranged."""
+    """Make sys.stdin, stdout and stderr as a fresh interpreter has them; `_arrange` puts the program's files there."""
     for name, fd, mode, newline, errors in (
         ("stdin", 0, "r", None, "strict"),
         ("stdout", 1, "w", "\n", "strict"),
@@ -229,7 +244,7 @@ def _open_streams() -> None:
 
 
 def _ending(run: Callable[[], Any]) -> int:
-    """The exit code, as Python's own main would find it."""
+    """Run it; returns the exit code that Python's own main would give."""
     try:
         run()
     except SystemExit as stop:
@@ -251,7 +266,7 @@ def _ending(run: Callable[[], Any]) -> int:
 
 
 def _exit(code: int) -> NoReturn:
-    """What the interpreter does at its end: wait for threads, run atexit, flush, let go of what `__main__` holds."""
+    """End as an interpreter does: wait for threads, run atexit functions, flush, drop what `__main__` holds."""
     try:
         ours: Any = threading
         if _thread._count() or ours._threading_atexits:
@@ -271,7 +286,7 @@ def _exit(code: int) -> NoReturn:
 
 
 def _let_go(namespace: dict[str, Any]) -> None:
-    """Files that it left open are written, objects finalized: only the globals themselves, as a search would cost."""
+    """Flush open files and finalize objects among the globals.  Objects further down are not looked for: too slow."""
     for name in list(namespace):
         try:
             if isinstance(namespace[name], _io._IOBase):  # without the search of io.IOBase, an abstract class

@@ -1,8 +1,8 @@
-"""Values as data: what crosses between a program, its tests and us, in place of objects.
+"""Trees to values: what crosses between a program, its tests and the host, in place of objects.
 
-`encoding` states what a value is, beside untrusted code; here it becomes a value again, where results are judged.
-Nothing is taken on trust: every tree gives values of exact builtin types, within bounds on depth, size and hash
-collisions, or one `BadValue`.
+`encoding` makes the trees, beside untrusted code; here they become values again, where results are judged.  Nothing is
+trusted: every tree gives values of exact builtin types, within bounds on depth, size and hash collisions, or raises
+`BadValue`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _ARRAY_BYTES = 64 << 20
 
 
 def decode(tree: Any, other: Callable[[str, Any], Any] | None = None, *, arrays: bool = True) -> Any:
-    """The value of a tree.  Lists of the tree may become part of it: a tree is decoded once.
+    """The value of a tree.  Lists of the tree may become part of the value, so decode a tree only once.
 
     Args:
-        tree: as `loads` gave it.
-        other: makes something of tags that are not ours; it gets the tag and what it tags.
-        arrays: numpy arrays become arrays where numpy is loaded, instead of nested lists.
+        tree: as `loads` returned it.
+        other: called with tags that are not defined here, and with what they tag; returns the value.
+        arrays: numpy arrays become arrays where numpy is loaded; else nested lists.
 
     Raises:
         BadValue: the tree is malformed or beyond a bound.
@@ -92,13 +92,13 @@ class _Decoder:
         if len(items) % 2:
             raise BadValue("malformed: a key without a value")
         self.check_keys(items[::2])
-        return list(zip(items[::2], items[1::2]))  # noqa: B905  Python 3.9 has no strict
+        return list(zip(items[::2], items[1::2], strict=True))
 
     def keys(self, trees: Any, depth: int) -> list[Any]:
         return self.check_keys(self.items(trees, depth))
 
     def check_keys(self, keys: list[Any]) -> list[Any]:
-        """Keys that are hashable, different, and not made to collide."""
+        """The keys, if they are hashable, distinct, and few of them have the same hash."""
         if len(keys) > _ALIKE and max(Counter(map(hash, keys)).values()) > _ALIKE:
             raise BadValue("too many keys with one hash")
         if len(set(keys)) != len(keys):
@@ -195,7 +195,7 @@ class _Decoder:
         if dtype != "O":
             return numpy.array(flat, dtype=dtype).reshape(shape)
         array = numpy.empty(len(flat), dtype=object)
-        for i, item in enumerate(flat):  # as one assignment it would look into the items
+        for i, item in enumerate(flat):  # one assignment of all would take lists among the items for more dimensions
             array[i] = item
         return array.reshape(shape)
 
@@ -219,9 +219,9 @@ def _sized(n: int, items: Any) -> Any:
 
 
 def _in_order(kind: Any, items: list[Any]) -> Any:
-    """A set that gives its items in the order in which they came, if it can.
+    """A set that iterates in the order of `items`, if one of two ways of making it does.
 
-    {12, 13, 14, 15, 16} gives 16 first if Python made it of a constant, and last if of one item after the other.
+    {12, 13, 14, 15, 16} gives 16 first if Python made it from a constant, and last if item by item.
     """
     made = kind(items)
     if list(made) == items:
@@ -238,7 +238,7 @@ def _filled(empty: Any, pairs: list[tuple[Any, Any]]) -> Any:
 def _nested(flat: list[Any], shape: list[int]) -> Any:
     if not shape:
         return flat[0]
-    for size, count in list(zip(shape, accumulate(shape, int.__mul__)))[:0:-1]:  # noqa: B905
+    for size, count in list(zip(shape, accumulate(shape, int.__mul__), strict=True))[:0:-1]:
         rows = iter(flat)
         flat = [list(islice(rows, size)) for _ in range(count // size if size else prod(shape[:-1]))]
     return flat

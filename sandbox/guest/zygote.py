@@ -1,8 +1,8 @@
 """The zygote: pid 1 of a slot's namespaces, with the standard library loaded, and parent of its boxes.
 
-It keeps boxes in stock: each is a process in a pid and mount namespace of its own that has its scratch mounted and
-waits on the slot's socket.  A request from the host goes straight to a box; the zygote only learns which was taken, and
-forks another when one ends.  It never reads a request, so it never sees a program.
+It keeps boxes ready: each is a process in a pid and mount namespace of its own that has its scratch mounted and
+waits on the slot's socket.  A request from the host goes straight to a box; the zygote only learns which box took it,
+and forks another box when one ends.  It never reads a request, so it never sees a program.
 """
 
 from __future__ import annotations
@@ -41,14 +41,26 @@ _FAILURES = 3  # boxes in a row that could not be prepared, until the slot gives
 
 
 def prepare(config: Mapping[str, Any]) -> None:
-    """What every box inherits, done once in the keeper."""
+    """What every box inherits; done once, in the keeper.
+
+    Args:
+        config: see `SlotPool`.
+    """
     box.prepare(config)
     gc.collect()
     gc.freeze()  # a collection in a child would touch, and so copy, every page
 
 
 def main(fd: int, go: int, ready: int, meters: list[int], config: dict[str, Any]) -> None:
-    """Never returns."""
+    """Set up the slot and keep boxes in it.  Never returns.
+
+    Args:
+        fd: the socket to the host.
+        go: a pipe on which the keeper says that the users are mapped.
+        ready: a pipe on which the keeper is told that everything is mounted.
+        meters: see `box.main`.
+        config: see `SlotPool`.
+    """
     try:
         _close_all_but([fd, go, ready, *(meter for meter in meters if meter >= 0)])
         slot = socket.socket(fileno=fd)
@@ -80,8 +92,12 @@ def _close_all_but(keep: list[int]) -> None:
 
 
 def _enter(config: Mapping[str, Any]) -> int:
-    """Into the slot's own root and user.  Gives what a box sets its next process id with, -1 where there is no such."""
-    unshare(CLONE_NEWCGROUP)  # now that we are in ours: its path would tell where on the host we are
+    """Enter the slot's own root and user.
+
+    Returns:
+        A descriptor of ns_last_pid, with which a box sets its next process number; -1 if it cannot be opened.
+    """
+    unshare(CLONE_NEWCGROUP)  # now that we are in our cgroup: else its path, which is the host's, could be read inside
     sources = sources_of(config["root"])
     with contextlib.suppress(PermissionError):  # an ordinary user's open nothing in a root of public files
         os.setgroups([])
@@ -100,7 +116,7 @@ def _enter(config: Mapping[str, Any]) -> int:
 
 
 def _serve(slot: socket.socket, numbers: int, meters: list[int], config: Mapping[str, Any]) -> None:
-    """Two pipes wake us: `taken`, where a box writes its serial number, and SIGCHLD's."""
+    """Keep boxes ready for ever.  Two pipes wake us: `taken`, where a box writes its serial number, and SIGCHLD's."""
     taken, note = os.pipe()
     ended, wake = os.pipe()
     for fd in (taken, ended, wake):
@@ -121,7 +137,7 @@ def _serve(slot: socket.socket, numbers: int, meters: list[int], config: Mapping
             except OSError:
                 if not boxes:
                     raise
-                break  # a program has taken what the slot may have; we are woken when its box ends
+                break  # a program uses up the slot's limits; we are woken when its box ends
             if pid == 0:
                 signal.set_wakeup_fd(-1)
                 for fd in (taken, ended, wake):
@@ -130,13 +146,13 @@ def _serve(slot: socket.socket, numbers: int, meters: list[int], config: Mapping
             boxes[pid] = serial
         poll.poll()
         _all_of(ended)
-        dead = list(_reaped())  # before we read what they wrote while they lived
+        dead = list(_reaped())  # before `taken` is read, so that it has all that these have written
         work.update(box.TAKEN.iter_unpack(_all_of(taken)))
         for pid, code in dead:
             request = work.pop(boxes.pop(pid), None)
             if code == box.HUNG_UP:
                 os._exit(0)
-            if request is None:  # it never came to one
+            if request is None:  # it ended before it took one
                 failures += 1
                 if failures == _FAILURES:
                     raise OSError(f"{failures} boxes in a row ended with {code} before they took a request")

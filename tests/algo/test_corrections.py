@@ -77,5 +77,5 @@ def test_bounds_without_1_between_them_are_refused():
     """Such bounds would drop every token of two equal engines."""
     with pytest.raises(ValueError, match=r"cap is 0\.9; it must be at least 1"):
         truncated(*X, cap=0.9)
-    with pytest.raises(ValueError, match=r"low is 1\.1 and high is 2\.0; they must hold 1 between them"):
+    with pytest.raises(ValueError, match=r"low is 1\.1 and high is 2\.0; 1 must lie between them"):
         masked(*X, low=1.1, high=2.0)

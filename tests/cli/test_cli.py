@@ -14,13 +14,10 @@ import pytest
 import tyro
 
 import rlvr
-from rlvr.cli import entry as cli
-from rlvr.cli import main
+from rlvr.cli import envs, main, replay
+from rlvr.cli.entry import COMMANDS
 from rlvr.scoring.tally import Tally
 from tests.environments import PLACE, Trials, right
-
-COMMANDS = {"score": cli.Score, "envs": cli.Envs, "replay": cli.Replay, "doctor": cli.Doctor}
-
 
 # ------------------------------------------------------------------------------------------ help
 
@@ -50,8 +47,10 @@ def test_every_flag_is_explained(name, capsys):
         main([name, "--help"])
     said = capsys.readouterr().out
     for field in dataclasses.fields(COMMANDS[name]):
-        positional = field.name in ("env", "file")
-        assert (f" {field.name.upper()} " if positional else f"--{field.name.replace('_', '-')} ") in said
+        if field.name in ("config", "limits"):  # the flags of another class
+            continue
+        positional = {"env": "ENV", "file": "FILE", "folder": "RUN"}.get(field.name)
+        assert (f" {positional} " if positional else f"--{field.name.replace('_', '-')} ") in said
 
 
 def test_all_commands_are_listed(capsys):
@@ -226,9 +225,9 @@ def test_options_reach_the_environment(score):
     [
         (["--option", "word"], "--option word: write NAME=VALUE, such as --option split=test"),
         (["--option", "size=big"], "--option size=big: 'big' is not a value like 1"),
-        (["--option", "wrod=x"], "has no option 'wrod' (did you mean 'word'?)"),
+        (["--option", "wrod=x"], "did you mean 'word'?"),
         (["--option", "size=NaN"], "size is float nan; it must be a whole number"),
-        (["--workers", "-1"], "workers is -1; it must be a whole number, 0 to score in this process"),
+        (["--workers", "-1"], "workers is -1; it must be a whole number of at least 0, 0 to score in this process"),
         (["--wall-s", "0"], "wall_s is 0.0; it must be a number of seconds above 0"),
         (["--memory-mib", "0", "--workers", "1"], "memory_mib is 0; it must be a whole number of at least 1"),
     ],
@@ -270,13 +269,42 @@ def test_a_name_that_leads_nowhere_is_one_line(say, tmp_path, env, file, out, wh
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (["score", PLACE, "folder", "-o", "out.jsonl"], "folder is a folder; give a .jsonl or .parquet file"),
+        (["score", PLACE, "in.jsonl", "-o", "folder"], "folder is a folder; name a file to write"),
+        (["score", "folder:Trials", "in.jsonl", "-o", "out.jsonl"], "no environment at 'folder:Trials'"),
+        (["replay", "folder"], "folder is a folder; give a .jsonl or .parquet file"),
+        (["audit", PLACE, "folder"], "folder is a folder; give a .jsonl or .parquet file"),
+        (["audit", PLACE, "in.jsonl", "-o", "folder"], "folder is a folder; name a file to write"),
+        (["filter", "folder", "-o", "out.jsonl"], "folder is a folder; give a .jsonl or .parquet file"),
+        (["filter", "in.jsonl", "-o", "folder"], "folder is a folder; name a file to write"),
+        (["filter", "in.jsonl", "-o", "out.jsonl", "--tests", "folder"], "folder is a folder; give a .jsonl"),
+        (["plot", "in.jsonl"], "in.jsonl is a file; give the folder of a run"),
+        (["plot", "folder", "-o", "folder"], "folder is a folder; name a file to write"),
+        (["eval", PLACE, "--model", "none", "-o", "folder"], "folder is a folder; name a file to write"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_folder_for_a_file_is_one_line(say, tmp_path, monkeypatch, argv, why):
+    """And a file for a folder: the path and what is expected there."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "in.jsonl").write_text('{"task": 1, "completion": "1"}\n')
+    monkeypatch.chdir(tmp_path)
+    code, said = say(*argv)
+    assert code == 2
+    assert why in said
+    assert said.count("\n") == 1
+
+
 def test_an_error_of_the_disk_is_one_line(score, monkeypatch):
     """Code 2, not Python's 1, which would say "done, but have a look"."""
 
     def full(self, row):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rlvr.cli.entry.Journal.write", full)
+    monkeypatch.setattr("rlvr.cli.score.Journal.write", full)
     code, said, _ = score(right(1))
     assert (code, said) == (2, "rlvr: [Errno 28] No space left on device\n")
 
@@ -389,7 +417,7 @@ def test_a_replay_that_is_interrupted_exits_with_130(say, tmp_path, monkeypatch)
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "replay", interrupted)
+    monkeypatch.setattr(replay, "replay", interrupted)
     (tmp_path / "out.jsonl").touch()
     assert say("replay", tmp_path / "out.jsonl") == (130, "interrupted\n")
 
@@ -399,7 +427,7 @@ def test_a_replay_that_is_interrupted_exits_with_130(say, tmp_path, monkeypatch)
 
 def test_environments_are_listed_with_their_options(say, monkeypatch):
     """Those that are registered, whoever registered them."""
-    monkeypatch.setattr(cli, "environment_ids", lambda: ["tests.environments:Configured"])
+    monkeypatch.setattr(envs, "environment_ids", lambda: ["tests.environments:Configured"])
     code, said = say("envs")
     assert code == 0
     for words in ("tests.environments:Configured", "word='tea'", "size=1", "data=None", "An option of every kind"):
@@ -417,8 +445,8 @@ def test_a_plugin_that_cannot_be_loaded_does_not_hide_the_others(say, monkeypatc
             raise RuntimeError("[/no] such module")
         return Blank
 
-    monkeypatch.setattr(cli, "environment_ids", lambda: ["blank-v1", "broken-v1"])
-    monkeypatch.setattr(cli, "load", load)
+    monkeypatch.setattr(envs, "environment_ids", lambda: ["blank-v1", "broken-v1"])
+    monkeypatch.setattr(envs, "load", load)
     code, said = say("envs")
     assert code == 1
     assert "blank-v1" in said
@@ -427,7 +455,7 @@ def test_a_plugin_that_cannot_be_loaded_does_not_hide_the_others(say, monkeypatc
 
 def test_a_bug_is_shown_whole_and_exits_with_3(say, monkeypatch):
     """Not with 1, which says that the work is done."""
-    monkeypatch.setattr("rlvr.cli.entry.environment_ids", lambda: 1 / 0)
+    monkeypatch.setattr("rlvr.cli.envs.environment_ids", lambda: 1 / 0)
     code, text = say("envs")
     assert code == 3
     assert "ZeroDivisionError: division by zero" in text
@@ -445,7 +473,7 @@ def test_reports_go_to_stdout_and_complaints_to_stderr(score, say, tmp_path, mon
     assert "left out" not in say.out
     say("replay", tmp_path / "out.jsonl", "--workers", 0)
     assert (say.out, say.err) == ("1 verdicts replayed, 0 differ\n", "")
-    monkeypatch.setattr(cli, "environment_ids", lambda: [PLACE])
+    monkeypatch.setattr(envs, "environment_ids", lambda: [PLACE])
     for command in ("envs", "--version"):
         say(command)
         assert say.out

@@ -1,5 +1,8 @@
 """The doctor: what works, what is missing, and how to get it."""
 
+import dataclasses
+import json
+
 import pytest
 
 from rlvr.cli import doctor
@@ -12,7 +15,7 @@ def findings(monkeypatch):
     monkeypatch.setattr(doctor, "environment_ids", list)
 
     def examine() -> dict[str, doctor.Finding]:
-        return {finding.what: finding for finding in doctor.examine()}
+        return {finding.part: finding for finding in doctor.examine()}
 
     return examine
 
@@ -21,28 +24,64 @@ def test_the_doctor_finds_this_machine_fit(say, findings):
     """The tests run on it. What is optional may be absent; nothing is missing."""
     found = findings()
     assert [what for what, finding in found.items() if finding.ok is False] == []
-    assert found["cloudpickle"].detail
-    assert found["workers start"].ok
+    assert found["cloudpickle"].found
+    assert found["start"].ok
     assert found["a hang is killed"].ok
     assert found["memory is limited"] == doctor.Finding(
-        "memory is limited", True, "1 GiB refused under a limit of 512 MiB"
+        "workers", "memory is limited", True, "1 GiB refused under a limit of 512 MiB"
     )
     code, said = say("doctor")
     assert code == 0
     assert "MISSING" not in said
+    assert len(said.splitlines()) <= 10
+
+
+def test_the_doctor_prints_details_and_json_on_request(say, monkeypatch):
+    """`-v` has a line for each part; `--json` has the same as data."""
+    found = [
+        doctor.Finding("packages", "numpy", True, "1.0"),
+        doctor.Finding("workers", "start", False, "[/no] workers\nat all", "mend them"),
+    ]
+    monkeypatch.setattr(doctor, "examine", lambda: found)
+    code, said = say("doctor", "-v")
+    assert code == 1
+    for words in ("numpy", "workers: start", "[/no] workers", "mend them"):
+        assert words in said
+    code, said = say("doctor", "--json")
+    assert code == 1
+    assert json.loads(said) == {"healthy": False, "findings": [dataclasses.asdict(finding) for finding in found]}
+
+
+def test_the_doctor_fits_a_screen_where_much_is_wrong(say, monkeypatch):
+    """Ten lines: a line for each of seven groups, two problems, and how to see the rest."""
+    groups = ("system", "packages", "extras", "workers", "sandbox", "languages", "environments")
+    found = [
+        doctor.Finding(group, f"part-{i}", False, "a long error " * 50, "mend it") for group in groups for i in (1, 2)
+    ]
+    monkeypatch.setattr(doctor, "examine", lambda: found)
+    monkeypatch.setenv("COLUMNS", "80")
+    code, said = say("doctor")
+    assert code == 1
+    assert len(said.splitlines()) == 10
+    assert "12 more problems" in said
 
 
 def test_the_doctor_says_how_to_get_what_is_missing(say, findings, monkeypatch):
     """A part of the core is an illness, an extra is not."""
     monkeypatch.setattr(doctor, "_version", lambda name: None if name in ("sympy", "torch") else "1.0")
     found = findings()
-    assert found["sympy"] == doctor.Finding("sympy", False, "missing", "pip install rlvr")
-    assert found["torch (train)"] == doctor.Finding("torch (train)", None, "not installed", "pip install 'rlvr[train]'")
+    remedy = "pip install -c constraints.txt '.[train]' in a checkout of rlvr, or pip install 'PATH/TO/WHEEL[train]'"
+    assert found["sympy"] == doctor.Finding(
+        "packages", "sympy", False, "missing", "install rlvr again, which brings it"
+    )
+    assert found["torch (train)"] == doctor.Finding("extras", "torch (train)", None, "not installed", remedy)
     assert found["numpy"].ok
+    assert not {"ruff (dev)", "rlvr (dev)"} & set(found)
     code, said = say("doctor")
     assert code == 1
     assert "MISSING" in said
-    assert "pip install 'rlvr[train]'" in said
+    assert "packages, sympy: missing; install rlvr again" in said
+    assert "without torch (train)" in said
 
 
 def test_the_doctor_finds_workers_that_do_not_start(findings, monkeypatch):
@@ -53,8 +92,8 @@ def test_the_doctor_finds_workers_that_do_not_start(findings, monkeypatch):
 
     monkeypatch.setattr(doctor, "_trial", trial)
     found = findings()
-    assert found["workers start"].ok is False
-    assert "no module named 'rlvr'" in found["workers start"].detail
+    assert found["start"].ok is False
+    assert "no module named 'rlvr'" in found["start"].found
     assert "a hang is killed" not in found
 
 
@@ -81,6 +120,6 @@ def test_the_doctor_finds_plugins_that_do_not_load(findings, monkeypatch):
     monkeypatch.setattr(doctor, "environment_ids", lambda: ["broken-v1", "fine-v1"])
     monkeypatch.setattr(doctor, "load", load)
     found = findings()
-    assert found["environment broken-v1"].detail == "RuntimeError: no such module"
-    assert found["environment broken-v1"].ok is False
-    assert found["environment fine-v1"].ok
+    assert found["broken-v1"].found == "RuntimeError: no such module"
+    assert found["broken-v1"].ok is False
+    assert found["fine-v1"].ok

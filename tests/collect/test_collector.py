@@ -350,7 +350,7 @@ class Nothing(rlvr.SingleTurnEnv):
         ({"seed": -1}, "seed is -1; it must be a whole number of at least 0"),
         ({"max_rounds": 0}, "max_rounds is 0; it must be a whole number of at least 1"),
         ({"oversample": 0.5}, "oversample is 0.5; it must be a number of at least 1"),
-        ({"overlong": True}, "overlong is True; it must be 'mask' or 'keep'"),
+        ({"overlong": True}, "overlong is True; it must be one of 'mask', 'keep'"),
         ({"max_turns": 0}, "max_turns is 0; it must be a whole number of at least 1"),
         ({"group_size": 1, "dynamic": True}, "dynamic sampling with group_size=1"),
         ({"sampling": Sampling(max_tokens=8, temperature=0)}, "temperature is 0: all rollouts of a group"),

@@ -232,7 +232,9 @@ def test_a_reset_that_does_not_heed_its_seed_is_refused():
             return f"To {random.random()}.", {}
 
     with collector(Fickle(), counts) as one:
-        assert refusal(lambda: one.collect(1)).startswith("Fickle: reset with one seed began with str 'To 0.")
+        assert refusal(lambda: one.collect(1)).startswith(
+            "Fickle: two resets with the same seed differ, the first prompt was str 'To 0."
+        )
 
 
 def test_the_reward_is_shared_by_all_episodes():
@@ -261,13 +263,13 @@ def test_an_environment_that_cannot_be_copied_is_refused():
 
     with collector(Locked(), counts) as one:
         said = refusal(lambda: one.collect(1))
-    assert said.startswith("Locked cannot be copied for episodes side by side (TypeError: cannot pickle 'lock' object)")
+    assert said.startswith("Locked cannot be copied for parallel episodes (TypeError: cannot pickle 'lock' object)")
 
 
 def test_a_scorer_has_no_place_beside_several_turns():
     """The environment says its scores itself."""
     said = refusal(lambda: collector(Count(), scorer=Inline(Trials())))
-    assert said == "Count has several turns and says their score itself; leave the scorer out"
+    assert said == "Count has several turns and computes its score itself; leave the scorer out"
 
 
 # ------------------------------------------------------------------------------------------ the same, whatever happens

@@ -167,10 +167,10 @@ def test_the_greedy_completion_is_one():
     ("settings", "said"),
     [
         ({"n": 0}, "n is 0; it must be a whole number of at least 1"),
-        ({"n": 2, "k": 3, "limit": 1}, "k=3 of n=2 completions: draw at least k of each task"),
+        ({"n": 2, "k": 3, "limit": 1}, "k is 3 and n is 2; sample at least k completions of each task"),
         ({"n": 2, "k": (1, 0), "limit": 1}, "k is 0; it must be a whole number of at least 1"),
         ({"limit": 0}, "limit is 0; it must be a whole number of at least 1"),
-        ({}, "Trials never runs out of tasks; say how many: limit=500"),
+        ({}, "Trials generates tasks without end; say how many to evaluate on, such as limit=500"),
         ({"limit": 1, "prompts_at_once": 0}, "prompts_at_once is 0; it must be a whole number of at least 1"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 
 import rlvr
 from rlvr.collect import END, Sampling, ScriptedSampler, step_boundaries
-from rlvr.collect.prefixes import forked
+from rlvr.collect.prefixes import prefix_values_and_costs
 from tests.collect.collecting import Backwards, collector
 from tests.environments import Siblings, Trials
 from tests.rewards.parts import refusal
@@ -61,7 +61,7 @@ def test_what_forks_cost_is_told():
     """Three prefixes begin steps, the prompt and two more, from which four forks each go on; one is lost."""
     one, rollouts = one_group()
     with one:
-        _, costs = forked(one.groups, rollouts[:1], k=4)
+        _, costs = prefix_values_and_costs(one.groups, rollouts[:1], k=4)
     assert (costs["forks"], costs["forks_unscored"]) == (12, 1)
     # "a\nb\nno", "0", "a\n0", "0" │ "0", "no", "b\n1", "no" │ "no", "0@raise", "no", "no"; each with its end.
     assert costs["fork_tokens"] == 7 + 2 + 4 + 2 + 2 + 3 + 4 + 3 + 3 + 8 + 3 + 3
@@ -225,7 +225,7 @@ def test_what_cannot_be_forked_is_refused():
     """A reward that compares, no fork at all, a delimiter of nothing."""
     one, rollouts = one_group(Siblings())
     with one:
-        assert "a fork has no siblings" in refusal(lambda: one.prefix_values(rollouts))
+        assert "and a prefix has no group" in refusal(lambda: one.prefix_values(rollouts))
     one, rollouts = one_group()
     with one:
         assert refusal(lambda: one.prefix_values(rollouts, k=0)) == "k is 0; it must be a whole number of at least 1"

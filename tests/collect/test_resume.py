@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from rlvr.collect import Sampling, ScriptedSampler
-from rlvr.collect.saved import group_from, saved
+from rlvr.collect.serialization import group_as_dict, group_from_dict
 from tests.collect.collecting import by_fours, collector, guesses, untimed
 from tests.environments import Siblings, Trials, Words
 from tests.rewards.parts import refusal
@@ -99,7 +99,9 @@ def test_tasks_that_changed_under_a_saved_group_are_found():
     state["left"][0]["group"]["task"] = "Trials/train/99"
     with collector(script=by_fours, dynamic=True, oversample=4) as resumed:
         said = refusal(lambda: resumed.load_state_dict(state))
-        assert said.startswith("a saved group answers 'Trials/train/99', and its index now leads to 'Trials/train/3'")
+        assert said.startswith(
+            "a saved group belongs to task 'Trials/train/99', and its index now gives 'Trials/train/3'"
+        )
         assert resumed.position == 0
 
 
@@ -109,5 +111,5 @@ def test_a_verdict_may_hold_anything():
         [group] = one.collect(1).groups
     verdict = replace(group.rollouts[0].score.verdict, detail={"distance": Fraction(1, 3)})
     rollout = replace(group.rollouts[0], score=replace(group.rollouts[0].score, verdict=verdict))
-    again = group_from(carried(saved(replace(group, rollouts=[rollout]))), group.task)
+    again = group_from_dict(carried(group_as_dict(replace(group, rollouts=[rollout]))), group.task)
     assert again.rollouts[0].score.verdict.detail == {"distance": "1/3"}

@@ -6,8 +6,8 @@ import re
 import pytest
 
 import rlvr
-from rlvr.data.filtering import Limits, filter_tasks
-from rlvr.data.overlap import Shared, folded, near_duplicates
+from rlvr.data.filtering import FilterRules, filter_tasks
+from rlvr.data.overlap import TestSetOverlap, folded, near_duplicates
 
 
 def rollouts(task: str, outcomes: str, prompt: str | None = None) -> list[dict]:
@@ -20,7 +20,7 @@ def rollouts(task: str, outcomes: str, prompt: str | None = None) -> list[dict]:
 def test_tasks_are_kept_by_pass_rate():
     """By hand: 2/4 stays; 0/4 is too hard, 4/4 too easy; of 1 scored rollout nobody can tell."""
     rows = [*rollouts("a", "ccww"), *rollouts("b", "wwwp"), *rollouts("c", "cccc"), *rollouts("d", "c---")]
-    kept, dropped = filter_tasks(rows, Limits(min_rate=0.1, max_rate=0.9, min_n=4))
+    kept, dropped = filter_tasks(rows, FilterRules(min_rate=0.1, max_rate=0.9, min_n=4))
     assert [(task.id, task.correct, task.scored) for task in kept] == [("a", 2, 4)]
     assert {one.task.id: one.reason for one in dropped} == {"b": "too-hard", "c": "too-easy", "d": "too-few"}
     assert dropped[0].why == "too-hard: 0 of 4 correct, interval [0.000, 0.490]"
@@ -29,14 +29,14 @@ def test_tasks_are_kept_by_pass_rate():
 
 def test_unscored_rollouts_are_no_failures():
     """2 of 2 that were scored, not 2 of 6: the other four are ours."""
-    [task], _ = filter_tasks(rollouts("a", "cc----"), Limits(min_rate=0.9))
+    [task], _ = filter_tasks(rollouts("a", "cc----"), FilterRules(min_rate=0.9))
     assert (task.row()["pass_rate"], task.row()["unscored"]) == (1.0, 4)
 
 
 def test_by_interval_a_few_unlucky_rollouts_cost_no_task():
     """0 of 4 may still be 0.49; 0 of 40 is at most 0.088 (Wilson), which is below 0.1."""
     rows = [*rollouts("few", "w" * 4), *rollouts("many", "w" * 40)]
-    kept, dropped = filter_tasks(rows, Limits(min_rate=0.1, by="interval"))
+    kept, dropped = filter_tasks(rows, FilterRules(min_rate=0.1, by="interval"))
     assert [task.id for task in kept] == ["few"]
     assert dropped[0].task.interval[1] == pytest.approx(0.0876, abs=1e-4)
 
@@ -56,7 +56,7 @@ def test_duplicates_go_whatever_their_case_and_punctuation():
         "duplicate: has the prompt of 'a'",
         "duplicate: has the prompt of 'a' and another reference",
     ]
-    assert len(filter_tasks(rows, Limits(duplicates=False))[0]) == 5
+    assert len(filter_tasks(rows, FilterRules(duplicates=False))[0]) == 5
 
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen".split()
@@ -75,7 +75,7 @@ def test_what_shares_thirteen_words_with_a_test_goes():
     assert [task.id for task in kept] == ["12"]
     assert all(one.reason == "contaminated" for one in dropped)
     assert "shares 'two three four" in dropped[0].why
-    assert [task.id for task in filter_tasks(rows, Limits(ngram=12), tests)[0]] == []
+    assert [task.id for task in filter_tasks(rows, FilterRules(ngram=12), tests)[0]] == []
     assert [task.id for task in filter_tasks(rows, tests=tests[2:])[0]] == ["13", "12", "short", "longer"]
 
 
@@ -106,8 +106,8 @@ def test_an_instruction_that_all_prompts_end_with_is_no_contamination():
     """13 words that stand in more than ten tasks say nothing about one of them (arXiv:2005.14165, C)."""
     tail = "Reason step by step and then put the final number into a box please."
     texts = [f"Task {i}. {tail}" for i in range(12)]
-    assert list(Shared([f"A test. {tail}"]).found_in(texts)) == [None] * 12
-    assert None not in list(Shared([f"A test. {tail}"]).found_in(texts[:3]))
+    assert list(TestSetOverlap([f"A test. {tail}"]).find(texts)) == [None] * 12
+    assert None not in list(TestSetOverlap([f"A test. {tail}"]).find(texts[:3]))
 
 
 def test_near_duplicates_are_told_from_neighbours():
@@ -177,7 +177,7 @@ def test_rows_that_bring_their_reference_are_told_apart_by_it():
 def test_tasks_of_one_prompt_keep_their_rollouts():
     """Two data sets may ask the same; a rate of both together is nobody's."""
     rows = [*rollouts("a", "cc", "P"), *rollouts("b", "ww", "P")]
-    kept, _ = filter_tasks(rows, Limits(duplicates=False))
+    kept, _ = filter_tasks(rows, FilterRules(duplicates=False))
     assert [(task.id, task.correct, task.scored) for task in kept] == [("a", 2, 2), ("b", 0, 2)]
 
 
@@ -213,7 +213,7 @@ def test_prompts_of_another_name_have_to_be_named():
     with pytest.raises(rlvr.DataError, match="row 1 has an empty prompt"):
         filter_tasks([{"prompt": "", "reference": 1}], tests=["Why is it so?"])
     assert not filter_tasks(rows, tests=["Why is it so?"], prompt="question")[0]
-    assert filter_tasks(rows, Limits(duplicates=False))[0]
+    assert filter_tasks(rows, FilterRules(duplicates=False))[0]
 
 
 def test_what_is_known_of_a_task_stays_with_it():
@@ -250,13 +250,13 @@ def test_messages_are_prompts_too():
 def test_a_bad_limit_is_one_clear_error(given: dict, message: str):
     """Value, rule and fix."""
     with pytest.raises(rlvr.UsageError, match=message):
-        Limits(**given)
+        FilterRules(**given)
 
 
 def test_rates_take_rollouts():
     """Tasks alone have none, and a row without a reference is neither."""
     with pytest.raises(rlvr.DataError, match="no row has an outcome"):
-        filter_tasks([{"prompt": "1?", "reference": 1}], Limits(min_rate=0.1))
+        filter_tasks([{"prompt": "1?", "reference": 1}], FilterRules(min_rate=0.1))
     with pytest.raises(rlvr.DataError, match="row 1 has no column 'reference'"):
         filter_tasks([{"prompt": "1?"}])
 

@@ -137,7 +137,7 @@ def test_a_damaged_gzip_is_one_clear_error(tmp_path, damage):
     ("name", "why"),
     [
         ("none.jsonl", "none.jsonl: no such file"),
-        ("folder.jsonl", "folder.jsonl: no such file"),
+        ("folder.jsonl", "folder.jsonl is a folder; give a .jsonl or .parquet file"),
         ("rows.csv", r"read from \.jsonl or \.parquet files, not from \.csv"),
         ("rows", "not from a file without ending"),
     ],

@@ -184,7 +184,7 @@ def test_make_passes_options():
 def test_a_wrong_option_gets_the_nearest():
     """And the list of them."""
     register("x-v1")(echo(__annotations__={"difficulty": int}, difficulty=1))
-    message = "x-v1 has no option 'dificulty' (did you mean 'difficulty'?); its options are split, difficulty"
+    message = "x-v1 has no option 'dificulty'; its options are split, difficulty; did you mean 'difficulty'?"
     assert refusal(lambda: make("x-v1", dificulty=2)) == message
     assert refusal(lambda: make("x-v1", zz=2)) == "x-v1 has no option 'zz'; its options are split, difficulty"
 
@@ -202,8 +202,8 @@ def test_an_option_without_default_has_to_be_given():
         ("gsm8k-v2", "no environment 'gsm8k-v2'; of this name there is gsm8k-v1"),
         ("gsm8k", "no environment 'gsm8k'; of this name there is gsm8k-v1"),
         ("math-v3", "no environment 'math-v3'; of this name there is math-v1 and math-v2"),
-        ("gsmk8-v1", "no environment 'gsmk8-v1' (did you mean 'gsm8k-v1'?); `rlvr envs` lists all"),
-        ("GSM8K-V1", "no environment 'GSM8K-V1' (did you mean 'gsm8k-v1'?); `rlvr envs` lists all"),
+        ("gsmk8-v1", "no environment 'gsmk8-v1'; `rlvr envs` lists all; did you mean 'gsm8k-v1'?"),
+        ("GSM8K-V1", "no environment 'GSM8K-V1'; `rlvr envs` lists all; did you mean 'gsm8k-v1'?"),
         ("zzzzzz", "no environment 'zzzzzz'; `rlvr envs` lists all"),
         ("", "no environment ''; `rlvr envs` lists all"),
         (None, "None is no environment id; write one such as 'gsm8k-v1', or call the class itself"),
@@ -268,7 +268,7 @@ def test_a_broken_plugin_is_named(plugin: Callable[..., Path], source: str, targ
 def test_a_plugin_may_ask_for_what_it_needs(plugin: Callable[..., Path]):
     """Its own error says how to get it, and passes as it is."""
     plugin("a_plugin", "echo-v1", source="import rlvr; raise rlvr.MissingDependency('chess', 'puzzles')")
-    message = "chess is not installed; get it with: pip install 'rlvr[puzzles]'"
+    message = str(rlvr.MissingDependency("chess", "puzzles"))
     assert refusal(lambda: make("echo-v1"), rlvr.MissingDependency) == message
     assert refusal(lambda: make("a_plugin:Echo"), rlvr.MissingDependency) == message
 

@@ -111,7 +111,7 @@ def test_a_task_of_other_options_has_another_id():
         ({"operations": ["+"]}, r"operations is list \['\+'\]; it must be a text, such as '\+-\*'"),
         ({"operations": "+^"}, r"operations is '\+\^'; name some of \+ - \* /"),
         ({"operations": ""}, "operations is ''"),
-        ({"split": "dev"}, "split is 'dev'; it must be one of train, validation, test"),
+        ({"split": "dev"}, "split is 'dev'; it must be one of 'train', 'validation', 'test'"),
         ({"difficult": 3}, "no option 'difficult'.*did you mean 'difficulty'"),
     ],
 )

@@ -10,9 +10,14 @@ import pytest
 
 import rlvr
 from rlvr.interop import from_reasoning_gym
-from rlvr.interop.reasoning_gym_holes import HOLES, MEASURED, MEASURED_VERSION, PARTIAL_HOLES, RUNS_ANSWERS
+from rlvr.interop.reasoning_gym import RUNS_ANSWERS, measured_holes
 from rlvr.scoring.records import provenance, record
 from rlvr.testing import check_environment
+
+MEASURED, MEASURED_VERSION = measured_holes()["families"], measured_holes()["reasoning_gym"]
+HOLES, PARTIAL_HOLES = (
+    {family: found[kind] for family, found in MEASURED.items() if found[kind]} for kind in ("holes", "partial_holes")
+)
 
 
 class Broken:
@@ -195,20 +200,19 @@ def test_what_nobody_has_measured_is_refused(monkeypatch):
     """Another version has other scorers; a table of holes says nothing about them."""
     from rlvr.interop import reasoning_gym
 
-    assert {*HOLES, *PARTIAL_HOLES} <= {*MEASURED}
     monkeypatch.setattr(reasoning_gym, "version", lambda _: "0.2.0")
     with pytest.raises(rlvr.UsageError, match=rf"version 0\.2\.0.*{re.escape(MEASURED_VERSION)}.*force=True"):
         from_reasoning_gym("gcd")
     assert from_reasoning_gym("gcd", force=True).task(0).prompt
     monkeypatch.undo()
-    monkeypatch.setattr(reasoning_gym, "MEASURED", ("lcm",))
+    monkeypatch.setattr(reasoning_gym, "measured_holes", lambda: {**measured_holes(), "families": {}})
     with pytest.raises(rlvr.UsageError, match="'gcd' is refused"):
         from_reasoning_gym("gcd")
 
 
 def test_the_page_shows_the_table_that_refuses():
     """Both are written by one run of the benchmark; a row changed by hand in one of them is no measurement."""
-    page = (Path(__file__).parents[2] / "docs/reasoning_gym.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/reference/reasoning_gym_families.md").read_text()
     shown = [row.split("|")[1:4] for row in re.findall(r"^\| [a-z_0-9]+ \|.*\|$", page, re.MULTILINE)]
     named = {family.strip(): (full.strip(), paid.strip()) for family, full, paid in shown if family.strip() != "family"}
     assert named == {

@@ -10,8 +10,8 @@ import pytest
 import rlvr
 from rlvr.data.rows import read_rows
 from rlvr.interop import to_openrlhf, to_verl
-from rlvr.interop.adapter import TASK, packed
-from rlvr.interop.openrlhf import completion_of, remote_reply
+from rlvr.interop.adapter import TASK, task_as_json
+from rlvr.interop.openrlhf import completion_in_query, remote_reply
 from tests.environments import Measured, Siblings, Trials
 
 SHAPED = rlvr.Correct() + 0.5 * rlvr.Format(str.isdecimal)
@@ -31,7 +31,7 @@ def both():
 
 
 def sent(env: rlvr.SingleTurnEnv, index: int) -> dict:
-    return {"extra_info": {TASK: packed(env.task(index))}, "ground_truth": None}
+    return {"extra_info": {TASK: task_as_json(env.task(index))}, "ground_truth": None}
 
 
 def test_every_reply_has_the_same_keys(both):
@@ -130,10 +130,10 @@ def test_a_pickled_compute_score_scores_alike(both):
 @pytest.mark.parametrize("name", ["reference", "meta"])
 def test_what_would_come_back_from_json_as_another_is_refused(name: str):
     """A tuple comes back as a list and the key 3 as "3": the verdict there would be another than here."""
-    assert json.loads(packed(rlvr.Task("a", ({"role": "user", "content": "?"},))))["prompt"][0]["content"] == "?"
+    assert json.loads(task_as_json(rlvr.Task("a", ({"role": "user", "content": "?"},))))["prompt"][0]["content"] == "?"
     for value in ({"k": (1, 2)}, {3: 4}, {"k": float("nan")}, {"k": {1, 2}}):
         with pytest.raises(rlvr.DataError, match=r"task 'a'.*JSON"):
-            packed(rlvr.Task("a", "?", **{name: value}))
+            task_as_json(rlvr.Task("a", "?", **{name: value}))
 
 
 # ------------------------------------------------------------------------------------------ OpenRLHF
@@ -203,11 +203,13 @@ def test_a_request_that_is_none_says_so(shaped, request_: dict, says: str):
 def test_the_prompt_is_cut_off_whole():
     """What is left of it would count as the model's own words, the boxes of few-shot examples first of all."""
     prompt = "Q: 1 + 1?  A: \\boxed{2}\nQ: 2 + 2?\nA:"
-    assert completion_of(f"<pad><pad><s>{prompt} \\boxed{{4}}</s><pad>", prompt) == " \\boxed{4}"
-    assert completion_of(prompt + prompt, prompt) == prompt  # who repeats it has said it
-    assert completion_of("<s> Q: 1 + 1? A: \\boxed{2} Q: 2 + 2? A: 4", prompt) == " 4"  # the tokenizer eats white space
-    assert completion_of(prompt, prompt) == ""
-    assert completion_of("anything", "") == "anything"
+    assert completion_in_query(f"<pad><pad><s>{prompt} \\boxed{{4}}</s><pad>", prompt) == " \\boxed{4}"
+    assert completion_in_query(prompt + prompt, prompt) == prompt  # who repeats it has said it
+    assert (
+        completion_in_query("<s> Q: 1 + 1? A: \\boxed{2} Q: 2 + 2? A: 4", prompt) == " 4"
+    )  # the tokenizer eats white space
+    assert completion_in_query(prompt, prompt) == ""
+    assert completion_in_query("anything", "") == "anything"
     for query in (
         prompt[5:] + " 4",
         f"{prompt[5:]} wrong. {prompt} 4",
@@ -216,7 +218,7 @@ def test_the_prompt_is_cut_off_whole():
         with pytest.raises(
             rlvr.DataError, match="does not hold its prompt"
         ):  # it was cut short, and the model repeats it
-            completion_of(query, prompt)
+            completion_in_query(query, prompt)
 
 
 def test_the_services_groups_are_told_by_their_label_too():
@@ -234,7 +236,7 @@ def test_the_services_groups_are_told_by_their_label_too():
 def test_a_hundred_thousand_end_tokens_are_no_load():
     """A model that found out how to make us copy its text once for each of them would stop the run."""
     start = time.process_time()
-    assert completion_of("p7" + "<pad>\n" * 100_000, "p") == "7"
+    assert completion_in_query("p7" + "<pad>\n" * 100_000, "p") == "7"
     assert time.process_time() - start < 2
 
 
@@ -244,4 +246,4 @@ def test_any_completion_survives_the_cut():
     for _ in range(200):
         prompt = "".join(rng.choices("ab \n<>|", k=rng.randrange(1, 12)))
         said = "".join(rng.choices("ab \n<>|", k=rng.randrange(12)))
-        assert completion_of(f"{prompt}{said}<|im_end|>", prompt) == said
+        assert completion_in_query(f"{prompt}{said}<|im_end|>", prompt) == said

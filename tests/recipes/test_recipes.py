@@ -43,7 +43,7 @@ def half_right(folder: Path, answers: dict[str, list[str]]) -> Path:
         rows = []
         for prompt in rng.choices(list(answers), k=24):
             answer = policy.tokenizer(rng.choice(answers[prompt]), add_special_tokens=False)["input_ids"]
-            rows.append(TokenRow(policy.codec.encode(prompt), [*answer, policy.tokenizer.eos_token_id]))
+            rows.append(TokenRow(policy.tokenization.encode(prompt), [*answer, policy.tokenizer.eos_token_id]))
         loss = -policy.logprobs(rows).sum() / sum(len(row.completion_ids) for row in rows)
         optimizer.zero_grad()
         loss.backward()
@@ -127,7 +127,7 @@ def test_the_warm_start_is_one_of_the_settings(monkeypatch, tmp_path):
     seen = []
 
     def trainer(config, **parts):
-        seen.append(config.resolved())
+        seen.append(config.resolve().recorded)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("rlvr.recipes.arithmetic_cpu.run.Trainer", trainer)
@@ -142,7 +142,7 @@ def test_a_recipe_is_a_module_of_the_checkout_too(adder, tmp_path):
     command = [sys.executable, "-m", "recipes.math_grpo", *adder, "--run", tmp_path / "run", *FEW, "--lr", "0"]
     done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
-    assert done.stderr.strip() == "rlvr: lr is float 0.0; it must be a number above 0"
+    assert done.stderr.strip() == "rlvr: lr is 0.0; it must be a number above 0"
 
 
 def test_recipes_have_the_published_numbers():
@@ -155,7 +155,7 @@ def test_recipes_have_the_published_numbers():
     assert (grpo.lr, grpo.max_tokens) == (1e-6, 1024)
     assert (dapo.lr, dapo.max_tokens, dapo.max_tokens // 5, dapo.warmup_steps) == (1e-6, 20480, 4096, 320)
     assert (dapo.eval_n, dapo.eval_temperature, dapo.eval_top_p) == (32, 1.0, 0.7)
-    assert (prorl.lr, prorl.max_tokens, prorl.temperature_, prorl.steps) == (2e-6, 8096, 1.2, 2000)
+    assert (prorl.lr, prorl.max_tokens, prorl.resolve().temperature, prorl.steps) == (2e-6, 8096, 1.2, 2000)
     assert CODE_GRPO.config.algorithm == "grpo"
 
 

@@ -93,5 +93,7 @@ def test_an_unknown_language_is_refused():
 def test_without_its_package_language_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch):
     """None in sys.modules is how Python marks a module that cannot be imported."""
     monkeypatch.setitem(sys.modules, "py3langid", None)
-    with pytest.raises(rlvr.MissingDependency, match=r"py3langid.* is not installed.*pip install 'rlvr\[language\]'"):
+    with pytest.raises(
+        rlvr.MissingDependency, match=r"py3langid.* is not installed.*pip install -c constraints\.txt '\.\[language\]'"
+    ):
         Language("en")

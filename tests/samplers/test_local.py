@@ -12,10 +12,10 @@ from transformers import AutoModelForCausalLM
 from rlvr.collect import Sampler, Sampling
 from rlvr.errors import RlvrError
 from rlvr.samplers.local import LocalSampler
-from rlvr.samplers.preallocated_cache import RoomyLayer
+from rlvr.samplers.preallocated_cache import PreallocatedLayer
 from rlvr.samplers.protocol import TokenRow
-from rlvr.samplers.token_sampling import kept
-from rlvr.samplers.tokenization import Codec
+from rlvr.samplers.token_sampling import allowed_tokens
+from rlvr.samplers.tokenization import Tokenization
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import character_tokenizer
 from tests.rewards.parts import refusal
@@ -110,9 +110,9 @@ def test_the_sampler_draws_from_the_model(policy):
     sampling = Sampling(max_tokens=1, temperature=1.5, top_p=0.8)
     found = drawn(policy.sampler(max_rows=1000), sampling, ["12+"], 3000)
     with torch.no_grad():
-        logits = policy.model(torch.tensor([policy.codec.encode("12+")])).logits[0, -1]
+        logits = policy.model(torch.tensor([policy.tokenization.encode("12+")])).logits[0, -1]
     probs = (logits / 1.5).softmax(0)
-    probs = probs.where(kept(probs[None], sampling)[0], 0)
+    probs = probs.where(allowed_tokens(probs[None], sampling)[0], 0)
     assert 0.8 <= probs.sum() < 1
     exact = probs / probs.sum()
     assert not too_unlikely(Counter(s.completion_ids[0] for s in found.values()), exact.tolist())
@@ -123,7 +123,7 @@ def test_the_sampler_draws_from_the_model(policy):
 def test_temperature_zero_takes_the_most_likely(policy):
     """As `generate` does; the choice was certain, so its logprob is 0, and the model's own is kept."""
     sample = drawn(policy.sampler(), Sampling(max_tokens=12, temperature=0), ["12+3="], 1)[0, 0]
-    ids = torch.tensor([policy.codec.encode("12+3=")])
+    ids = torch.tensor([policy.tokenization.encode("12+3=")])
     wanted = policy.model.generate(ids, do_sample=False, max_new_tokens=12, attention_mask=torch.ones_like(ids))
     assert sample.completion_ids == wanted[0, ids.shape[1] :].tolist()
     assert set(sample.logprobs) == {0.0}
@@ -140,7 +140,7 @@ def test_the_end_token_ends_a_rollout_and_the_limit_cuts_it_off(policy):
         assert 2 not in sample.completion_ids[:-1]
         assert len(sample.completion_ids) == 40 or not sample.truncated
         assert "<eos>" not in sample.text
-        assert sample.text == policy.codec.decode(sample.completion_ids)
+        assert sample.text == policy.tokenization.decode(sample.completion_ids)
     [(key, short)] = [
         min(drawn(policy.sampler(), Sampling(max_tokens=40), n=8).items(), key=lambda kv: len(kv[1].text))
     ]
@@ -200,7 +200,7 @@ def says(tokenizer, tokens: list[str], stop: tuple[str, ...]):
     """The sample of a model that says these tokens after a prompt of one."""
     script = tokenizer.convert_tokens_to_ids(tokens)
     assert None not in script
-    sampler = LocalSampler(Scripted(script, len(tokenizer)), Codec(tokenizer, ends=()))
+    sampler = LocalSampler(Scripted(script, len(tokenizer)), Tokenization(tokenizer, end_ids=()))
     return drawn(sampler, Sampling(max_tokens=len(script), stop=stop), [(0,)], 1)[0, 0]
 
 
@@ -259,7 +259,7 @@ def test_a_stop_text_of_half_characters():
 
 def test_a_prompt_may_be_tokens_already(policy):
     """To go on from a completion: taken as they are, no second <bos>."""
-    ids = tuple(policy.codec.encode("12+3="))
+    ids = tuple(policy.tokenization.encode("12+3="))
     sampling = Sampling(max_tokens=10)
     from_ids = drawn(policy.sampler(), sampling, [ids], 2)
     assert from_ids == drawn(policy.sampler(), sampling, ["12+3="], 2)
@@ -296,7 +296,7 @@ def test_the_canary_sees_what_generation_sees(fresh):
             parameter.add_(0.01 * torch.randn_like(parameter))
     assert difference(shared) < 1e-5
     assert difference(copied) > 1e-3
-    assert "weights of its own" in refusal(lambda: copied.sync(None, 1))
+    assert "has a copy of the weights" in refusal(lambda: copied.sync(None, 1))
     assert copied.version == 0
     copied.sync(policy.model.state_dict(), 7)
     assert difference(copied) < 1e-5
@@ -325,14 +325,14 @@ def test_autocast_is_that_of_the_policy(fresh):
 
 def test_keys_are_kept_in_the_type_that_attention_takes(fresh, monkeypatch):
     """Rotated in float32 beside values in bfloat16 they took twice the room, and were cast again at every token."""
-    seen, update = set(), RoomyLayer.update
+    seen, update = set(), PreallocatedLayer.update
 
     def updating(layer, *states, **more):
         found = update(layer, *states, **more)
         seen.add(tuple(one.dtype for one in found))
         return found
 
-    monkeypatch.setattr(RoomyLayer, "update", updating)
+    monkeypatch.setattr(PreallocatedLayer, "update", updating)
     drawn(fresh(autocast=torch.bfloat16).sampler(), Sampling(max_tokens=3))
     assert seen == {(torch.bfloat16, torch.bfloat16)}
 
@@ -397,4 +397,4 @@ def test_a_model_without_a_cache_of_keys_is_refused():
         vocab_size=23, hidden_size=32, num_hidden_layers=1, head_dim=16, num_heads=4, state_size=8, n_groups=1
     )
     policy = Policy(AutoModelForCausalLM.from_config(config), character_tokenizer("ab"))
-    assert "Mamba2ForCausalLM keeps its state in its own way" in refusal(policy.sampler)
+    assert "Mamba2ForCausalLM does not keep its state in past_key_values" in refusal(policy.sampler)

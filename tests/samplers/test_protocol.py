@@ -165,7 +165,7 @@ def test_a_script_that_is_none_is_refused(script):
 
 def test_logprobs_above_0_are_refused():
     """There are no such probabilities."""
-    assert refusal(lambda: ScriptedSampler(["a"], logprobs=0.5)).startswith("logprobs is float 0.5")
+    assert refusal(lambda: ScriptedSampler(["a"], logprobs=0.5)).startswith("logprobs is 0.5")
 
 
 class Careless(ScriptedSampler):
@@ -180,8 +180,8 @@ class Careless(ScriptedSampler):
     ("way", "said"),
     [
         (0, "Careless left out 1 rollouts, the first 1 of prompt 2"),
-        (1, "Careless gave rollout 0 of prompt 0 twice, or nobody asked for it"),
-        (2, "Careless gave rollout 9 of prompt 9 twice, or nobody asked for it"),
+        (1, "Careless gave rollout 0 of prompt 0 twice, or it was not requested"),
+        (2, "Careless gave rollout 9 of prompt 9 twice, or it was not requested"),
     ],
 )
 def test_a_sampler_that_breaks_its_promise_is_named(way, said):

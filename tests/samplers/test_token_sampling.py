@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlvr.collect import Sampling
-from rlvr.samplers.token_sampling import choose, kept, uniforms
+from rlvr.samplers.token_sampling import allowed_tokens, sample_tokens, uniforms
 from tests.train.chances import too_unlikely
 
 LOGITS = torch.tensor([0.3, 2.0, -1.0, 1.0, 0.0, -3.0, 1.5], dtype=torch.float64)
@@ -32,7 +32,7 @@ def test_draws_follow_the_distribution(sampling, expected):
     sampling = Sampling(max_tokens=1, **sampling)
     exact = torch.zeros(7, dtype=torch.float64)
     exact[expected] = (LOGITS[expected] / sampling.temperature).softmax(0)
-    token, logprobs, own = choose(
+    token, logprobs, own = sample_tokens(
         LOGITS.expand(20_000, -1), torch.from_numpy(uniforms(range(20_000), 3, 4)[:, 0]), sampling
     )
     assert not too_unlikely(Counter(token.tolist()), exact.tolist())
@@ -45,7 +45,7 @@ def test_what_is_kept_by_hand():
     probs = torch.tensor([[0.3, 0.5, 0.05, 0.15]])
 
     def left(**options: float) -> list[int]:
-        return kept(probs, Sampling(max_tokens=1, **options))[0].nonzero().flatten().tolist()
+        return allowed_tokens(probs, Sampling(max_tokens=1, **options))[0].nonzero().flatten().tolist()
 
     assert left() == [0, 1, 2, 3]
     assert left(top_k=2) == [0, 1]
@@ -63,10 +63,10 @@ def test_what_is_kept_by_hand():
 def test_a_nucleus_wider_than_the_first_look():
     """1000 equally likely tokens: half the mass is 500 of them, more than are sorted at first; ties are all kept."""
     falling = torch.linspace(2, 1, 1000, dtype=torch.float64).softmax(0)
-    count = int(kept(falling[None], Sampling(max_tokens=1, top_p=0.5)).sum())
+    count = int(allowed_tokens(falling[None], Sampling(max_tokens=1, top_p=0.5)).sum())
     mass = falling.cumsum(0)
     assert mass[count - 2] < 0.5 <= mass[count - 1]
-    assert kept(torch.full((1, 1000), 0.001), Sampling(max_tokens=1, top_p=0.5)).all()
+    assert allowed_tokens(torch.full((1, 1000), 0.001), Sampling(max_tokens=1, top_p=0.5)).all()
 
 
 def splitmix64(state: int) -> Iterator[int]:
@@ -103,15 +103,15 @@ def test_a_row_draws_alone():
     sampling = Sampling(max_tokens=1, temperature=0.8, top_p=0.9)
     draws = torch.Generator().manual_seed(0)
     logits, uniform = torch.randn(9, 400, generator=draws), torch.rand(9, generator=draws, dtype=torch.float64)
-    together = torch.stack([x.double() for x in choose(logits, uniform, sampling)])
-    alone = [torch.stack([x.double() for x in choose(logits[[i]], uniform[[i]], sampling)]) for i in range(9)]
+    together = torch.stack([x.double() for x in sample_tokens(logits, uniform, sampling)])
+    alone = [torch.stack([x.double() for x in sample_tokens(logits[[i]], uniform[[i]], sampling)]) for i in range(9)]
     assert torch.equal(together, torch.cat(alone, dim=1))
 
 
 def test_the_ends_of_the_unit_interval_draw_tokens_that_can_be_drawn():
     """The smallest and the greatest random number, where the first and the last token have been cut off."""
     logits = torch.tensor([[-5.0, 1.0, 1.0, -5.0]]).expand(2, -1)
-    token, _, _ = choose(
+    token, _, _ = sample_tokens(
         logits, torch.tensor([0.5, 2**48 - 0.5], dtype=torch.float64) / 2**48, Sampling(max_tokens=1, top_k=2)
     )
     assert token.tolist() == [1, 2]

@@ -71,10 +71,10 @@ def passed(results: Any) -> bool:
 
 
 def stubs() -> None:
-    """`rlvr.sandbox.guest` without the package rlvr, which a guest does not have."""
-    for name, folder in (("rlvr", ROOT / "rlvr"), ("rlvr.sandbox", ROOT / "sandbox")):
+    """The modules of a guest, without the code of the packages around them, as in `rlvr.sandbox.slots`."""
+    for name, *folder in (("rlvr",), ("rlvr.sandbox", ROOT / "sandbox"), ("rlvr.workers", ROOT / "rlvr/workers")):
         sys.modules[name] = types.ModuleType(name)
-        sys.modules[name].__path__ = [str(folder)]
+        sys.modules[name].__path__ = list(map(str, folder))
 
 
 def fork(work: Any, keep: tuple[int, ...]) -> int:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rlvr.sandbox.guest.calls import Reply, read_replies, requests
+from rlvr.sandbox.guest.calls import CallReply, read_replies, requests
 from rlvr.sandbox.guest.trees import NotAValue, Opaque
 from tests.sandbox.guests import Guests
 
@@ -121,12 +121,12 @@ ERROR = {"type": "E", "message": "m"}
     ("data", "expected"),
     [
         (b"", [None, None]),
-        (GOOD, [Reply(1), None]),
-        (GOOD + line(i=1, error=ERROR), [Reply(1), Reply(error=("E", "m"))]),
-        (GOOD + GOOD, [Reply(1), None]),
-        (GOOD + line(i=1, value=2)[:-1], [Reply(1), None]),
-        (GOOD + b"\xff\n" + line(i=1, value=2), [Reply(1), None]),
-        (GOOD + line(i=1, value=2) + b"more\n\n", [Reply(1), Reply(2)]),
+        (GOOD, [CallReply(1), None]),
+        (GOOD + line(i=1, error=ERROR), [CallReply(1), CallReply(error=("E", "m"))]),
+        (GOOD + GOOD, [CallReply(1), None]),
+        (GOOD + line(i=1, value=2)[:-1], [CallReply(1), None]),
+        (GOOD + b"\xff\n" + line(i=1, value=2), [CallReply(1), None]),
+        (GOOD + line(i=1, value=2) + b"more\n\n", [CallReply(1), CallReply(2)]),
         (line(i=1, value=1), [None, None]),
         (line(i=True, value=1), [None, None]),
         (line(i=0, value=1, more=1), [None, None]),

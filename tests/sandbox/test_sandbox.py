@@ -58,7 +58,7 @@ def test_a_file_name_that_leaves_the_folder_is_refused(name):
 
 
 def test_a_program_is_refused_where_it_says_nothing_or_too_much():
-    with pytest.raises(UsageError, match="the language is str 'cobol'; it must be one of python, cpp"):
+    with pytest.raises(UsageError, match="the language is 'cobol'; it must be one of 'python', 'cpp'"):
         Program("cobol", "")
     with pytest.raises(UsageError, match=r"needs a source, or a file 'main.cpp'"):
         Program("cpp", files={"other.cpp": ""})
@@ -73,10 +73,10 @@ def test_a_program_is_refused_where_it_says_nothing_or_too_much():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"level": "loose"}, "level is str 'loose'; it must be 'strict'"),
-        ({"workers": 0}, "workers is int 0"),
+        ({"workers": 0}, "workers is 0; it must be a whole number of at least 1, or 'auto'"),
+        ({"workers": "all"}, "workers is 'all'; it must be a whole number"),
         ({"packages": "numpy"}, r"not 'numpy'"),
-        ({"allow_missing": {"gravity"}}, "the guarantees are files, writes"),
+        ({"allow_missing": {"gravity"}}, "it must be one of 'files', 'writes'"),
         ({"packages": ("no-such-package-anywhere",)}, "no-such-package-anywhere is not installed"),
         ({"python": "/nonexistent/python"}, "python='/nonexistent/python'"),
     ],

@@ -7,7 +7,7 @@ import pytest
 import rlvr
 from rlvr.data.rows import Journal, dump_row, read_rows
 from rlvr.errors import DataError, UnknownEnvironment, UsageError
-from rlvr.scoring.records import continues, provenance, record, replay
+from rlvr.scoring.records import is_record_of, provenance, record, replay
 from tests.environments import Configured, Siblings, Trials
 
 PLACE = "tests.environments:Trials"
@@ -106,10 +106,10 @@ def test_a_record_continues_a_run_only_if_nothing_else_was_asked(recorded):
     run = provenance(Trials(), PLACE)
     item = rlvr.Item("row 0", Trials().task(7), rlvr.Completion("7"), {"mine": 0})
     [record, *_] = recorded
-    assert continues(record | {"outcome": "wrong", "total": 0.0, "why": "x", "detail": {"a": 1}}, item, run)
+    assert is_record_of(record | {"outcome": "wrong", "total": 0.0, "why": "x", "detail": {"a": 1}}, item, run)
     for name in ("id", "completion", "length_tokens", "truncated", "task", "prompt", "reference", "meta", "config"):
-        assert not continues(record | {name: "another"}, item, run), name
-    assert not continues(record | {"row": {}}, item, run)
+        assert not is_record_of(record | {name: "another"}, item, run), name
+    assert not is_record_of(record | {"row": {}}, item, run)
 
 
 # ------------------------------------------------------------------------------------------ replay
@@ -196,7 +196,7 @@ def test_records_that_are_none_are_refused_by_name(recorded):
         ("completion", None, "record 'row 0': the completion is NoneType None"),
         ("task", "", "record 'row 0': Task.id is ''"),
         ("length_tokens", -3, "record 'row 0': length_tokens is -3"),
-        ("config", None, "record 'row 0': env .* or config None is not what it was"),
+        ("config", None, "record 'row 0': env .* or config None is not what `rlvr score` wrote"),
         ("env", 5, "record 'row 0': env 5 or config"),
     ]:
         with pytest.raises(DataError, match=why):

@@ -14,7 +14,7 @@ import pytest
 import rlvr
 from rlvr.errors import MissingDependency, UsageError, WorkerDied
 from rlvr.scoring.records import score_from
-from rlvr.serve import Limits, Service, jobs, listen
+from rlvr.serve import Service, ServiceLimits, jobs, listen
 from tests.environments import Siblings, Trials, right
 from tests.processes import PATIENCE_S
 from tests.serve.serving import Call, ask, score, talk
@@ -31,7 +31,7 @@ def service():
 
 def serving(**limits) -> Service:
     """A service of its own limits, with one worker."""
-    return Service({"trials": ENVS["trials"]}, workers=1, limits=Limits(**limits))
+    return Service({"trials": ENVS["trials"]}, workers=1, limits=ServiceLimits(**limits))
 
 
 def error(answer) -> str:
@@ -242,7 +242,7 @@ def test_a_full_queue_asks_to_come_again(fifo):
             text = json.loads(await other.body())["error"]
             assert text.startswith("2 rows for trials are waiting and 2 more would exceed the limit of 3")
             fits = Call(service).ask(right(1))
-            while service.desks["trials"].waiting < 3:
+            while service.queues["trials"].waiting < 3:
                 await asyncio.sleep(0.001)
             for call in (held, fits):
                 call.leave()
@@ -268,13 +268,13 @@ def test_a_request_that_takes_too_long_is_given_up():
 def test_a_limit_is_a_number_above_0(name, value):
     """An endless one would be none."""
     with pytest.raises(UsageError, match=f"{name} is {value!r}"):
-        Limits(**{name: value})
+        ServiceLimits(**{name: value})
 
 
 def test_the_greatest_request_has_to_fit_into_the_queue():
     """Or it would be told to come again for ever."""
     with pytest.raises(UsageError, match="queue_rows must be at least request_rows"):
-        Limits(request_rows=10, queue_rows=9)
+        ServiceLimits(request_rows=10, queue_rows=9)
 
 
 # ------------------------------------------------------------------------------------------ who may ask
@@ -395,7 +395,7 @@ def test_memory_of_answers_is_bounded(tmp_path):
         rows = [{"task": 1, "completion": f"1@row {tmp_path}/log"}]
         for i in range(20):
             assert score(service, rows, request_id=f"{i}").status_code == 200
-        assert 0 < service._remembered.size <= 0.01 * 2**20
+        assert 0 < service._idempotency_cache.size <= 0.01 * 2**20
         score(service, rows, request_id="19")
         assert len(logged(tmp_path / "log")) == 20
         score(service, rows, request_id="0")
@@ -420,7 +420,7 @@ def test_what_nobody_waits_for_is_not_begun(tmp_path, fifo):
             await call.task
             os.kill(pid, signal.SIGKILL)
             await asyncio.to_thread(fifo.line)  # the second attempt
-            service.desks["trials"].scorer.close()
+            service.queues["trials"].scorer.close()
             waiting.leave()
             await waiting.task
 
@@ -436,7 +436,7 @@ def test_a_bug_is_said_to_be_ours(service, monkeypatch, caplog):
         raise RuntimeError("inner secret")
         yield
 
-    monkeypatch.setattr(service.desks["trials"].scorer, "stream", stream)
+    monkeypatch.setattr(service.queues["trials"].scorer, "stream", stream)
     answer = score(service, right(1), request_id="bug")
     assert answer.status_code == 500
     assert "a bug of ours, RuntimeError" in error(answer)
@@ -449,7 +449,7 @@ def test_a_bug_is_said_to_be_ours(service, monkeypatch, caplog):
 @pytest.mark.parametrize("deaths", [1, 3, 4])
 def test_rows_for_which_no_worker_starts_are_tried_again(service, monkeypatch, deaths):
     """Then they are unscored: each request has its answer, also on a machine that is out of processes."""
-    real, pauses = service.desks["trials"].scorer.stream, []
+    real, pauses = service.queues["trials"].scorer.stream, []
 
     def stream(rows, **more):
         if len(pauses) == deaths:
@@ -458,7 +458,7 @@ def test_rows_for_which_no_worker_starts_are_tried_again(service, monkeypatch, d
             yield from real(rows[:1], **more) if not pauses else ()
             raise WorkerDied("no process is left")
 
-    monkeypatch.setattr(service.desks["trials"].scorer, "stream", stream)
+    monkeypatch.setattr(service.queues["trials"].scorer, "stream", stream)
     monkeypatch.setattr(jobs.time, "sleep", pauses.append)
     got = score(service, [*right(1), {}, {"task": 3, "completion": "3", "id": "c"}, *right(4)]).json()["scores"]
     assert [row["id"] for row in got] == ["line:1", "line:2", "c", "line:4"]
@@ -489,7 +489,10 @@ def test_what_is_missing_is_named_with_its_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "rlvr.serve.server")
     with pytest.raises(
-        MissingDependency, match=re.escape("uvicorn is not installed; get it with: pip install 'rlvr[serve]'")
+        MissingDependency,
+        match=re.escape(
+            "uvicorn is not installed; get it with: pip install -c constraints.txt '.[serve]' in a checkout"
+        ),
     ):
         rlvr.serve.run
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rlvr.serve import Limits, Service
+from rlvr.serve import Service, ServiceLimits
 from tests.environments import Siblings, Trials, right
 from tests.serve.serving import ask, score
 
@@ -20,7 +20,7 @@ def service():
 
 def serving(**limits) -> Service:
     """A service of its own limits, with one worker."""
-    return Service({"trials": ENVS["trials"]}, workers=1, limits=Limits(**limits))
+    return Service({"trials": ENVS["trials"]}, workers=1, limits=ServiceLimits(**limits))
 
 
 def error(answer) -> str:

@@ -58,7 +58,7 @@ def test_the_same_command_goes_on_and_another_is_refused(train, say):
     """A finished run is left alone; other settings are named in one line."""
     assert train("--algorithm", "grpo")[0] == 0
     assert train("--algorithm", "grpo")[0] == 0
-    assert "going on after step 2" in say.err
+    assert "continuing after step 2" in say.err
     code, said = train("--algorithm", "grpo", "--lr", "0.5")
     assert code == 2
     assert "settings.lr: float 1e-06 there, float 0.5 here" in said
@@ -121,7 +121,7 @@ def test_one_task_in_a_hundred_may_be_in_both_splits(tmp_path):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
     config = Config(env="math-v1", model="none", run=tmp_path / "run", env_options={"data": str(tmp_path)})
     with pytest.warns(RuntimeWarning, match="1 of the 100 tasks to evaluate on"):
-        env, eval_env = environments(config)
+        env, eval_env = environments(config.resolve())
     assert (env.size, eval_env.size) == (200, 101)
 
 
@@ -129,7 +129,7 @@ def test_one_task_in_a_hundred_may_be_in_both_splits(tmp_path):
 def test_a_device_that_is_not_there_is_one_line(train, device):
     """And the folder is free for the next try."""
     code, said = train("--device", device, "--algorithm", "grpo")
-    assert (code, f"device is '{device}', which is not to be had here" in said) == (2, True), said
+    assert (code, f"device is '{device}', which this machine does not have" in said) == (2, True), said
     assert train("--algorithm", "grpo")[0] == 0
 
 
@@ -165,7 +165,7 @@ def test_without_torch_the_extra_is_named(train, monkeypatch):
     def absent(name: str):
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr("rlvr.cli.train.importlib.import_module", absent)
+    monkeypatch.setattr("rlvr.errors.importlib.import_module", absent)
     code, said = train("--algorithm", "grpo")
     assert code == 2
-    assert "torch is not installed; get it with: pip install 'rlvr[train]'" in said
+    assert "torch is not installed; get it with: pip install -c constraints.txt '.[train]' in a checkout" in said

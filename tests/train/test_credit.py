@@ -11,7 +11,7 @@ import rlvr
 from rlvr.algo.presets import Kl, preset
 from rlvr.collect import PrefixValues
 from rlvr.errors import UsageError
-from rlvr.train.credit import credit, laid_out, minibatches, save_batch
+from rlvr.train.credit import collate, credit, minibatches, save_batch
 
 TASK = rlvr.Task("t", "?")
 
@@ -34,7 +34,7 @@ def rollout(length: int, total: float | None, *, mask=None, turns=(), logprobs=N
 def judged(name: str, *groups: list[rlvr.Rollout], ref: float | None = None, changes=None, **more) -> list[list[float]]:
     """Advantages under a preset; `ref` is what the reference says of every token."""
     made = [rlvr.Group(TASK, group) for group in groups]
-    batch = laid_out(made)
+    batch = collate(made)
     if ref is not None:
         batch = replace(batch, ref_logprobs=torch.full(batch.completion_mask.shape, ref))
     algorithm = dataclasses.replace(preset(name), **(changes or {}))
@@ -43,7 +43,7 @@ def judged(name: str, *groups: list[rlvr.Rollout], ref: float | None = None, cha
 
 def test_a_batch_is_rows_side_by_side():
     """Group after group, padded on the right, nothing trained on in the padding."""
-    batch = laid_out([rlvr.Group(TASK, [rollout(1, 1), rollout(3, 0, mask=[True, False, True])])])
+    batch = collate([rlvr.Group(TASK, [rollout(1, 1), rollout(3, 0, mask=[True, False, True])])])
     assert batch.completion_mask.tolist() == [[True, False, False], [True, False, True]]
     assert batch.behaviour_logprobs.tolist() == [[-0.5, 0, 0], [-0.5, -0.5, -0.5]]
     part = batch.part([0])
@@ -169,7 +169,7 @@ def test_mini_batches_have_every_row_once_in_a_seeded_order():
 
 def test_a_saved_batch_can_be_looked_at(tmp_path):
     """By torch.load alone, without our classes."""
-    save_batch(tmp_path / "bad" / "one.pt", laid_out([rlvr.Group(TASK, [rollout(2, 1)])]))
+    save_batch(tmp_path / "bad" / "one.pt", collate([rlvr.Group(TASK, [rollout(2, 1)])]))
     found = torch.load(tmp_path / "bad" / "one.pt", weights_only=True)
     assert found["rows"] == [([1, 2], [0, 1])]
     assert found["behaviour_logprobs"].tolist() == [[-0.5, -0.5]]

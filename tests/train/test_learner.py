@@ -11,7 +11,7 @@ import torch
 import rlvr
 from rlvr.algo.presets import Algorithm, Clip, Correction, Kl, preset
 from rlvr.train.config import Config
-from rlvr.train.credit import Batch, credit, laid_out
+from rlvr.train.credit import Batch, collate, credit
 from rlvr.train.learner import Diverged, Learner
 from tests.train.bandit import policy
 
@@ -53,7 +53,7 @@ def batch_of(lengths=LENGTHS, advantages=None, seed: int = 0) -> Batch:
     for i, T in enumerate(lengths):
         logprobs = -1 - 3 * torch.rand(T, generator=draw)
         rows.append(rollout([1, 4 + i], torch.randint(4, 17, (T,), generator=draw).tolist(), logprobs.tolist()))
-    batch = laid_out([rlvr.Group(rows[0].task, rows)])
+    batch = collate([rlvr.Group(rows[0].task, rows)])
     if advantages is None:
         advantages = torch.linspace(-1, 1, len(rows))
     per_row = torch.as_tensor(advantages, dtype=torch.float32)[:, None]
@@ -98,7 +98,7 @@ def test_the_loss_of_a_batch_is_what_it_is_by_hand(known, aggregation, loss):
         rollout([1], [4, 5, 5], [math.log(1 / 2), math.log(1 / 4), math.log(1 / 8)]),
         rollout([1], [4], [math.log(1 / 4)]),
     ]
-    batch = laid_out([rlvr.Group(rows[0].task, rows)])
+    batch = collate([rlvr.Group(rows[0].task, rows)])
     batch = replace(batch, advantages=torch.tensor([[1.0, 1.0, 1.0], [-1.2, 0.0, 0.0]]))
     made = learner(dataclasses.replace(CLIPPED, aggregation=aggregation), made=known)
     numbers, stats = made.backward(batch, [0, 1])
@@ -114,7 +114,7 @@ def test_kl_and_correction_in_a_loss_by_hand(known):
     """
     row = rollout([1], [4], [math.log(1 / 8)])
     batch = replace(
-        laid_out([rlvr.Group(row.task, [row])]),
+        collate([rlvr.Group(row.task, [row])]),
         advantages=torch.ones(1, 1),
         old_logprobs=torch.full((1, 1), math.log(1 / 2)),
         ref_logprobs=torch.full((1, 1), math.log(1 / 4)),
@@ -141,7 +141,7 @@ def test_the_gradient_does_not_depend_on_the_budget_of_a_micro_batch(aggregation
 def test_rows_without_an_advantage_cost_nothing_and_change_nothing():
     """They have no gradient, and keep their place in the denominator: half of a batch silent is half the gradient."""
     made, batch = learner(CLIPPED), batch_of(advantages=[1.0, 0.0, -1.0, 0.0, 0.0, 0.5])
-    assert made.teaching(batch) == [0, 2, 5]
+    assert made.rows_with_gradient(batch) == [0, 2, 5]
     torch.testing.assert_close(gradient(made, batch, [0, 2, 5]), gradient(made, batch), rtol=1e-5, atol=1e-8)
     alone = batch.part([0, 2, 5])
     tokens = [int(one.completion_mask.sum()) for one in (alone, batch)]
@@ -153,8 +153,8 @@ def test_rows_without_an_advantage_cost_nothing_and_change_nothing():
 def test_with_a_kl_in_the_loss_every_row_teaches():
     """A group that agrees has no advantage, and is still to be held to the reference."""
     batch = batch_of(advantages=[0.0] * 6)
-    assert learner(preset("grpo")).teaching(batch) == [0, 1, 2, 3, 4, 5]
-    assert learner(preset("dapo")).teaching(batch) == []
+    assert learner(preset("grpo")).rows_with_gradient(batch) == [0, 1, 2, 3, 4, 5]
+    assert learner(preset("dapo")).rows_with_gradient(batch) == []
 
 
 def test_a_mini_batch_without_anything_to_teach_is_no_step():
@@ -170,7 +170,7 @@ def test_a_mini_batch_without_anything_to_teach_is_no_step():
 def test_clip_higher_lets_an_unlikely_token_rise_further(known):
     """Ratio 1.25, advantage 1: outside of 1 ± 0.2 it has no gradient, inside of [0.8, 1.28] it has (DAPO, 3.1)."""
     row = rollout([1], [4], [math.log(1 / 2.5)])
-    batch = replace(laid_out([rlvr.Group(row.task, [row])]), advantages=torch.ones(1, 1))
+    batch = replace(collate([rlvr.Group(row.task, [row])]), advantages=torch.ones(1, 1))
     assert gradient(learner(CLIPPED, made=known), batch).abs().max() == 0
     higher = dataclasses.replace(CLIPPED, clip=Clip(0.2, 0.28))
     assert gradient(learner(higher, made=known), batch).abs().max() > 0.1
@@ -179,7 +179,7 @@ def test_clip_higher_lets_an_unlikely_token_rise_further(known):
 def test_under_the_token_mean_a_token_of_a_long_answer_weighs_as_much_as_any(known):
     """DAPO, 3.3.  Rows of 3 and 1 tokens: by tokens the long row has 3/4 of the loss, by sequences half."""
     rows = [rollout([1], [4, 4, 4], [math.log(0.5)] * 3), rollout([1], [4], [math.log(0.5)])]
-    batch = laid_out([rlvr.Group(rows[0].task, rows)])
+    batch = collate([rlvr.Group(rows[0].task, rows)])
     batch = replace(batch, advantages=torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]))
     for aggregation, share in {"token_mean": 0.75, "sequence_mean": 0.5}.items():
         made = learner(dataclasses.replace(CLIPPED, aggregation=aggregation), made=known)
@@ -277,7 +277,7 @@ def test_credit_comes_before_the_update_and_reaches_it():
     made = learner(REINFORCE, lr=0.01)
     rows = [rollout([1], [4, 6], total=1.0), rollout([1], [5, 7], total=0.0)]
     groups = [rlvr.Group(rows[0].task, rows)]
-    batch = laid_out(groups)
+    batch = collate(groups)
     batch = replace(batch, advantages=credit(groups, batch, REINFORCE))
     before = made.logprobs(rows, made.policy).sum(dim=1)
     made.update(batch, [range(2)], pytest.fail)

@@ -7,15 +7,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlvr.train import logprobs as head
-from rlvr.train.logprobs import Logits, token_logprobs
+from rlvr.train.logprobs import LogitsTransform, token_logprobs
 
 N, H, V = 11, 6, 50
 CASES = [
-    pytest.param(Logits(), 1.0, False, id="plain"),
-    pytest.param(Logits(), 0.7, True, id="temperature and bias"),
-    pytest.param(Logits(scale=0.0625), 1.3, False, id="scaled as in Cohere"),
-    pytest.param(Logits(softcap=3.0), 1.0, False, id="capped as in Gemma"),
-    pytest.param(Logits(scale=2.0, softcap=1.5), 0.5, True, id="all of it"),
+    pytest.param(LogitsTransform(), 1.0, False, id="plain"),
+    pytest.param(LogitsTransform(), 0.7, True, id="temperature and bias"),
+    pytest.param(LogitsTransform(scale=0.0625), 1.3, False, id="scaled as in Cohere"),
+    pytest.param(LogitsTransform(softcap=3.0), 1.0, False, id="capped as in Gemma"),
+    pytest.param(LogitsTransform(scale=2.0, softcap=1.5), 0.5, True, id="all of it"),
 ]
 
 
@@ -78,7 +78,7 @@ def test_a_frozen_head_gets_no_gradient():
     frozen = weight.detach()
     found, _ = token_logprobs(hidden, frozen, targets)
     found.sum().backward()
-    wanted, _ = naive(hidden, frozen, None, targets, Logits(), 1.0)
+    wanted, _ = naive(hidden, frozen, None, targets, LogitsTransform(), 1.0)
     torch.testing.assert_close(hidden.grad, torch.autograd.grad(wanted.sum(), hidden)[0], rtol=1e-10, atol=1e-12)
     assert frozen.grad is None
 
@@ -132,7 +132,7 @@ def test_under_autocast_products_run_in_bfloat16_and_sums_in_float32():
     torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
     found.sum().backward()
     assert hidden.grad.dtype == weight.grad.dtype == torch.float32
-    exact = torch.autograd.grad(naive(hidden, weight, None, targets, Logits(), 1.0)[0].sum(), weight)[0]
+    exact = torch.autograd.grad(naive(hidden, weight, None, targets, LogitsTransform(), 1.0)[0].sum(), weight)[0]
     torch.testing.assert_close(weight.grad, exact, rtol=0.05, atol=0.05)
 
 

@@ -85,7 +85,7 @@ def test_one_step_off_trains_on_what_the_weights_before_have_sampled(tmp_path):
         assert made.sampler.model is not made.policy.model
         made.run()
     assert [row["staleness"] for row in metrics(made)] == [0, 1, 1, 1, 1]
-    assert made.config.algorithm_.correction is not None
+    assert made.config.algorithm.correction is not None
 
 
 def test_dynamic_sampling_leaves_only_groups_with_both_kinds(tmp_path, monkeypatch):
@@ -401,7 +401,7 @@ def test_what_forks_cost_is_in_the_step(tmp_path, monkeypatch):
         values, costs = forked(groups, rollouts, k=k)
         return values, costs | {"generation_s": costs["generation_s"] + 1000}
 
-    monkeypatch.setattr("rlvr.train.gather.forked", forking)
+    monkeypatch.setattr("rlvr.train.rollout_batch.prefix_values_and_costs", forking)
     with trainer(tmp_path / "run", algorithm="vineppo", steps=1, vine_k=3) as made:
         made.run()
     row = metrics(made)[0]

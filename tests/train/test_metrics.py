@@ -159,5 +159,5 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     """One line says how to get it."""
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'rlvr\[train\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install -c constraints\.txt '\.\[train\]'"):
         plot(tmp_path)

@@ -177,8 +177,8 @@ def test_a_saved_policy_is_loaded_as_it_was(fresh, tmp_path):
     policy.save(tmp_path)
     again = Policy.load(tmp_path, max_tokens=64)
     assert torch.equal(again.logprobs(ROWS), Policy(policy.model, policy.tokenizer, max_tokens=64).logprobs(ROWS))
-    assert again.codec.encode("1+2=") == policy.codec.encode("1+2=") == [1, 5, 14, 6, 16]
-    assert again.codec.ends == {2}
+    assert again.tokenization.encode("1+2=") == policy.tokenization.encode("1+2=") == [1, 5, 14, 6, 16]
+    assert again.tokenization.end_ids == {2}
     assert Policy.load(str(tmp_path), dtype=torch.bfloat16).model.dtype == torch.bfloat16
 
 

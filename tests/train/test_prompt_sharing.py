@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM, MistralConfig, Qwen2Config
 
 from rlvr.samplers.protocol import TokenRow
-from rlvr.train.prompt_sharing import can_share, worth_sharing
+from rlvr.train.prompt_sharing import supports_prompt_sharing, worth_sharing_prompts
 from rlvr.train.tiny import tiny
 from tests.train.test_policy import gradient, weights
 
@@ -27,7 +27,7 @@ def of(config, attention="sdpa"):
 def test_shared_prompts_change_no_logprob(policy, full_logprobs, rows):
     """Prompts of two lengths, of one, and completions of a single token: float64 to 1e-12."""
     assert policy._shares_prompts
-    assert worth_sharing(rows)
+    assert worth_sharing_prompts(rows)
     with torch.no_grad():
         found = policy.logprobs(rows)
         wanted = full_logprobs(policy.model, rows)
@@ -59,10 +59,10 @@ def test_a_prompt_goes_through_the_model_once(fresh):
 
 def test_what_saves_too_little_is_left_alone():
     """Prompts all different, prompts of one token, and a mask larger than what it would save."""
-    assert not worth_sharing([TokenRow([1, i], [3, 4]) for i in range(8)])
-    assert not worth_sharing([TokenRow([1], [3] * 20)] * 8)
-    assert worth_sharing([TokenRow([1] * 500, [3] * 1000)] * 2)
-    assert not worth_sharing([TokenRow([1] * 1000, [3] * 2000)] * 2)
+    assert not worth_sharing_prompts([TokenRow([1, i], [3, 4]) for i in range(8)])
+    assert not worth_sharing_prompts([TokenRow([1], [3] * 20)] * 8)
+    assert worth_sharing_prompts([TokenRow([1] * 500, [3] * 1000)] * 2)
+    assert not worth_sharing_prompts([TokenRow([1] * 1000, [3] * 2000)] * 2)
 
 
 @pytest.mark.parametrize(
@@ -78,15 +78,15 @@ def test_what_saves_too_little_is_left_alone():
 )
 def test_models_that_do_not_look_at_everything_read_their_own_prompts(model, can):
     """A layer with a window keeps other keys than a mask would show it; nor is a guess made where none can be tried."""
-    assert can_share(model()) is can
+    assert supports_prompt_sharing(model()) is can
 
 
 def test_a_model_that_says_something_else_then_is_found_out():
     """Ours looks at the answer, not at the model's name."""
     model, _ = tiny("0123456789abcdef", hidden=32)
-    assert can_share(model)
+    assert supports_prompt_sharing(model)
     model.base_model.layers[0].register_forward_hook(lambda _, args, out: out * 1.1 if out.shape[1] == 2 else out)
-    assert not can_share(model)
+    assert not supports_prompt_sharing(model)
 
 
 def test_checkpointed_layers_keep_no_cache(fresh):

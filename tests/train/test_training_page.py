@@ -1,4 +1,4 @@
-"""docs/training.md names what there is: every setting, every preset with its numbers, every metric of a run."""
+"""The training and metrics pages name what there is: every setting, every preset with its numbers, every metric."""
 
 import dataclasses
 import re
@@ -12,7 +12,8 @@ from rlvr.train.config import Config
 from rlvr.train.metrics import read_metrics
 from tests.train.bandit import Bandit, trainer
 
-PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "training.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("using/training.md", "reference/metrics.md"))
 NAMED = set(re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)))
 
 

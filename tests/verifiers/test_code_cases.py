@@ -6,7 +6,7 @@ import pytest
 
 from rlvr.errors import DataError
 from rlvr.sandbox import TestSuite
-from rlvr.verifiers.code.cases import CallCase, StdioCase, checked, read
+from rlvr.verifiers.code.cases import CallCase, StdioCase, checked_cases, read
 from rlvr.verifiers.code.equality import JSON
 
 
@@ -91,7 +91,7 @@ def test_what_is_no_reference_is_refused_with_the_reason(reference, said: str):
 def test_no_cases_are_refused(cases):
     """All of none would pass."""
     with pytest.raises(DataError, match="cases"):
-        checked(cases)
+        checked_cases(cases)
 
 
 def test_rules_look_at_values_as_asserts_do():

@@ -57,7 +57,7 @@ def test_a_block_is_found_under_each_of_its_names(info: str):
     ],
 )  # fmt: skip
 def test_one_rule_for_each_way_to_mark_a_program(text: str, program: str | None):
-    """docs/code.md has them in words."""
+    """docs/reference/code.md has them in words."""
     assert code(text) == program
 
 

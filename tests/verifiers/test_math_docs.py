@@ -1,4 +1,4 @@
-"""docs/math.md names the settings, presets and limits that there are; `tests/test_docs.py` runs its code."""
+"""docs/reference/math.md names the settings, presets and limits that there are; `tests/test_docs.py` runs its code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlvr.verifiers import math
 from rlvr.verifiers.math import MathPolicy, symbolic
 from rlvr.verifiers.math.limits import LIMITS
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "math.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "math.md").read_text()
 
 
 @pytest.mark.parametrize("setting", fields(MathPolicy), ids=lambda setting: setting.name)

@@ -148,14 +148,14 @@ def test_hostile_answers_in_a_row_wait_for_no_new_worker():
     assert workers <= {worker._process.pid for worker in symbolic._workers()._all}
 
 
-def test_a_nursery_outlives_what_it_loses():
+def test_a_fork_server_outlives_the_children_it_loses():
     """Out of time, out of memory, a crash, and after each the next request is answered."""
 
     def setup():
         import os
         import signal
 
-        from rlvr.workers.fork import Lost, Nursery
+        from rlvr.workers.fork_server import ChildLost, ForkServer
 
         def work(request):
             if request == "hang":
@@ -169,12 +169,12 @@ def test_a_nursery_outlives_what_it_loses():
                 os.kill(os.getpid(), signal.SIGKILL)
             return request
 
-        nursery = Nursery(work)
+        server = ForkServer(work)
 
         def handle(request):
             try:
-                return nursery.ask(request, cpu_s=0.2, wall_s=20.0)
-            except Lost as lost:
+                return server.ask(request, cpu_s=0.2, wall_s=20.0)
+            except ChildLost as lost:
                 return f"lost: {lost.reason}"
 
         return handle

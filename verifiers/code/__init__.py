@@ -1,4 +1,4 @@
-"""Does a program do what it was asked to?
+"""Verification of programs: does the program in a completion do what its reference asks?
 
 completion ─ extract ─▶ program ┐
 reference ─ cases.read ─▶ cases ┴ judge ═══▶ sandbox: runs, calls, tests ═══▶ values and outputs ─ compare ─▶ verdict
@@ -7,7 +7,7 @@ reference ─ cases.read ─▶ cases ┴ judge ═══▶ sandbox: runs, call
 from rlvr.verifiers.code.cases import CallCase, StdioCase
 from rlvr.verifiers.code.compare import COMPARATORS, Comparator, Floats
 from rlvr.verifiers.code.equality import Equality
-from rlvr.verifiers.code.extract import Extraction, extract
+from rlvr.verifiers.code.extract import CodeExtraction, extract
 from rlvr.verifiers.code.judge import judge
 from rlvr.verifiers.code.verdicts import CaseResult, CaseVerdict, Failure, Judgement
 from rlvr.verifiers.code.verifier import CodeVerifier
@@ -20,7 +20,7 @@ __all__ = [
     "CodeVerifier",
     "Comparator",
     "Equality",
-    "Extraction",
+    "CodeExtraction",
     "Failure",
     "Floats",
     "Judgement",

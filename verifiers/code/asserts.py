@@ -1,9 +1,9 @@
-"""Tests made of plain asserts, taken apart into calls: one process instead of two, and each assert a case of its own.
+"""Turns tests made of plain asserts into calls: one process instead of two, and a case for each assert.
 
     assert f([1, 2], 3) == [3]        ──▶   CallCase("f", ([1, 2], 3), {}, [3])
 
-Only where the calls say exactly what the tests say: every statement is an assert about one call with literal
-arguments, or does nothing.  Anything else is left to the tests process, which is as exact and takes longer.
+Only tests whose meaning the calls keep exactly: every statement is an assert about one call with literal arguments, or
+does nothing.  Any other tests run in a process of their own, which is as exact and takes longer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rlvr.verifiers.code.cases import CallCase
 __all__ = ["named", "split"]
 
 _TEXT = 1 << 16  # the longest test that is taken apart, in characters
-_LONGEST = 1 << 16  # "ab" * 1000 is worked out here, within reason
+_LONGEST = 1 << 16  # the greatest size of an operand: expressions such as "ab" * 1000 are evaluated here
 _CONSTRUCTORS: Final = {"dict": dict, "float": float, "frozenset": frozenset, "list": list, "set": set, "tuple": tuple}
 _OPERATIONS: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add,
@@ -37,11 +37,15 @@ _OPERATIONS: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
 
 
 class _NotPlainError(Exception):
-    """This is not of a form that can be taken apart."""
+    """The tests are not of a form that can be turned into calls."""
 
 
 def named(suite: TestSuite) -> TestSuite:
-    """The suite with its entry point: unless it is given, the first name that its asserts call and nobody defines."""
+    """The suite with an entry point: if none is given, the first called name that neither tests nor Python define.
+
+    Args:
+        suite: of asserts; any other is returned as it is.
+    """
     if suite.style != "asserts" or suite.entry_point is not None or len(suite.test) > _TEXT:
         return suite
     return replace(suite, entry_point=_first_called(suite.test, suite.setup))
@@ -52,7 +56,7 @@ def _first_called(test: str, setup: str) -> str | None:
     try:
         trees = ast.parse(setup), ast.parse(test)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None  # the tests process says what is the matter
+        return None  # the process that runs the tests reports the error
     own = {name for tree in trees for node in ast.walk(tree) for name in _given(node)}
     calls = [node.func for node in ast.walk(trees[1]) if isinstance(node, ast.Call)]
     names = [node.id for node in calls if isinstance(node, ast.Name)]
@@ -60,7 +64,7 @@ def _first_called(test: str, setup: str) -> str | None:
 
 
 def _given(node: ast.AST) -> list[str]:
-    """The names that a statement or an argument gives to something."""
+    """The names that a node binds: by assignment, import, definition or as an argument."""
     match node:
         case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.alias(asname=str() as name):
             return [name]
@@ -72,7 +76,11 @@ def _given(node: ast.AST) -> list[str]:
 
 
 def split(suite: TestSuite) -> tuple[CallCase, ...] | None:
-    """The calls that a suite of asserts comes down to; None if it has to run as it is."""
+    """The calls that are equivalent to a suite of asserts; None if the suite has to run as it is.
+
+    Args:
+        suite: in style "asserts" or "check"; any other gives None.
+    """
     if suite.style not in ("asserts", "check") or len(suite.test) > _TEXT:
         return None
     return _split(suite.style, suite.test, suite.setup, suite.entry_point)
@@ -93,7 +101,7 @@ def _split(style: str, test: str, setup: str, entry_point: str | None) -> tuple[
 
 
 class _Reader:
-    """Reads asserts, and keeps which names are the tests' own."""
+    """Reads asserts, and keeps the names that the tests define themselves."""
 
     def __init__(self, entry_point: str | None) -> None:
         self.entry_point = entry_point
@@ -101,7 +109,7 @@ class _Reader:
         self.bound: set[str] = set()
 
     def bind(self, statements: Iterable[ast.stmt]) -> None:
-        """Statements that do no more than give names to things, or nothing at all."""
+        """Read statements that only bind names, or do nothing."""
         for node in statements:
             match node:
                 case ast.Import(names=names) if all(_is_standard(n.name) for n in names):
@@ -121,9 +129,9 @@ class _Reader:
                     raise _NotPlainError
 
     def body_of_check(self, module: list[ast.stmt]) -> list[ast.stmt]:
-        """What stands in `def check(candidate):`, where there is one and little else."""
+        """The body of `def check(candidate):`, if the module has that and otherwise only binds names."""
         rest = [node for node in module if not isinstance(node, ast.FunctionDef)]
-        # Some files call it themselves, in their last line; the tests process does not call it twice either.
+        # Some files call it in their last line; the process that runs the tests does not call it twice either.
         if rest and ast.unparse(rest[-1]) == f"check({self.entry_point})" and module[-1] is rest[-1]:
             rest.pop()
         self.bind(rest)
@@ -138,8 +146,8 @@ class _Reader:
         raise _NotPlainError
 
     def cases(self, node: ast.Assert) -> Iterator[CallCase]:
-        """`assert f(x)`, `not f(x)`, `f(x) == y`, `y == f(x)`, `f(x) is None`; none for `assert True`."""
-        match node.test:  # the message, which may call too, is made after the case has failed
+        """The case of `assert f(x)`, `not f(x)`, `f(x) == y`, `y == f(x)` or `f(x) is None`; none for `assert True`."""
+        match node.test:  # the assert's message may hold calls too, but is evaluated only after a failure
             case ast.Constant(value=value) if value:
                 return
             case ast.Call() as call:
@@ -164,14 +172,14 @@ class _Reader:
         return CallCase(self.entry_point, tuple(map(self.value, node.args)), kwargs, expected, rule)
 
     def is_call(self, node: ast.expr) -> bool:
-        """Is it a call of the entry point?  Of what the tests define themselves, they know best."""
+        """True for a call of the entry point; False if the tests define that name themselves."""
         match node:
             case ast.Call(func=ast.Name(id=name)):
                 return name in (self.entry_point, self.candidate) and not self.bound & {name, self.entry_point}
         return False
 
     def value(self, node: ast.expr) -> Any:
-        """What a literal stands for, and `3 * 5`, and `set([1])`."""
+        """The value of a literal, of an expression such as `3 * 5`, or of a constructor call such as `set([1])`."""
         match node:
             case ast.Constant(value=value):
                 return value
@@ -187,7 +195,7 @@ class _Reader:
                 value = self.value(operand)
                 return -value if isinstance(sign, ast.USub) else +value
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
-                return _worked_out(type(op), self.value(left), self.value(right))
+                return _evaluated(type(op), self.value(left), self.value(right))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CONSTRUCTORS and len(args) < 2:
                 if name not in self.bound and name not in (self.entry_point, self.candidate):
                     return _CONSTRUCTORS[name](*map(self.value, args))
@@ -195,12 +203,12 @@ class _Reader:
 
 
 def _is_standard(module: str) -> bool:
-    """Then it is there, and has done nothing to others."""
+    """True for modules of the standard library: importing one always works and changes nothing else."""
     return module.partition(".")[0] in sys.stdlib_module_names
 
 
-def _worked_out(op: type[ast.operator], left: Any, right: Any) -> Any:
-    """What must not grow without bound here: powers, and sequences repeated."""
+def _evaluated(op: type[ast.operator], left: Any, right: Any) -> Any:
+    """The result of an operation on operands of bounded size, since powers and repeated sequences may grow large."""
     for value in (left, right):
         size = len(value) if isinstance(value, str | bytes | list | tuple) else value
         if isinstance(size, bool) or not isinstance(size, int | float | complex) or not abs(size) <= _LONGEST:

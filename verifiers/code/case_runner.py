@@ -1,4 +1,4 @@
-"""The bench: one program under judgement, the sandbox it runs in, and the time that is left for it."""
+"""`CaseRunner`: runs one program on its cases in the sandbox, within the time that is left for all of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from rlvr.errors import UsageError
 from rlvr.sandbox import Call, CallRun, Ending, Limits, Program, Run, Sandbox, TestRun, TestSuite
+from rlvr.validate import require_seconds
 
-__all__ = ["Bench"]
+__all__ = ["CaseRunner"]
 
 _T = TypeVar("_T", Run, CallRun, TestRun)
 
@@ -20,21 +20,29 @@ _GLANCE_CPU_S, _GLANCE_WALL_S = 0.1, 2.0
 _SHORTEST_S = 0.05  # what is left is not worth a run below that
 
 
-class Bench:
-    """Runs a program, over and over, until the time for all its cases is up; then every run is None.
+class CaseRunner:
+    """Runs a program on case after case; when the time for all its cases is used up, every run is None.
+
+    Args:
+        program: the program to judge.
+        sandbox: where it runs.
+        limits: of one case.
+        total_cpu_s, total_wall_s: seconds for all cases together; None for no limit.
 
     Attributes:
         limits: of one case.
-        together: all calls have the limits of one case, as they are a suite that was taken apart.
-        cpu_s, wall_s: spent so far.
+        together: True: all calls together have the limits of one case, since they were one suite of tests.
+        cpu_s, wall_s: seconds used so far.
+
+    Raises:
+        UsageError: a total is neither None nor a number of seconds above 0.
     """
 
     def __init__(
         self, program: Program, sandbox: Sandbox, limits: Limits, total_cpu_s: float | None, total_wall_s: float | None
     ) -> None:
         for name, value in (("total_cpu_s", total_cpu_s), ("total_wall_s", total_wall_s)):
-            if value is not None and not value > 0:
-                raise UsageError(f"{name} is {value!r}; it must be a number of seconds above 0, or None")
+            require_seconds(name, value, or_none=True)
         self._program, self._sandbox, self.limits = program, sandbox, limits
         self._total_cpu_s, self._total_wall_s = total_cpu_s or math.inf, total_wall_s or math.inf
         self._again = _AGAIN
@@ -43,7 +51,7 @@ class Bench:
         self.cpu_s = self.wall_s = 0.0
 
     def run(self, stdin: str | bytes) -> Run | None:
-        """With this on standard input; compiled before, which takes of the time too."""
+        """One run with this standard input.  The first call compiles the program, on the program's own time."""
         if not self._compiled:
             built = self._spent(self._sandbox.compile(self._program), _itself)
             if built.ending is not Ending.OK:
@@ -52,12 +60,12 @@ class Bench:
         return self._timed(partial(self._sandbox.run, self._program, stdin), _itself)
 
     def call(self, calls: Sequence[Call]) -> CallRun | None:
-        """As a module whose functions are called; each call has the limits of a case, unless they are a suite."""
+        """One run that calls the program's functions; each call has the limits of a case (but see `together`)."""
         start = partial(self._sandbox.call, self._program, calls, case_cpu_s=self.limits.cpu_s)
         return self._timed(start, _of_calls, 1 if self.together else len(calls))
 
     def glance(self, calls: Sequence[Call]) -> CallRun | None:
-        """`call` within a tenth of a second for all of them, which nearly every program needs less than."""
+        """`call` with 0.1 CPU seconds for all calls together, which is enough for nearly every program."""
         limits = self._share(1)
         if limits is None:
             return None
@@ -67,16 +75,16 @@ class Bench:
         return self._spent(self._sandbox.call(self._program, calls, limits=limits), _of_calls)
 
     def test(self, suite: TestSuite) -> TestRun | None:
-        """Beside a suite of tests, which has the limits of a case as a whole."""
+        """One run beside a suite of tests, which as a whole has the limits of one case."""
         return self._timed(partial(self._sandbox.test, self._program, suite), _of_tests)
 
     def aside(self, program: Program, limits: Limits) -> Run | None:
-        """Run a checker: on the program's time, for the program wrote what may take it long."""
+        """Run a checker program, on the judged program's time: that program's output decides how long it takes."""
         share = self._share(1, limits)
         return None if share is None else self._spent(self._sandbox.run(program, limits=share), _itself)
 
     def _timed(self, start: Callable[..., _T], run_of: Callable[[_T], Run], cases: int = 1) -> _T | None:
-        """Once; and once more, alone, if the wall clock ended it: it may have waited for others."""
+        """Run once; and once more, alone, if the wall clock ended it: it may have waited for other programs."""
         limits = self._share(cases)
         if limits is None:
             return None
@@ -89,7 +97,7 @@ class Bench:
         return done
 
     def _share(self, cases: int, limits: Limits | None = None) -> Limits | None:
-        """The limits of the next run, for so many cases."""
+        """The limits of the next run of so many cases; None if the time is used up."""
         limits = limits or self.limits
         cpu_s, wall_s = self._total_cpu_s - self.cpu_s, self._total_wall_s - self.wall_s
         if min(cpu_s, wall_s) < _SHORTEST_S:

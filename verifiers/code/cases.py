@@ -1,4 +1,4 @@
-"""What a program is held to: texts in and out, calls and their values, or a suite of tests.
+"""The cases that a program is tested with: texts in and out, calls and their values, or a suite of tests.
 
 In records and data sets the cases are plain JSON:
 
@@ -6,8 +6,8 @@ In records and data sets the cases are plain JSON:
     {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}              calls, of a function or of `class Solution`
     {"test": "assert add(1, 2) == 3", "style": "asserts"}               a suite: also "check", "unittest", "pytest"
 
-Beside the suite may stand `setup` (trusted code that the tests need) and `entry_point` (the name that is tested);
-beside any of them `prompt`, which a completion may continue.
+A suite may also have `setup` (trusted code that the tests need) and `entry_point` (the name that is tested); each of
+the three may have `prompt` (code that a completion may continue).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from rlvr.errors import DataError, brief
 from rlvr.sandbox import TestSuite
 from rlvr.verifiers.code.equality import JSON, STRICT, Equality
 
-__all__ = ["CallCase", "Cases", "Reference", "StdioCase", "checked", "read"]
+__all__ = ["CallCase", "Cases", "CodeReference", "StdioCase", "checked_cases", "read"]
 
 _STYLES: Final = ("check", "asserts", "unittest", "pytest")
-_TYPING: Final = "from typing import *"  # starter code says `List[int]`, and its judges import that
+_TYPING: Final = "from typing import *"  # starter code uses `List[int]`, and the contests' judges import it
 _FORMS = "{'inputs': […], 'outputs': […]}, the same with 'fn_name', or {'test': '…', 'style': '…'}"
 
 
@@ -43,15 +43,14 @@ class StdioCase:
 
 @dataclass(frozen=True, slots=True)
 class CallCase:
-    """A call, and what it is to return.
+    """A call, and the value that it should return.
 
     Attributes:
         name: "f", "Class.method", or the name of a method of `class Solution`.
-        args, kwargs: values of Python's own plain types.
-        expected: the value.
-        rule: "equal", or how an assert without `==` looks at it: "is" (None, True and False themselves), "true" or
-            "false".
-        equality: what "equal" means.
+        args, kwargs: values of Python's plain types, such as numbers, texts, lists and dicts.
+        expected: the value that it should return.
+        rule: "equal"; or, for an assert without `==`, "is" (the very None, True or False), "true" or "false".
+        equality: the meaning of "equal".
     """
 
     name: str
@@ -62,10 +61,11 @@ class CallCase:
     equality: Equality = STRICT
 
     def holds(self, value: Any, listed: bool = False) -> bool:
-        """Is it what the call was to return?
+        """True if the value is what the call should return.
 
         Args:
-            listed: the call returned an iterator, and the value is the list of what it gave.
+            value: what the call returned.
+            listed: the call returned an iterator, and `value` is the list of its items.
         """
         if self.rule == "is":
             return value is self.expected and not listed
@@ -78,14 +78,14 @@ Cases: TypeAlias = Sequence[StdioCase] | Sequence[CallCase] | TestSuite
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
-    """What a reference in its JSON form says.
+class CodeReference:
+    """A reference, read from its JSON form.
 
     Attributes:
-        cases: never none.
-        entry_point: the name that the cases call, if there is one.
-        prompt: what a completion may continue, if anything.
-        imports: statements that a program may leave out.
+        cases: at least one, or a suite of tests.
+        entry_point: the name that the cases call; None if they call none.
+        prompt: code that a completion may continue; None if there is none.
+        imports: statements put before the program, which may leave them out.
     """
 
     cases: Cases
@@ -94,11 +94,14 @@ class Reference:
     imports: str = ""
 
 
-def checked(cases: Any) -> Cases:
-    """The cases, if they are some: no cases would be passed by any program.
+def checked_cases(cases: Any) -> Cases:
+    """The cases as they are; every program would pass an empty list of cases.
+
+    Args:
+        cases: a list of `StdioCase` or of `CallCase`, or a `TestSuite`.
 
     Raises:
-        DataError: there are none, or they are of several kinds.
+        DataError: there are no cases, or they are of several kinds.
     """
     if isinstance(cases, TestSuite):
         return cases
@@ -113,17 +116,20 @@ def checked(cases: Any) -> Cases:
     return cases
 
 
-def read(reference: Any) -> Reference:
-    """A reference from its JSON form.
+def read(reference: Any) -> CodeReference:
+    """Read a reference from its JSON form.
+
+    Args:
+        reference: a mapping in one of the module's three forms.
 
     Raises:
-        DataError: it is none; names what is the matter.
+        DataError: it has none of these forms.
     """
     if not isinstance(reference, Mapping):
         raise DataError(f"the reference is {brief(reference)}; it must be {_FORMS}")
     prompt, entry_point = _text(reference, "prompt"), _text(reference, "entry_point")
     if "test" in reference:
-        return Reference(_suite(reference, entry_point), entry_point, prompt)
+        return CodeReference(_suite(reference, entry_point), entry_point, prompt)
     if "inputs" not in reference or "outputs" not in reference:
         raise DataError(f"the reference has {', '.join(map(repr, reference)) or 'nothing'}; it must be {_FORMS}")
     inputs, outputs = _list(reference, "inputs"), _list(reference, "outputs")
@@ -132,7 +138,7 @@ def read(reference: Any) -> Reference:
     name = _text(reference, "fn_name")
     pairs = zip(inputs, outputs, strict=True)
     cases: Cases = _calls(name, inputs, outputs) if name else [_stdio(*pair) for pair in pairs]
-    return Reference(checked(cases), name or entry_point, prompt, _TYPING if name else "")
+    return CodeReference(checked_cases(cases), name or entry_point, prompt, _TYPING if name else "")
 
 
 def _suite(reference: Mapping[str, Any], entry_point: str | None) -> TestSuite:
@@ -151,7 +157,7 @@ def _stdio(given: Any, expected: Any) -> StdioCase:
 
 
 def _joined(given: Any, what: str) -> str:
-    """A text; in some rows of APPS, its lines."""
+    """A text, or the list of its lines, as in some rows of APPS."""
     if isinstance(given, list) and all(isinstance(line, str) for line in given):
         return "\n".join(given)
     if not isinstance(given, str):
@@ -160,7 +166,7 @@ def _joined(given: Any, what: str) -> str:
 
 
 def _calls(name: str, inputs: list[Any], outputs: list[Any]) -> list[CallCase]:
-    """Arguments as a list, or as a text with the JSON of one argument on each line, and then the value as JSON too."""
+    """Cases of calls; arguments are a list, or a text with one JSON value per line and the expected value as JSON."""
     calls = []
     for given, expected in zip(inputs, outputs, strict=True):
         if isinstance(given, str):

@@ -1,7 +1,7 @@
-"""Who holds an output to the expected one: a comparator here, or a program in a box of its own.
+"""Checks of an output: by a comparator in this process, or by a checker program in a sandbox of its own.
 
-Both read what an untrusted program wrote.  Where such a text makes them fail, it is the text's fault if they can
-cope with the expected output itself, and ours if they cannot.
+Both read what an untrusted program wrote.  If one fails on such a text, it is given the expected output as well: if it
+succeeds there, the program's output is at fault; if it fails there too, we are.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeAlias
 
 from rlvr.errors import DataError, RlvrError, UsageError, brief
 from rlvr.sandbox import Ending, Limits, Program, Run
-from rlvr.verifiers.code.case_runner import Bench
+from rlvr.verifiers.code.case_runner import CaseRunner
 from rlvr.verifiers.code.cases import StdioCase
 from rlvr.verifiers.code.compare import COMPARATORS, Comparator, comparator
 from rlvr.verifiers.code.verdicts import CaseVerdict
@@ -31,19 +31,31 @@ _SAYS: Final = {0: _AC, 1: _WA, 2: _WA}  # testlib's _ok, _wa, _pe
 
 
 class Checker(Protocol):
-    """Looks at the output of a run that ended well."""
+    """Checks the output of a run that ended well."""
 
     def check(self, case: StdioCase, run: Run) -> _Finding:
-        """AC or WA, and why; TLE if no time is left for it; IE if we failed."""
+        """The verdict and its reason: AC or WA; TLE if no time is left for the check; IE if we failed."""
 
 
-def as_checker(compare: Compare, bench: Bench, limits: Limits) -> Checker:
-    """The checker for what the caller gave; a program runs on the bench, within the limits."""
-    return _Boxed(compare, bench, limits) if isinstance(compare, Program) else _Here(comparator(compare))
+def as_checker(compare: Compare, runner: CaseRunner, limits: Limits) -> Checker:
+    """The checker for a setting `compare`.
+
+    Args:
+        compare: a comparator, its name, or a checker program.
+        runner: runs a checker program, on the judged program's time.
+        limits: of one run of a checker program.
+    """
+    return _Boxed(compare, runner, limits) if isinstance(compare, Program) else _Here(comparator(compare))
 
 
 def refuse_empty(compare: Compare, cases: Sequence[StdioCase]) -> None:
-    """Cases that a program which does nothing would pass; a caller's own comparator or checker may see more in them.
+    """Refuse cases that a program which does nothing would pass.
+
+    A caller's own comparator or checker program may read more than the expected output, and is trusted here.
+
+    Args:
+        compare: how outputs are compared.
+        cases: the cases.
 
     Raises:
         DataError: every expected output is empty.
@@ -86,10 +98,10 @@ class _Here:
 
 @dataclass(frozen=True, slots=True)
 class _Boxed:
-    """A checker after testlib's manner: `checker input.txt output.txt answer.txt`, 0 for right, 1 or 2 for wrong."""
+    """A checker program with testlib's interface: `checker input.txt output.txt answer.txt`, which exits 0 if right."""
 
     program: Program
-    bench: Bench
+    runner: CaseRunner
     limits: Limits
 
     def check(self, case: StdioCase, run: Run) -> _Finding:
@@ -114,21 +126,21 @@ class _Boxed:
     def _run(self, case: StdioCase, output: str | bytes) -> Run | None:
         files = dict(zip(_FILES, (case.stdin, output, case.stdout or ""), strict=True))
         program = Program(self.program.language, files={**self.program.files, **files}, args=_FILES)
-        return self.bench.aside(program, _room(self.limits, files))
+        return self.runner.aside(program, _room(self.limits, files))
 
 
 def _room(limits: Limits, files: dict[str, str | bytes]) -> Limits:
-    """The limits, with room for the texts, which may be as large as an output may be."""
+    """The limits plus disk and memory for the files, which may be as large as the largest output."""
     mib = sum(map(len, files.values())) * 4 / (1 << 20)
     return replace(limits, disk_mib=limits.disk_mib + mib, memory_mib=limits.memory_mib + int(mib))
 
 
 def _text(raw: str | bytes | None) -> str:
-    """Bytes that are no UTF-8 become lone surrogates, so that different bytes stay different."""
+    """As text; bytes that are not UTF-8 become lone surrogates, so that different bytes stay different."""
     return raw.decode("utf-8", "surrogateescape") if isinstance(raw, bytes) else raw or ""
 
 
 def _first_line(run: Run) -> str:
-    """What it says, on stderr as testlib does, or else on stdout."""
+    """Its first line on stderr, where testlib writes; if that is empty, on stdout."""
     said = (run.stderr.strip() or run.stdout.strip()).partition(b"\n")[0]
     return said[:1000].decode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""Is this output the expected one?  Comparators after the judges' tradition, linear in both texts.
+"""Comparators of a program's output with the expected one, as contest judges have them; linear in both texts.
 
-A comparator is a function (input, output, expected) of texts that returns True, False, or a text: why they differ.
-White space is ASCII's, and only "\\n" ends a line: what else Unicode calls space is content.
+A comparator is a function (input, output, expected) of texts that returns True, False, or a text that says how they
+differ.  White space is that of ASCII, and only "\\n" ends a line; other Unicode space is content.
 """
 
 from __future__ import annotations
@@ -15,27 +15,36 @@ from itertools import zip_longest
 from typing import ClassVar, Final, TypeAlias
 
 from rlvr.errors import UsageError, brief
+from rlvr.validate import require_number
 
 __all__ = ["COMPARATORS", "Comparator", "Floats", "comparator", "exact", "lines", "tokens", "unordered"]
 
 Comparator: TypeAlias = Callable[[str, str, str], bool | str]
-"""(input, output, expected) → True, False, or why not.  Bytes that are no UTF-8 come as lone surrogates."""
+"""(input, output, expected) → True, False, or the difference.  Bytes that are not UTF-8 come as lone surrogates."""
 
 _SPACE = " \t\r\n\f\v"
 _TOKEN = re.compile(r"\S+", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)  # neither nan, inf, hex nor 1_000
-_DIGITS = 1000  # a longer token is no number: it is compared as it stands
+_DIGITS = 1000  # a longer token is compared as text
 _SHOWN = 60
 
 
 def exact(input: str, output: str, expected: str) -> bool | str:
-    """Every character counts."""
+    """Every character counts.
+
+    Args:
+        input, output, expected: see `Comparator`.
+    """
     return output == expected or "the output differs, if only in white space"
 
 
 def lines(input: str, output: str, expected: str) -> bool | str:
-    """White space at the ends of lines and blank lines at the end do not count."""
+    """White space at the ends of lines and blank lines at the end do not count.
+
+    Args:
+        input, output, expected: see `Comparator`.
+    """
     if output.rstrip(_SPACE) == expected.rstrip(_SPACE):
         return True
     pairs = zip_longest(_lines(output.rstrip(_SPACE)), _lines(expected.rstrip(_SPACE)))
@@ -43,14 +52,22 @@ def lines(input: str, output: str, expected: str) -> bool | str:
 
 
 def tokens(input: str, output: str, expected: str) -> bool | str:
-    """White space separates, and how much of it does not count."""
+    """Words separated by white space are compared; the amount of white space does not count.
+
+    Args:
+        input, output, expected: see `Comparator`.
+    """
     if output == expected:
         return True
     return _first_difference("token", zip_longest(_tokens(output), _tokens(expected)))
 
 
 def unordered(input: str, output: str, expected: str) -> bool | str:
-    """The same lines in any order, each as often; otherwise as `lines`."""
+    """The lines may stand in any order, each as often as expected; otherwise as `lines`.
+
+    Args:
+        input, output, expected: see `Comparator`.
+    """
     output, expected = output.rstrip(_SPACE), expected.rstrip(_SPACE)
     got, wanted = output.count("\n") + bool(output), expected.count("\n") + bool(expected)
     if got != wanted:  # before a flood of lines is taken apart
@@ -61,14 +78,16 @@ def unordered(input: str, output: str, expected: str) -> bool | str:
 
 @dataclass(frozen=True, slots=True)
 class Floats:
-    """As `tokens`, but numbers may differ by `abs_tol`, or by `rel_tol` of the expected one.
+    """As `tokens`, but numbers may differ by `abs_tol`, or by `rel_tol` times the expected number.
 
-    Where the expected token is written as a whole number, an output written as one has to be the same number: a count
-    that is off by one is wrong however large it is.  An output of nan or inf is no number, and equals only itself as a
-    text.
+    Two whole numbers must be equal: a count that is off by one is wrong however large it is.  nan and inf are not read
+    as numbers: they must be equal as texts.
 
     Attributes:
-        abs_tol, rel_tol: at least 0; either one is enough.
+        abs_tol, rel_tol: tolerances of at least 0; a number that is within either one is right.
+
+    Raises:
+        UsageError: a tolerance is no number of at least 0.
     """
 
     abs_tol: float = 1e-6
@@ -77,9 +96,7 @@ class Floats:
 
     def __post_init__(self) -> None:
         for name in ("abs_tol", "rel_tol"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-                raise UsageError(f"Floats: {name} is {brief(value)}; it must be a number, at least 0")
+            require_number(f"Floats: {name}", getattr(self, name), 0)
 
     def __call__(self, input: str, output: str, expected: str) -> bool | str:
         if output == expected:
@@ -87,7 +104,11 @@ class Floats:
         return _first_difference("token", zip_longest(_tokens(output), _tokens(expected)), self.close)
 
     def close(self, got: str, wanted: str) -> bool:
-        """Is the token close enough to the expected one?"""
+        """True if a token is close enough to the expected one.
+
+        Args:
+            got, wanted: the token of the output and the expected one.
+        """
         if got == wanted:
             return True
         if max(len(got), len(wanted)) > _DIGITS or not (_NUMBER.fullmatch(got) and _NUMBER.fullmatch(wanted)):
@@ -97,7 +118,11 @@ class Floats:
         return self.near(float(got), float(wanted))
 
     def near(self, got: float, wanted: float) -> bool:
-        """Is the number?"""
+        """True if a number is close enough to the expected one.
+
+        Args:
+            got, wanted: the number of the output and the expected one.
+        """
         off = abs(got - wanted)  # infinite where a token is beyond all floats: 1e400
         return math.isfinite(off) and (off <= self.abs_tol or off <= self.rel_tol * abs(wanted))
 
@@ -109,14 +134,17 @@ COMPARATORS: Final[dict[str, Comparator]] = {
     "floats": Floats(),
     "unordered": unordered,
 }
-"""By name, as data and options give them."""
+"""The comparators by name, as data sets and options name them."""
 
 
 def comparator(given: str | Comparator) -> Comparator:
-    """A comparator by its name, or as it is.
+    """The comparator with this name; a function is returned as it is.
+
+    Args:
+        given: a name of `COMPARATORS`, or a comparator.
 
     Raises:
-        UsageError: neither.
+        UsageError: it is neither.
     """
     if isinstance(given, str) and given in COMPARATORS:
         return COMPARATORS[given]
@@ -133,7 +161,7 @@ def _first_difference(
     pairs: Iterator[tuple[str | None, str | None]] | zip[tuple[str, str]],
     same: Callable[[str, str], bool] = str.__eq__,
 ) -> bool | str:
-    """Both sides are read as far as they agree: a flood costs no more than what was expected."""
+    """The first difference.  Both sides are read only as far as they agree, so that a huge output costs no time."""
     for number, (got, wanted) in enumerate(pairs, 1):
         if got is None or wanted is None:
             return f"{what} {number}: {'nothing' if got is None else _cut(got)}, not {_cut(wanted)}"

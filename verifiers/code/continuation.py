@@ -1,8 +1,8 @@
-"""Python code that goes on where a prompt stops, as base models write it: where does the function end?
+"""Python code that continues a prompt, as base models write it: where does the function end?
 
-By Python's own rule: with the first statement that stands at the left edge, outside of strings and brackets.  What
-follows (asserts, prints, other functions, prose) is not part of the answer.  The usual stop sequences, "\\ndef",
-"\\nprint" and so on, cut there too; and also at a comment at the left edge, which ends no function.
+Before the first statement at the left edge, outside of strings and brackets, as in Python itself.  What follows
+(asserts, prints, other functions, prose) is not part of the answer.  The usual stop sequences, such as "\\ndef" and
+"\\nprint", cut there too, but some of them also at a comment at the left edge, which does not end a function.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ _TOKEN = re.compile(
 
 
 def cut_at_top_level(text: str) -> str:
-    """The text up to its first statement at the left edge; all of it if there is none."""
+    """The text before its first statement at the left edge; all of it if there is none.
+
+    Args:
+        text: Python code that continues a function.
+    """
     if _is_statement(text, 0):
         return ""
     depth = 0
@@ -42,14 +46,18 @@ def cut_at_top_level(text: str) -> str:
 
 
 def _is_statement(text: str, at: int) -> bool:
-    """Does a line that is neither blank, indented, nor a comment begin here?"""
+    """True if a line begins here that is neither blank nor indented nor a comment."""
     return at < len(text) and text[at] not in " \t\r\n\f#"
 
 
 def continued(prompt: str, code: str) -> str:
-    """The prompt, which ends in a function's head and docstring, with the function's body.
+    """The prompt and the function's body after it.
 
-    A body that lost its first line's indentation to a `strip`, or all of it, gets it back.
+    If the body lost its indentation, or that of its first line as by `strip`, it is indented again.
+
+    Args:
+        prompt: ends with a function's head and docstring.
+        code: the function's body.
     """
     lines = [line for line in code.split("\n") if line.strip()][:2]
     if lines and not lines[0][0].isspace():
@@ -64,6 +72,11 @@ def continued(prompt: str, code: str) -> str:
 
 
 def preceded(imports: str, code: str) -> str:
-    """The code after some more imports; but its `from __future__` has to come first."""
+    """The code with imports before it, but after its own `from __future__` lines, which have to come first.
+
+    Args:
+        imports: Python code.
+        code: the program.
+    """
     end = max((found.end() for found in _FUTURE.finditer(code)), default=0)
     return f"{code[:end]}{imports}\n{code[end:]}"

@@ -1,4 +1,4 @@
-"""Is this value the expected one?  On plain values, as the sandbox hands them over, with each leniency named."""
+"""Equality of a call's value with the expected one, on plain values as the sandbox returns them."""
 
 from __future__ import annotations
 
@@ -7,27 +7,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rlvr.errors import UsageError, brief
+from rlvr.validate import require_number
 
 __all__ = ["Equality", "JSON", "STRICT", "shown"]
 
 _SHOWN = 200
-_LARGEST_KEY = 1 << 64  # and there is a limit to what `str` takes
+_LARGEST_KEY = 1 << 64  # `str` refuses very large integers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equality:
-    """Python's `==`, and what else may pass.
+    """Python's `==`, with named leniencies.
 
-    Python's own leniencies stay: 1 == 1.0 == True, a Counter equals its dict.  NaN equals nothing.
+    What `==` accepts is accepted: 1 == 1.0 == True, and a Counter equals its dict.  NaN equals nothing.
 
     Attributes:
-        sequences: a list equals a tuple of the same items, at any depth, as in the APPS convention: JSON has no tuples.
-        iterators: a generator, a map or a view stands for the list of what it gives.
-        keys: an int as a key of a dict equals its text, as JSON has no other keys.
-        single: where [x] is expected, x will do, as some APPS rows wrap the value in a list.
-        abs_tol, rel_tol: numbers, at any depth, may differ by that much, or by that part of the expected one.
+        sequences: a list equals a tuple of the same items, at any depth, as in APPS: JSON has no tuples.
+        iterators: a generator, a map or a view equals the list of its items.
+        keys: an int as a dict's key equals its text: JSON has no other keys.
+        single: x equals an expected [x]: some APPS rows wrap the value in a list.
+        abs_tol, rel_tol: numbers, at any depth, may differ by `abs_tol`, or by `rel_tol` times the expected number.
         nan: NaN equals NaN.
+
+    Raises:
+        UsageError: a tolerance is no number of at least 0.
     """
 
     sequences: bool = False
@@ -40,12 +43,15 @@ class Equality:
 
     def __post_init__(self) -> None:
         for name in ("abs_tol", "rel_tol"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-                raise UsageError(f"Equality: {name} is {brief(value)}; it must be a number, at least 0")
+            require_number(f"Equality: {name}", getattr(self, name), 0)
 
     def holds(self, got: Any, expected: Any) -> bool:
-        """`got` comes from the program, `expected` from us."""
+        """True if the values are equal.
+
+        Args:
+            got: the program's value, untrusted.
+            expected: the reference's value.
+        """
         if self._same(got, expected):
             return True
         return self.single and isinstance(expected, list) and len(expected) == 1 and self._same(got, expected[0])
@@ -83,7 +89,7 @@ STRICT: Final = Equality()
 """Python's `==`."""
 
 JSON: Final = Equality(sequences=True, iterators=True, keys=True)
-"""What is expected was written down as JSON."""
+"""For expected values that were written as JSON."""
 
 
 def _is_real(value: Any) -> bool:
@@ -95,7 +101,7 @@ def _key_as_text(key: Any) -> Any:
 
 
 def _equal(got: Any, expected: Any) -> bool:
-    """The values are plain, and yet an array has no one truth, and a signalling NaN no equality."""
+    """`==` as a bool; False where it raises, as for a signalling NaN, or gives no single truth value, as for arrays."""
     try:
         return bool(got == expected)
     except (ArithmeticError, TypeError, ValueError, RecursionError):
@@ -103,7 +109,11 @@ def _equal(got: Any, expected: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """How it reads, cut: for people."""
+    """The value's `repr`, cut to 200 characters.
+
+    Args:
+        value: any plain value.
+    """
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an int of more than 4300 digits

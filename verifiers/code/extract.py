@@ -1,36 +1,33 @@
-"""Finding the program in a completion, in one linear pass and without running or parsing any of it.
+"""Finds the program in a completion, in linear time and without running or parsing it.
 
     thinking part away → continuation of the prompt → <answer> → last fenced block → bare code
 
-Of several blocks the last one of the right language counts; where a name is asked for, the last one that defines it,
-for models like to show how to call it.
+Of several blocks the last one of the right language counts; if the task asks for a name, the last one that defines it,
+since models often add a block with an example call.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
+from rlvr.text import ANSWER_TAGS, FencedBlock, after_thinking, fenced_blocks
 from rlvr.verifiers.code.continuation import continued, cut_at_top_level, preceded
-from rlvr.verifiers.math.extract import after_thinking
 
-__all__ = ["Extraction", "Method", "extract"]
+__all__ = ["CodeExtraction", "CodeExtractionMethod", "extract"]
 
-Method = Literal["fence", "open-fence", "tag", "continuation", "bare"]
+CodeExtractionMethod = Literal["fence", "open-fence", "tag", "continuation", "bare"]
 
-_TAG, _TAG_END = "<answer>", "</answer>"
+_TAG, _TAG_END = ANSWER_TAGS
 _NAMES: Final = {
     "python": frozenset(("python", "python3", "py", "py3")),
     "cpp": frozenset(("cpp", "c++", "cc", "cxx")),
     "javascript": frozenset(("javascript", "js", "node", "mjs")),
     "bash": frozenset(("bash", "sh", "shell")),
 }
-_FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*([^`\n]*)", re.ASCII)
-_INFO = re.compile(r"[{.]*([^\s{},:]*)")
-# The first line of a text without any mark: is it code?  Prose begins with two words in a row.
+# Is the first line of a text without any mark code?  Prose begins with two words in a row.
 _OPENS: Final = {
     "python": re.compile(
         r"""\s*(?: (?:assert|async|class|def|del|for|from|global|if|import|nonlocal|pass|raise|return|try|while|with
@@ -53,31 +50,28 @@ _OPENS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Extraction:
-    """The program, and how it was marked; `open-fence` was never closed, as where a completion was cut off."""
+class CodeExtraction:
+    """A program found in a completion.
+
+    Attributes:
+        code: the program.
+        method: how it was marked; "open-fence" has no closing fence, as where a completion was cut off.
+    """
 
     code: str
-    method: Method
-
-
-class _Block(NamedTuple):
-    start: int  # of its opening fence, in characters
-    end: int  # of its last line
-    name: str
-    code: str
-    closed: bool
+    method: CodeExtractionMethod
 
 
 def extract(
     text: str, language: str = "python", *, prompt: str | None = None, entry_point: str | None = None
-) -> Extraction | None:
-    """The program in a completion, or None if there is none.
+) -> CodeExtraction | None:
+    """The program in a completion; None if there is none.
 
     Args:
         text: a completion.
         language: "python", "cpp", "javascript" or "bash".
-        prompt: the Python code that the completion may continue, as in HumanEval.
-        entry_point: the name that the program is asked to define.
+        prompt: Python code that the completion may continue, as in HumanEval; None if there is none.
+        entry_point: name that the program has to define; None if there is none.
     """
     begin = after_thinking(text)
     if begin is None:
@@ -86,90 +80,56 @@ def extract(
     if prompt is not None:
         prompt = prompt.replace("\r\n", "\n")
         head, both = prompt.strip(), text.lstrip()
-        if head and both.startswith(head):  # some samplers give both, and strip what they give
-            return Extraction(head + cut_at_top_level(both[len(head) :]), "continuation")
+        if head and both.startswith(head):  # some samplers return prompt and completion, stripped
+            return CodeExtraction(head + cut_at_top_level(both[len(head) :]), "continuation")
         if _starts_indented(text) and _OPENS["python"].match(text):
-            return Extraction(continued(prompt, cut_at_top_level(text)), "continuation")
+            return CodeExtraction(continued(prompt, cut_at_top_level(text)), "continuation")
     found = _marked(text, language, entry_point)
     if found is None:
         if not _OPENS[language].match(text):
             return None
-        found = Extraction(text, "bare")
+        found = CodeExtraction(text, "bare")
     if not found.code.strip():
         return None
     return found if prompt is None else _completed(found, prompt, entry_point)
 
 
-def _marked(text: str, language: str, entry_point: str | None) -> Extraction | None:
-    """What stands in the last tag, or in the block that counts."""
-    blocks = list(_blocks(text))
+def _marked(text: str, language: str, entry_point: str | None) -> CodeExtraction | None:
+    """The program in the last <answer>, or else in the block that counts."""
+    blocks = list(fenced_blocks(text))
     tag = text.rfind(_TAG)
     inside = [block for block in blocks if block.start < tag < block.end]
-    if tag >= 0 and not inside:  # what a program itself says in a text is no tag
+    if tag >= 0 and not inside:  # inside of a block it is part of the program
         end = text.find(_TAG_END, tag)
         answer = text[tag + len(_TAG) : end if end >= 0 else len(text)]
-        return _chosen(list(_blocks(answer)), language, entry_point) or Extraction(answer.strip("\n"), "tag")
+        return _chosen(list(fenced_blocks(answer)), language, entry_point) or CodeExtraction(answer.strip("\n"), "tag")
     return _chosen(blocks, language, entry_point)
 
 
-def _chosen(blocks: list[_Block], language: str, entry_point: str | None) -> Extraction | None:
-    named = [block for block in blocks if block.name in _NAMES[language]]
-    bare = [block for block in blocks if not block.name]
+def _chosen(blocks: list[FencedBlock], language: str, entry_point: str | None) -> CodeExtraction | None:
+    named = [block for block in blocks if block.language in _NAMES[language]]
+    bare = [block for block in blocks if not block.language]
     for some in (named, bare):
         for block in reversed(some):
             if entry_point and _defines(block.code, entry_point):
-                return Extraction(block.code, "fence" if block.closed else "open-fence")
+                return CodeExtraction(block.code, "fence" if block.closed else "open-fence")
     for block in (named or bare)[-1:]:
-        return Extraction(block.code, "fence" if block.closed else "open-fence")
+        return CodeExtraction(block.code, "fence" if block.closed else "open-fence")
     return None
 
 
-def _blocks(text: str) -> Iterator[_Block]:
-    """Fenced blocks as CommonMark has them: closed by a fence of the same sign that is at least as long.
-
-    One that stands in by four columns more than the opening one closes nothing: it is a docstring's.
-    """
-    at = 0
-    start, indent, fence, name = -1, "", "", ""
-    kept: list[str] = []
-    for line in text.split("\n"):
-        found = _FENCE.fullmatch(line)
-        if start < 0 and found:
-            start, (indent, fence, info) = at, found.groups()
-            word = _INFO.match(info)
-            name, kept = _unversioned(word[1].lower()) if word else "", []
-        elif start >= 0 and found and _closes(found, indent, fence):
-            yield _Block(start, at, name, "\n".join(kept) + "\n", True)
-            start = -1
-        elif start >= 0:
-            kept.append(line.removeprefix(indent) if line.startswith(indent) else line.lstrip(" \t"))
-        at += len(line) + 1
-    if start >= 0:
-        yield _Block(start, at, name, "\n".join(kept) + "\n", False)
-
-
-def _closes(found: re.Match[str], indent: str, fence: str) -> bool:
-    room = len(indent.expandtabs(4)) + 4
-    return found[2].startswith(fence) and not found[3].strip() and len(found[1].expandtabs(4)) < room
-
-
-def _unversioned(name: str) -> str:
-    """python3.11 and c++17 without their numbers."""
-    return name.rstrip("0123456789.") or name
-
-
-def _completed(found: Extraction, prompt: str, entry_point: str | None) -> Extraction:
-    """A whole function gets the imports and helpers of the prompt; a body gets its head."""
+def _completed(found: CodeExtraction, prompt: str, entry_point: str | None) -> CodeExtraction:
+    """With what it needs of the prompt: a whole function its imports and helpers, a body the function's head too."""
     code = found.code
     if entry_point and _defines(code, entry_point):
         head = _definition(entry_point).search(prompt)
         before = prompt[: head.start()] if head else ""
-        return Extraction(preceded(before, code), found.method)
-    return Extraction(continued(prompt, code), found.method)
+        return CodeExtraction(preceded(before, code), found.method)
+    return CodeExtraction(continued(prompt, code), found.method)
 
 
 def _starts_indented(text: str) -> bool:
-    """By two or more: one space is how some models begin their prose."""
+    """True if the first line is indented by two spaces or more: some models begin their prose with one."""
     blank = text[: len(text) - len(text.lstrip())].rpartition("\n")[2]
     return len(blank) >= 2 or "\t" in blank
 

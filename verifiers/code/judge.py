@@ -1,10 +1,10 @@
-"""`judge`: a program and its cases, and what comes of it.
+"""`judge`: runs a program on its cases and says which of them it passes.
 
-    StdioCase   a run for each; a comparator or a checker holds its output to the expected one, here
-    CallCase    one run for all; the values come back as plain data and are compared here
-    TestSuite   plain asserts become calls; anything else runs in a process of its own, beside the program's
+    StdioCase   a run for each; a comparator or a checker compares its output with the expected one
+    CallCase    one run for all; the values come back as plain data and are compared in this process
+    TestSuite   plain asserts become calls; other tests run in a process of their own, beside the program's
 
-In none of them does what is expected enter the process that runs the program.
+In none of them does the expected output or value enter the process that runs the program.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Final, TypeAlias
 
 from rlvr.sandbox import Call, CallRun, Ending, Limits, Program, Reply, Run, Sandbox, TestRun, TestSuite
 from rlvr.verifiers.code.asserts import named, split
-from rlvr.verifiers.code.case_runner import Bench
-from rlvr.verifiers.code.cases import CallCase, Cases, StdioCase, checked
+from rlvr.verifiers.code.case_runner import CaseRunner
+from rlvr.verifiers.code.cases import CallCase, Cases, StdioCase, checked_cases
 from rlvr.verifiers.code.checker import Checker, Compare, as_checker, refuse_empty
 from rlvr.verifiers.code.equality import shown
 from rlvr.verifiers.code.shared import shared_sandbox
@@ -26,9 +26,9 @@ from rlvr.verifiers.code.verdicts import CaseResult, CaseVerdict, Failure, Judge
 __all__ = ["judge"]
 
 _AC, _WA, _TLE, _RE, _IE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.TLE, CaseVerdict.RE, CaseVerdict.IE
-_FINAL: Final = frozenset((CaseVerdict.CE, _IE))  # of one case, it is that of all
+_FINAL: Final = frozenset((CaseVerdict.CE, _IE))  # verdicts of one case that hold for all cases
 _OUTCOMES: Final = {"pass": _AC, "fail": _WA, "error": _RE}
-_RESTARTS = 3  # of a program that dies when it is called; after that, the rest goes by the last death
+_RESTARTS = 3  # of a program that ends during a call; then the other cases get the last one's verdict
 _LATE = "no time was left for it"
 _ERROR = re.compile(
     rb"(?:\A|\n)([\w./-]++:\d+:\d+: (?:fatal )?error: [^\n]+)|\n((?:Uncaught )?\w*Error: [^\n]+)\n    at "
@@ -48,41 +48,42 @@ def judge(
     total_cpu_s: float | None = None,
     total_wall_s: float | None = None,
 ) -> Judgement:
-    """Hold a program to its cases.
+    """Run a program on its cases, in the sandbox.
 
     Args:
-        program: untrusted.  Calls and suites need one in Python.
+        program: untrusted.  Calls and suites need a program in Python.
         cases: a list of `StdioCase` or of `CallCase`, or a `TestSuite`.
         compare: how standard output is compared: a comparator or its name, or a checker `Program`.
         sandbox: None for one that this process shares.
-        limits: of one case; of a suite, for all its tests together.  None for the sandbox's own.
-        stop: end with the first case that fails.  False where the fraction of accepted cases counts.
-        total_cpu_s, total_wall_s: for all cases together; what is over it is TLE.
+        limits: of one case, or of all tests of a suite together.  None for the sandbox's own.
+        stop: end with the first case that fails; False if the fraction of accepted cases is needed.
+        total_cpu_s, total_wall_s: seconds for all cases together; beyond them the verdict is TLE.  None for no limit.
 
     Raises:
-        DataError: there are no cases, or none that a program which does nothing would fail.
-        IsolationUnavailable: the sandbox cannot keep a promise here.  Whatever else is our failure is IE.
+        DataError: there are no cases, or a program that does nothing would pass them all.
+        IsolationUnavailable: the sandbox cannot keep a promise here.  Any other failure of ours is the verdict IE.
+        UsageError: a total is no number of seconds above 0, or `compare` is no comparator.
     """
-    checked(cases)
+    checked_cases(cases)
     sandbox = sandbox or shared_sandbox()
-    bench = Bench(program, sandbox, limits or sandbox.limits, total_cpu_s, total_wall_s)
+    runner = CaseRunner(program, sandbox, limits or sandbox.limits, total_cpu_s, total_wall_s)
     if isinstance(cases, TestSuite):
         suite = named(cases)
         calls = split(suite)
         if calls is None:
-            return _suite(bench, dataclasses.replace(suite, stop=stop))
-        bench.together = True
-        return _concluded(bench, _called(bench, calls, stop), len(calls), stop)
+            return _suite(runner, dataclasses.replace(suite, stop=stop))
+        runner.together = True
+        return _concluded(runner, _called(runner, calls, stop), len(calls), stop)
     called = [case for case in cases if isinstance(case, CallCase)]
     if called:
-        return _concluded(bench, _called(bench, called, stop), len(called), stop)
+        return _concluded(runner, _called(runner, called, stop), len(called), stop)
     fed = [case for case in cases if isinstance(case, StdioCase)]
     refuse_empty(compare, fed)
-    return _concluded(bench, _fed(bench, fed, as_checker(compare, bench, sandbox.limits)), len(fed), stop)
+    return _concluded(runner, _fed(runner, fed, as_checker(compare, runner, sandbox.limits)), len(fed), stop)
 
 
-def _concluded(bench: Bench, judged: Iterable[_Judged], total: int, stop: bool) -> Judgement:
-    """The verdict of the first that failed; the rest is judged only if it counts."""
+def _concluded(runner: CaseRunner, judged: Iterable[_Judged], total: int, stop: bool) -> Judgement:
+    """The judgement, with the verdict of the first case that failed; later cases are judged only if they count."""
     results: list[CaseResult] = []
     first: _Judged | None = None
     for result, failure in judged:
@@ -92,21 +93,21 @@ def _concluded(bench: Bench, judged: Iterable[_Judged], total: int, stop: bool) 
         if first is not None and (stop or result.verdict in _FINAL):
             break
     if first is None:
-        return Judgement(_AC, "", tuple(results), total, cpu_s=bench.cpu_s, wall_s=bench.wall_s)
+        return Judgement(_AC, "", tuple(results), total, cpu_s=runner.cpu_s, wall_s=runner.wall_s)
     result, failure = first
     why = f"{result.name}: {result.why}" if result.why else result.name
     return Judgement(
-        result.verdict, why, tuple(results), total, first_failure=failure, cpu_s=bench.cpu_s, wall_s=bench.wall_s
+        result.verdict, why, tuple(results), total, first_failure=failure, cpu_s=runner.cpu_s, wall_s=runner.wall_s
     )
 
 
 def _verdict_on(run: Run) -> CaseVerdict:
-    """By how it ended; one that ended well and was to go on is RE."""
+    """The verdict on how a run ended; RE for one that ended well before it had answered."""
     return _RE if run.ending is Ending.OK else CaseVerdict(run.ending.value)
 
 
 def _reason(run: Run, limits: Limits) -> str:
-    """Why it ended, with the last thing it said; nothing that was measured, for it is recorded."""
+    """Why a run ended, with its last message; nothing that was measured, as it differs from run to run."""
     if run.ending is Ending.TLE:
         return f"over {limits.cpu_s:g} CPU seconds or {limits.wall:g} wall seconds"
     said = _said(run) if run.ending in (Ending.RE, Ending.CE) else ""
@@ -114,7 +115,7 @@ def _reason(run: Run, limits: Limits) -> str:
 
 
 def _said(run: Run) -> str:
-    """The line that says most: the last one, as of a traceback; but of a compiler the first error, and node's."""
+    """The line of stderr that says most: the first error of a compiler or of node, else the last line."""
     if found := _ERROR.search(run.stderr):
         return (found[1] or found[2]).decode("utf-8", "replace")
     return _tail(run).strip().rpartition("\n")[2]
@@ -127,15 +128,15 @@ def _tail(run: Run) -> str:
 # ------------------------------------------------------------------------------------------------ standard output
 
 
-def _fed(bench: Bench, cases: Sequence[StdioCase], checker: Checker) -> Iterator[_Judged]:
+def _fed(runner: CaseRunner, cases: Sequence[StdioCase], checker: Checker) -> Iterator[_Judged]:
     for number, case in enumerate(cases, 1):
         name, expected = f"case {number}", cut(case.stdout or "")
-        run = bench.run(case.stdin)
+        run = runner.run(case.stdin)
         if run is None:
             yield CaseResult(name, _TLE, _LATE), Failure(name, cut(case.stdin), expected, "")
             continue
         verdict, why = (
-            checker.check(case, run) if run.ending is Ending.OK else (_verdict_on(run), _reason(run, bench.limits))
+            checker.check(case, run) if run.ending is Ending.OK else (_verdict_on(run), _reason(run, runner.limits))
         )
         result = CaseResult(name, verdict, one_line(why), run.cpu_s, run.memory_mib)
         yield result, Failure(name, cut(case.stdin), expected, cut(run.stdout), _tail(run))
@@ -144,11 +145,11 @@ def _fed(bench: Bench, cases: Sequence[StdioCase], checker: Checker) -> Iterator
 # ------------------------------------------------------------------------------------------------ calls
 
 
-def _called(bench: Bench, cases: Sequence[CallCase], stop: bool) -> Iterator[_Judged]:
-    """In one process; where the program dies, a new one goes on with the case after it."""
+def _called(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> Iterator[_Judged]:
+    """The cases in one process; if the program ends during a case, a new process begins with the next case."""
     at = deaths = 0
     while at < len(cases):
-        done = _call_run(bench, cases[at:], stop)
+        done = _call_run(runner, cases[at:], stop)
         if done is None:
             for number, case in enumerate(cases[at:], at + 1):
                 yield _failed(number, case, _TLE, _LATE)
@@ -159,25 +160,25 @@ def _called(bench: Bench, cases: Sequence[CallCase], stop: bool) -> Iterator[_Ju
             at += 1
             yield _answered(at, cases[at - 1], reply)
         else:
-            return  # what it does after its last answer is nobody's concern
+            return  # how the program ends after its last answer does not matter
         deaths += 1
-        why = "it ended before it answered" if done.run.ending is Ending.OK else _reason(done.run, bench.limits)
+        why = "it ended before it answered" if done.run.ending is Ending.OK else _reason(done.run, runner.limits)
         for _ in range(len(cases) - at if deaths > _RESTARTS else 1):
             at += 1
             yield _failed(at, cases[at - 1], _verdict_on(done.run), why, stderr=_tail(done.run))
 
 
-def _call_run(bench: Bench, cases: Sequence[CallCase], stop: bool) -> CallRun | None:
-    """Every call; unless one that failed early on makes it needless to wait for one that takes long."""
+def _call_run(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> CallRun | None:
+    """A run of all calls; first with little time, so that an early failure need not wait for a slow call."""
     calls = [Call(case.name, case.args, case.kwargs) for case in cases]
     if stop and len(calls) > 1:
-        done = bench.glance(calls)
+        done = runner.glance(calls)
         if done is None or done.run.ending is not Ending.TLE:
             return done
         answered = [(case, reply) for case, reply in zip(cases, done.replies, strict=True) if reply is not None]
         if any(_answered(0, case, reply)[0].verdict is not _AC for case, reply in answered):
             return done
-    return bench.call(calls)
+    return runner.call(calls)
 
 
 def _answered(number: int, case: CallCase, reply: Reply) -> _Judged:
@@ -209,19 +210,19 @@ def _call_shown(case: CallCase) -> str:
 # ------------------------------------------------------------------------------------------------ suites
 
 
-def _suite(bench: Bench, suite: TestSuite) -> Judgement:
-    done = bench.test(suite)
-    assert done is not None  # a budget lasts for the first run
-    judged = list(_tested(done, bench.limits))
-    judgement = _concluded(bench, judged, len(judged), stop=False)
+def _suite(runner: CaseRunner, suite: TestSuite) -> Judgement:
+    done = runner.test(suite)
+    assert done is not None  # there is time for the first run
+    judged = list(_tested(done, runner.limits))
+    judgement = _concluded(runner, judged, len(judged), stop=False)
     return dataclasses.replace(judgement, complete=done.done and not done.died)
 
 
 def _tested(done: TestRun, limits: Limits) -> Iterator[_Judged]:
-    """What the tests process said; it alone knows, and only its own end is the end of the suite."""
+    """The results that the process of the tests reported; the suite is complete only if that process ended."""
     name = "the suite"
     for case in done.cases:
-        if case.outcome in _OUTCOMES:  # a test that was skipped says nothing
+        if case.outcome in _OUTCOMES:  # a skipped test gives no result
             name = f"after {case.name}"
             result = CaseResult(case.name, _OUTCOMES[case.outcome], one_line(case.message))
             yield result, Failure(case.name, "", "", cut(case.message), _tail(done.run))
@@ -232,7 +233,7 @@ def _tested(done: TestRun, limits: Limits) -> Iterator[_Judged]:
 
 
 def _broken(done: TestRun, limits: Limits, tested: bool) -> tuple[CaseVerdict, str] | None:
-    """Why the suite did not come to its end, or says nothing; None if it did and does."""
+    """Why the suite did not end or gave no result; None if it ended and gave one."""
     for run in (done.run, done.tests):
         if run.ending is Ending.IE:
             return _IE, run.why
@@ -243,6 +244,6 @@ def _broken(done: TestRun, limits: Limits, tested: bool) -> tuple[CaseVerdict, s
     if done.died:
         ended = done.run.ending is Ending.OK
         return _verdict_on(done.run), "the program ended before the tests did" if ended else _reason(done.run, limits)
-    if not done.done:  # what the program gave them was too much for the tests
+    if not done.done:  # the program's values were too much for the tests
         return _verdict_on(done.tests), f"the tests did not come to their end: {_reason(done.tests, limits)}"
     return None if tested else (_WA, "every test was skipped")

@@ -1,4 +1,4 @@
-"""One sandbox for each way to set it up, shared by all judges of this process."""
+"""Sandboxes that all judges of this process share, one for each combination of settings."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ def shared_sandbox(
     packages: tuple[str, ...] = (),
     allow_missing: frozenset[str] = frozenset(),
 ) -> Sandbox:
-    """The sandbox with these settings; made when it is first asked for, closed when the process ends.
+    """The sandbox with these settings; made at the first call, closed when the process ends.
+
+    Args:
+        workers, python, packages, allow_missing: see `rlvr.sandbox.Sandbox`.
 
     Raises:
-        UsageError: a setting that cannot work.
+        UsageError: a setting cannot work.
     """
     key = os.getpid(), workers, python, packages, allow_missing  # a forked child makes its own
     with _lock:
@@ -38,7 +41,7 @@ def shared_sandbox(
 
 
 def _after_fork() -> None:
-    """The lock may have been held by a thread that does not exist here."""
+    """Replace the lock: a thread that does not exist in this process may have held it."""
     global _lock
     _lock = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""What a judge says: of each case, and of the whole."""
+"""The judge's results: of each case, and of the program as a whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}")
 
 
 class CaseVerdict(StrEnum):
-    """The judges' abbreviations.  All but IE are the program's own doing."""
+    """The verdicts of contest judges.  All but IE are caused by the program."""
 
     AC = "AC"  # accepted
     WA = "WA"  # wrong answer
@@ -27,13 +27,13 @@ class CaseVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """How one case went.
+    """The result of one case.
 
     Attributes:
-        name: "case 3", counted from 1; of a suite, the test's own name.
+        name: "case 3", counted from 1; in a suite, the test's name.
         verdict: see `CaseVerdict`.
-        why: one line for people, "" where it was accepted.
-        cpu_s, memory_mib: of its run; of calls and suites, which share a run, 0.
+        why: the reason in one line; "" if it was accepted.
+        cpu_s, memory_mib: used by its run; 0 for calls and suites, whose cases share a run.
     """
 
     name: str
@@ -45,7 +45,15 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The first case that failed, for people: each text is cut to a thousand characters."""
+    """The first case that failed, for display; each text is cut to a thousand characters.
+
+    Attributes:
+        case: its name.
+        input: standard input, or the call.
+        expected: output or value.
+        got: output, value or error.
+        stderr: the end of the program's standard error.
+    """
 
     case: str
     input: str
@@ -56,16 +64,16 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What became of a program.
+    """The result of judging a program.
 
     Attributes:
-        verdict: AC, or that of the first case that failed; IE if we failed at anything that counts.
-        why: "", or which case failed and how, in one line.
-        cases: those that were judged, in order; not all of them where the judge stopped at the first failure.
-        total: how many there are; of a suite, how many came to a verdict.
-        complete: False where nobody knows how many more there were: a suite that the program brought to an end.
-        first_failure: None if there is none.
-        cpu_s, wall_s: of all runs together.
+        verdict: AC, or that of the first case that failed; IE if we failed at a case that counts.
+        why: which case failed and how, in one line; "" for AC.
+        cases: the judged cases, in order; the judge may have stopped at the first failure.
+        total: number of cases; in a suite, of those that have a result.
+        complete: False if the number of cases is unknown, because the program ended the suite early.
+        first_failure: the first case that failed; None for AC.
+        cpu_s, wall_s: used by all runs together.
     """
 
     verdict: CaseVerdict
@@ -79,14 +87,14 @@ class Judgement:
 
     @property
     def passed(self) -> int:
-        """How many cases were accepted."""
+        """Number of accepted cases."""
         return sum(case.verdict is CaseVerdict.AC for case in self.cases)
 
     @property
     def fraction(self) -> float:
-        """Of all cases; one that was not judged did not pass.
+        """Share of accepted cases among all cases, from 0 to 1; a case that was not judged was not accepted.
 
-        0 where it is not known how many there are: else a program would do well to end after the easy ones.
+        0 if the number of cases is unknown: otherwise a program could gain by ending the suite after its easy cases.
         """
         return self.passed / self.total if self.complete and self.total else 0.0
 
@@ -97,14 +105,23 @@ class Judgement:
 
 
 def cut(text: str | bytes, most: int = _TEXT) -> str:
-    """How it begins; bytes that are no UTF-8 become U+FFFD."""
+    """The beginning of a text; bytes that are not UTF-8 become U+FFFD.
+
+    Args:
+        text: text or bytes.
+        most: greatest number of characters.
+    """
     if isinstance(text, bytes):
         text = text[: 4 * most].decode("utf-8", "replace")
     return text if len(text) <= most else f"{text[:most]}…"
 
 
 def one_line(text: str) -> str:
-    """A reason as it can be recorded: in one line, cut, and without addresses, which differ from run to run."""
+    """A reason for the record: in one line, cut, and without memory addresses, which differ from run to run.
+
+    Args:
+        text: any text.
+    """
     text = " ".join(text[: 10 * _LINE].split())
     text = text.encode("utf-8", "replace").decode()  # lone surrogates
     return cut(_ADDRESS.sub("0x…", text), _LINE)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from rlvr.errors import DataError, SandboxFailed, UsageError, brief
+from rlvr.errors import DataError, SandboxFailed, UsageError
 from rlvr.sandbox import Limits, Program, TestSuite
 from rlvr.sandbox.records import LANGUAGES
 from rlvr.types import Outcome, Verdict
-from rlvr.verifiers.code.cases import Reference, StdioCase, read
+from rlvr.validate import require_one_of
+from rlvr.verifiers.code.cases import CodeReference, StdioCase, read
 from rlvr.verifiers.code.checker import Compare, refuse_empty
 from rlvr.verifiers.code.compare import comparator
 from rlvr.verifiers.code.continuation import preceded
@@ -22,28 +23,31 @@ from rlvr.verifiers.code.verdicts import CaseVerdict, Judgement
 __all__ = ["CodeVerifier"]
 
 _LIMITS: Final = Limits(cpu_s=5.0, wall_s=10.0)
-_TOTAL_CPU_S, _TOTAL_WALL_S = 20.0, 24.0  # below the 30 s after which a scorer kills an item, and calls it our fault
+_TOTAL_CPU_S, _TOTAL_WALL_S = 20.0, 24.0  # below the 30 s after which a scorer kills an item: that is UNSCORED
 
 
 @dataclass(frozen=True, slots=True)
 class CodeVerifier:
-    """Does the completion's program do what the reference asks?
+    """Verifies programs: does the completion's program pass the reference's cases?
 
         >>> CodeVerifier().verify("```python\\nprint(int(input()) + 1)\\n```", {"inputs": ["1"], "outputs": ["2"]}).why
         'AC'
 
     The reference is plain JSON: see `rlvr.verifiers.code.cases`.  The reasons: `AC` is CORRECT; `no-program` UNPARSED;
-    `WA TLE MLE OLE RE CE` WRONG, with partial credit if that was asked for.
+    `WA TLE MLE OLE RE CE` WRONG, with partial credit if `partial` is set.
 
     Attributes:
-        language: what programs are written in; calls and suites need "python".
+        language: the language of the programs; calls and suites need "python".
         compare: how standard output is compared: a comparator or its name, or a checker `Program`.
-        limits: of one case, and of a whole suite.
-        partial: all cases are judged, and a wrong program's value is the fraction that it passed.
-        total_cpu_s, total_wall_s: for all cases of one completion together; what is over it is TLE.
+        limits: of one case, and of a suite as a whole.
+        partial: True: all cases are judged, and a wrong program's value is the fraction of the cases that it passed.
+        total_cpu_s, total_wall_s: seconds for all cases of one completion together; beyond them the verdict is TLE.
         packages: distributions that programs may import, such as ("numpy",).
         allow_missing: guarantees of the sandbox that may be missing on this host, by name.
-        workers: programs that run at once in this process; a scorer has a process for each of its own.
+        workers: number of programs that run at once in this process; each worker of a scorer is a process of its own.
+
+    Raises:
+        UsageError: a setting cannot work.
     """
 
     language: str = "python"
@@ -58,8 +62,7 @@ class CodeVerifier:
     id: ClassVar[str] = "code-verifier-v1"
 
     def __post_init__(self) -> None:
-        if self.language not in LANGUAGES:
-            raise UsageError(f"language is {brief(self.language)}; it must be one of {', '.join(LANGUAGES)}")
+        require_one_of("language", self.language, LANGUAGES)
         if not isinstance(self.compare, Program):
             comparator(self.compare)
         for name in ("packages", "allow_missing"):
@@ -69,7 +72,11 @@ class CodeVerifier:
             object.__setattr__(self, name, tuple(sorted(given)) if isinstance(given, frozenset | set) else tuple(given))
 
     def verify(self, completion: str, reference: Any) -> Verdict:
-        """Hold the completion against the reference.  Any text at all gets a verdict.
+        """Judge the program in a completion.  Any text gets a verdict.
+
+        Args:
+            completion: the model's text.
+            reference: the cases, in one of the forms of `rlvr.verifiers.code.cases`.
 
         Raises:
             DataError: the reference cannot be read; the message names it.
@@ -86,11 +93,14 @@ class CodeVerifier:
             raise SandboxFailed(judgement.why)
         return self._verdict(judgement, found.code)
 
-    def read(self, reference: Any) -> Reference:
-        """What the reference says.
+    def read(self, reference: Any) -> CodeReference:
+        """Read a reference.
+
+        Args:
+            reference: see `verify`.
 
         Raises:
-            DataError: it cannot be read, not with this language, or any program would pass.
+            DataError: it cannot be read, needs another language, or a program that does nothing would pass.
         """
         asked = read(reference)
         fed = [] if isinstance(asked.cases, TestSuite) else [c for c in asked.cases if isinstance(c, StdioCase)]
@@ -101,12 +111,16 @@ class CodeVerifier:
         return asked
 
     def judge(self, source: str, reference: Any) -> Judgement:
-        """What the judge makes of a program: `verify` without looking for it, and with more to say.
+        """Judge a program that need not be searched for; the result has more details than a verdict.
+
+        Args:
+            source: the program.
+            reference: see `verify`; or what `read` returned.
 
         Raises:
             DataError, IsolationUnavailable: see `verify`.
         """
-        asked = reference if isinstance(reference, Reference) else self.read(reference)
+        asked = reference if isinstance(reference, CodeReference) else self.read(reference)
         return judge(
             Program(self.language, preceded(asked.imports, source) if asked.imports else source),
             asked.cases,
@@ -121,7 +135,7 @@ class CodeVerifier:
         )
 
     def _verdict(self, judgement: Judgement, code: str) -> Verdict:
-        """Without times, which differ from run to run: what is recorded has to come out again."""
+        """The verdict, without times: they differ from run to run, and a recorded verdict has to be reproducible."""
         detail = {"verdict": judgement.verdict.value, "passed": judgement.passed, "cases": judgement.total}
         if judgement.accepted:
             return Verdict(Outcome.CORRECT, why="AC", answer=code, detail=detail)

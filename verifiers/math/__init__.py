@@ -1,4 +1,4 @@
-"""Is a mathematical answer right?
+"""Verification of mathematical answers: is the completion's final answer equal to the reference?
 
 completion ─ extract ─▶ answer ─ fold, limits ─▶ reading ─▶ form ─ normal ─▶ equal | different | cannot tell
                                                                                                     │

@@ -1,8 +1,8 @@
 r"""Exact values of closed rational expressions: `3 \cdot 4`, `2^{100}+1`, `1\frac{4}{5}`, `\frac12`, `100!`.
 
-A recursive descent over folded text with `fractions.Fraction`; never a float.  Whatever is not rational arithmetic
-raises `NotArithmetic` and is somebody else's to read.  The limits of `limits.py` must have been checked before:
-they bound what a text can name; the bits of each power are bounded here once more.
+A recursive descent over folded text with `fractions.Fraction`; never a float.  A text that is not rational
+arithmetic raises `NotArithmetic`; other modules read it.  The limits of `limits.py` must have been checked before; the
+bits of each power are bounded here once more.
 """
 
 from __future__ import annotations

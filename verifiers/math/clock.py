@@ -1,6 +1,6 @@
 """Times of day and dates: `3:30 pm` is `15:30`, `July 4` is `4 July`.
 
-A time without am or pm may be either; a date without its year is not the one with it.
+A time without am or pm equals both; a date without a year does not equal one with a year.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cutting a folded text at separators that stand outside all brackets."""
+"""Cuts a folded text at separators outside of all brackets."""
 
 from __future__ import annotations
 

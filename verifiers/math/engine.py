@@ -1,7 +1,7 @@
-r"""The symbolic engine's half that runs inside the worker process: expressions, and nothing else.
+r"""The part of the symbolic engine that runs in the worker process: are two expressions equal?
 
-No text is searched for an answer here, no unit stripped and no prose read: `normal.py` walks lists, names, units and
-numbers, and this module is its `leaf`, asked only whether two expressions are equal.
+It searches no text for an answer and reads neither units nor prose: `normal.py` compares lists, names, units and
+numbers, and calls this module, as its `leaf`, for pairs of expressions.
 
     form ─ latex ─▶ tree ─ equality ─▶ equal | different         what our parser cannot read ─▶ last_resort
 """

@@ -1,6 +1,6 @@
-r"""Equality of what the parser has read: expressions, equations, inequalities, sets of real numbers, tuples.
+r"""Equality of what the parser reads: expressions, equations, inequalities, sets of real numbers, tuples.
 
-It is symmetric: nothing here knows which side is the answer.
+It is symmetric: answer and reference may change places.
 
     expressions      by their values                                               probing.py
     equations        x + y = 3 is 2x + 2y = 6: up to a factor that is a number other than 0

@@ -1,9 +1,9 @@
-r"""Finding the final answer in a completion, in one linear pass and without judging it.
+r"""Finds the final answer in a completion, in linear time and without judging it.
 
     thinking part away → last \boxed, \fbox, \framebox or <answer> → declared marker → "the answer is …"
 
-Where a box exists nothing falls through to loose text.  The last statement counts, so a model may correct itself;
-two different boxes in one statement are a hedge.
+If there is a box, markers and phrases are not searched for.  The last statement counts, so that a model may correct
+itself; two different boxes in one statement are a hedge.
 """
 
 from __future__ import annotations
@@ -15,41 +15,42 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal
 
-__all__ = ["BOXED", "DEFAULT_MARKERS", "Extraction", "Flaw", "Method", "after_thinking", "bare", "boxed", "extract"]
+from rlvr.text import ANSWER_TAGS, after_thinking, same_statement
+
+__all__ = ["BOXED", "DEFAULT_MARKERS", "Extraction", "ExtractionMethod", "Flaw", "bare", "boxed", "extract"]
 
 DEFAULT_MARKERS: Final[tuple[str, ...]] = ()
-"""None: an environment declares what its prompt asks for, such as `("####",)`."""
+"""No markers; an environment names those that its prompt asks for, such as `("####",)`."""
 
-Method = Literal["box", "open-box", "bare-box", "tag", "marker", "phrase"]
+ExtractionMethod = Literal["box", "open-box", "bare-box", "tag", "marker", "phrase"]
 Flaw = Literal["", "empty-box", "unclosed-box", "hedged"]
 
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """Where the answer stands: `answer == text[start:stop]`.
+    """The answer found in a text, with `answer == text[start:stop]`.
 
     Attributes:
         answer: without surrounding space, bold marks and full stop.
         start, stop: its span in the completion, in characters.
-        method: how it was marked; `open-box` has no closing brace, `bare-box` no braces at all.
-        flaw: why it is no answer after all, "" if it is one.
-        others: what other boxes in the same statement say, if they say something else.
-        parts: what all boxes of such a statement say, in their order and with the name before each, as in
-            `x=\boxed{3}, y=\boxed{4}`: where the reference has several parts, these may be them.
+        method: how it was marked; "open-box" has no closing brace, "bare-box" no braces at all.
+        flaw: why it does not count as an answer; "" if it does.
+        others: contents of other boxes in the same statement that differ from it.
+        parts: contents of all boxes in the statement, in order, each with the name before it, as in
+            `x=\boxed{3}, y=\boxed{4}`; a reference with several parts is compared with these.
     """
 
     answer: str
     start: int
     stop: int
-    method: Method
+    method: ExtractionMethod
     flaw: Flaw = ""
     others: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
 
 
-_THOUGHTS = (("<think>", "</think>"), ("<thinking>", "</thinking>"))
 _BOXES = ("\\boxed", "\\fbox", "\\framebox")
-_TAG, _TAG_END = "<answer>", "</answer>"
+_TAG, _TAG_END = ANSWER_TAGS
 _WINDOW = 20_000  # characters within which a box must close; no answer within the limits is that long
 _MOST = 32  # how many boxes of one statement are looked at
 
@@ -57,8 +58,6 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BOX_START = re.compile(r"[ \t]{0,8}(?:\[[^\[\]{}]{0,40}\])?[ \t\n]{0,8}\{")
 _BARE = re.compile(r"[ \t]{0,8}([^\s${}]{1,200})")
 _SENTENCE_END = re.compile(r"[.!?][$)*\]]{0,4}(?:\s|$)")
-_LINK_WORDS = re.compile(r"\\[A-Za-z]+|\b(?:and|or|also|either|text)\b")
-_HAS_WORD = re.compile(r"[A-Za-z]{2}")
 _PHRASE = re.compile(  # a heading of its own, or "the answer is …"
     r"^[#*_ \t]{0,12}(?:the )?(?:final )?answer[*_ \t]{0,8}$|\banswer\b[*_ ]{0,4}(?:is\b|are\b|=|:)[*_ \t:}]{0,6}",
     re.IGNORECASE | re.MULTILINE,
@@ -69,12 +68,12 @@ _EDGES = " \t\r\n*`"
 
 
 def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extraction | None:
-    """The final answer, or None if the text states none.
+    """The final answer; None if the text states none.
 
     Args:
         text: a completion.
-        markers: what the environment's prompt asks for; the answer is the rest of the line after the last one.
-            A marker that begins with a letter, such as `A:`, must open its line.
+        markers: texts that the environment's prompt asks for before the answer, which is the rest of the line after the
+            last one.  A marker that begins with a letter, such as `A:`, counts only at the beginning of a line.
     """
     begin = after_thinking(text)
     if begin is None:
@@ -86,7 +85,11 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
 
 
 def boxed(text: str) -> bool:
-    """True if the last box outside the thinking part is closed and not empty; use it as `rlvr.Format(BOXED)`."""
+    """True if the last box after the thinking part is closed and not empty; for `rlvr.Format(BOXED)`.
+
+    Args:
+        text: a completion.
+    """
     begin = after_thinking(text)
     found = None if begin is None else _last_explicit(text, begin, _BOXES)
     return found is not None and found.method == "box" and found.flaw in ("", "hedged")
@@ -95,14 +98,12 @@ def boxed(text: str) -> bool:
 BOXED = boxed
 
 
-def after_thinking(text: str) -> int | None:
-    """Where the answer part begins; None while the model is still thinking."""
-    begin = max((at + len(end) for _, end in _THOUGHTS if (at := text.rfind(end)) >= 0), default=0)
-    return None if any(text.find(start, begin) >= 0 for start, _ in _THOUGHTS) else begin
-
-
 def bare(answer: str) -> str:
-    """An answer that was not searched for, without what a completion's markup would have put around it."""
+    """A given answer without surrounding space, bold marks and the like, as `extract` would return it.
+
+    Args:
+        answer: the answer alone.
+    """
     return _trimmed(answer, 0, len(answer), "box").answer
 
 
@@ -126,7 +127,7 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
             final = found
         elif found.stop >= final.stop:  # it encloses what came after: an outer box says more, a tag does not
             final, parts = (found, []) if found.method == "box" else (final, parts)
-        elif not _one_statement(text[found.stop : earliest]):
+        elif not same_statement(text[found.stop : earliest]):
             break
         elif not found.flaw and _letters(found) != _letters(final):  # "put it in \\boxed{}" is no second answer
             others.append(found.answer)
@@ -185,7 +186,7 @@ def _innermost(text: str, found: Extraction) -> Extraction:
     return found
 
 
-def _trimmed(text: str, start: int, stop: int, method: Method) -> Extraction:
+def _trimmed(text: str, start: int, stop: int, method: ExtractionMethod) -> Extraction:
     """Move both ends inwards over space, bold marks and a final full stop."""
     inner = text[start:stop]
     edges = _EDGES if method in ("marker", "phrase") or _is_bold(inner) else _EDGES.replace("*", "")
@@ -203,15 +204,6 @@ def _is_bold(text: str) -> bool:
     return inner[:1] == "*" == inner[-1:]
 
 
-def _one_statement(gap: str) -> bool:
-    """True if what stands between two boxes neither ends a line or sentence nor says anything."""
-    if len(gap) > _WINDOW:
-        return False
-    if not _HAS_WORD.search(_LINK_WORDS.sub("", gap)):
-        return True
-    return "\n" not in gap and not _SENTENCE_END.search(gap)
-
-
 def _letters(found: Extraction) -> str:
     return "".join(found.answer[:_WINDOW].split())
 
@@ -227,7 +219,7 @@ def _marker_pattern(markers: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join([line_start + word for word in words] + signs), re.MULTILINE)
 
 
-def _last_line(text: str, begin: int, pattern: re.Pattern[str], method: Method) -> Extraction | None:
+def _last_line(text: str, begin: int, pattern: re.Pattern[str], method: ExtractionMethod) -> Extraction | None:
     """The rest of the line after the last match; after a phrase, only the rest of the sentence."""
     starts = deque((match.end() for match in pattern.finditer(text, begin)), maxlen=_MOST)
     for start in reversed(starts):
@@ -236,7 +228,7 @@ def _last_line(text: str, begin: int, pattern: re.Pattern[str], method: Method) 
     return None
 
 
-def _line(text: str, start: int, method: Method) -> Extraction | None:
+def _line(text: str, start: int, method: ExtractionMethod) -> Extraction | None:
     """None for a question: "is the answer 5?" states nothing."""
     if method == "phrase" and (blank := _BLANK.match(text, start)):
         start = blank.end()  # "Final answer:" may be a heading

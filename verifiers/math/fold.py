@@ -1,9 +1,9 @@
-r"""Many spellings, one text: Unicode and LaTeX cosmetics are folded away before anything is read.
+r"""Folds the spellings of Unicode and LaTeX that look or mean the same into one, before anything is read.
 
     "½"  →  \frac{1}{2}        \dfrac{1}{2}  →  \frac{1}{2}        10,\!080  →  10080        \text{ cm}  →  "cm"
 
-What is left means the same and looks the same.  Prose comes out in double quotes, so that later stages need no
-braces to tell words from products of variables.  Every pass is linear in the text.
+Prose is put in double quotes, so that later stages can tell words from products of variables.  Every pass is linear
+in the text.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-r"""What an answer can be, once read.
+r"""The forms in which an answer can be read.
 
     5 cm, 12.5\%, \frac12, x^2 + 1 → Quantity      (1, 2], \{1, 2\}, 1 and 2, a matrix → Sequence
     x = 5 → Named      k\pi, k \in \mathbb{Z} → Family      (B) → Choice      odd, July 4 → Word      3:30 pm → Clock
     0 = 0 → Flawed
 
-An expression that only the symbolic engine can read is a Quantity without a value: nothing is guessed.
+An expression that only the symbolic engine can read is a Quantity without a value.
 """
 
 from __future__ import annotations

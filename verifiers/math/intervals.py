@@ -1,4 +1,4 @@
-r"""Sets of real numbers with exact ends: unions, intersections, what is left out.  Open and closed ends differ.
+r"""Sets of real numbers with exact ends: unions, intersections and differences.  Open and closed ends differ.
 
 (1, 2) \cup [2, 3) == (1, 3)        \mathbb{R} \setminus \{0\} == (-\infty, 0) \cup (0, \infty)
 """

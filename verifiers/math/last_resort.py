@@ -1,8 +1,8 @@
 r"""math-verify, asked last: about bare expressions in which our own parser meets a command that it does not know.
 
-It never sees an answer that we can read, so no verdict of ours depends on it or on the ANTLR runtime it finds.  It
-may only say "equal", it must say so in both directions, and where both sides are constants their digits must agree.
-Its alarms are off, since they are signals; the worker process bounds it.
+It never gets an answer that our parser can read, so that those verdicts depend neither on it nor on the ANTLR runtime
+that it finds.  Only its "equal" counts, if it says so in both directions and, for constants, the digits agree.  Its
+own time limits are off, since they use signals; the worker process limits its time.
 """
 
 from __future__ import annotations

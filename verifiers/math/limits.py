@@ -1,7 +1,7 @@
 r"""Static limits, checked on the text before anything is parsed: the same text gives the same verdict anywhere.
 
-What a number would weigh is bounded without computing it: `9^{9^{9}}` names 369 million digits, and that can be
-seen from the exponents alone.  The bound errs upwards: sums count as products, and letters as 2.
+The size of a number is bounded without computing it: that `9^{9^{9}}` has 369 million digits follows from its
+exponents.  The bound is an upper one: sums count as products, and letters as 2.
 """
 
 from __future__ import annotations

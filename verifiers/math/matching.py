@@ -1,4 +1,4 @@
-"""Decisions, and how many of them make one."""
+"""Decisions on pairs of parts, and the decision on a whole that follows from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Decision", "Leaf", "UNDECIDED", "all_of", "any_of", "counted", "matc
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`equal` is None where nobody can tell; `reason` is short and stable."""
+    """`equal` is None where it cannot be decided; `reason` is short and stable."""
 
     equal: bool | None
     reason: str

@@ -1,8 +1,8 @@
 """The exact comparison: equal, different, or cannot tell.
 
-Everything here is decided by fractions, brackets and letters, never by a float, so a decision is final.  Where two
-expressions would have to be understood, a `leaf` is asked if the caller has one (the symbolic engine does, inside
-its worker); without one the answer is None, as it is where words or unknown units differ and nobody can tell.
+It compares fractions, brackets and letters, never floats, so that its decisions are final.  Two expressions are left to
+a `leaf`, if the caller has one (the symbolic engine does, in its worker); without one the result is None, as for words
+and unknown units that differ.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Holding one exact number against another: units, percent signs, rounding, multiples of π, infinities."""
+"""Compares one exact number with another: units, percent signs, rounding, multiples of π, infinities."""
 
 from __future__ import annotations
 

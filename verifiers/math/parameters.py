@@ -1,7 +1,7 @@
-r"""What an answer says of a letter in it: `k\pi, k \in \mathbb{Z}`, `f(x) = x \text{ for all real } x`.
+r"""Declarations of letters in an answer: `k\pi, k \in \mathbb{Z}`, `f(x) = x \text{ for all real } x`.
 
-Who declares a letter may choose it, so `-2 + 3t \text{ for some integer } t` is `-2 + 3x`; what is said of its range
-must not contradict what the other side says.
+A declared letter may have any name, so `-2 + 3t \text{ for some integer } t` is `-2 + 3x`; but its declared range must
+not contradict that of the other side.
 """
 
 from __future__ import annotations

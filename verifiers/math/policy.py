@@ -1,4 +1,4 @@
-"""What counts as equal where public sources disagree: named settings, each with an example.
+"""`MathPolicy`: settings for what counts as equal where public sources disagree, each with an example.
 
 The presets at the end are data; make your own with `dataclasses.replace(COMPETITION, rounding="exact")`.
 """
@@ -15,7 +15,7 @@ __all__ = ["COMPETITION", "GSM8K", "HENDRYCKS", "LENIENT_NUMERIC", "MathPolicy"]
 
 @dataclass(frozen=True, slots=True)
 class MathPolicy:
-    r"""How strictly an answer is held against the reference.
+    r"""How strictly an answer is compared with the reference.
 
     Attributes:
         percent: `"fraction"`: 50\% is 1/2 and nothing else.  `"either"`: it is 1/2, and also 50 where the other
@@ -24,14 +24,14 @@ class MathPolicy:
             a unit on one side must stand on the other.  `"ignore"`: whatever follows or precedes the number as a
             unit or currency is dropped.
         convert_units: True: 5 cm is 50 mm, and \$0.50 is 50 cents; exactly.  False: the same unit or another one.
-        bases: `"written"`: a base on one side must stand on the other, so that who is asked for base 2 cannot
+        bases: `"written"`: a base on one side must stand on the other, so that a model that is asked for base 2 cannot
             repeat the question.  `"value"`: `1011_2` is 11.  Under both, `1011_2` is never 1011.
-        ratios: `"fraction"`: 5:8 is 5/8.  `"distinct"`: it is 10:16, but no number.
+        ratios: `"fraction"`: 5:8 is 5/8.  `"distinct"`: it is equal to 10:16, but to no number.
         rounding: `"exact"`: 27/59 is not 0.458.  `"exact-answer"`: it is, where the reference is a decimal of at
             least three digits and the answer is exact and no decimal, since then only the reference can have been
-            rounded (or cut off); but 0.4576 and 0.46 are wrong, and 0.33 for 1/3 always is.  `"reference"`: any
-            answer that rounds to the reference, half up, is right; a shorter decimal is still wrong.
-        unreduced: True: 2/4 is 1/2.  False: a fraction must be in lowest terms.
+            rounded (or cut off); but 0.4576 and 0.46 are wrong, and 0.33 for 1/3 is always wrong.  `"reference"`:
+            any answer that rounds to the reference, half up, is right; a shorter decimal is still wrong.
+        unreduced: True: 2/4 is 1/2.  False: an answer that is a fraction must be in lowest terms.
         ordered_lists: False: `1, 2` is `2, 1`.  True: a list without brackets has an order too.  Tuples always
             have one, sets never.
         equation_as_value: True: `x = 5` is 5, whichever side says it.  False: both sides must name x.
@@ -73,7 +73,7 @@ HENDRYCKS = MathPolicy(rounding="exact", convert_units=False, unreduced=False, u
 """The convention of the MATH paper (arXiv:2103.03874, 4): the last box, the form that was asked for, lowest terms."""
 
 GSM8K = MathPolicy(percent="ignore", units="ignore", convert_units=False, rounding="exact", symbolic=False)
-"""Word problems whose answer is one number: `$1,080`, `1080 dollars` and `1080.00` are the same."""
+"""Word problems whose answer is one number: `$1,080`, `1080 dollars` and `1080.00` are equal."""
 
 LENIENT_NUMERIC = MathPolicy(percent="either", units="ignore", convert_units=False, rounding="reference")
-"""Science questions with decimal references: what rounds to the reference is right, whatever unit stands there."""
+"""Science questions with decimal references: an answer that rounds to the reference is right, whatever its unit."""

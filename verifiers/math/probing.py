@@ -1,8 +1,8 @@
-r"""Are two expressions equal?  Decided by their values: exactly, or to more digits than chance could agree on.
+r"""Are two expressions equal?  Decided by their values: exactly, or to more digits than could agree by chance.
 
-Expressions with variables are held against each other at points drawn from a generator that the pair itself seeds,
-so that a verdict repeats and nobody can aim at the points.  Where one side has no real value the point says
-nothing: ln(xy) and ln x + ln y are equal, sqrt(x^2) and x are not.  One point of difference decides.
+Expressions with variables are compared at points from a generator that the pair itself seeds, so that a verdict
+repeats and a model cannot know the points.  A point at which one side has no real value is skipped: ln(xy) and
+ln x + ln y are equal, sqrt(x^2) and x are not.  One point at which the values differ decides.
 
 Evidence is what agrees at POINTS points to within 10^-45 of the largest number met on the way (for rational
 expressions: exactly, and then Schwartz and Zippel bound the chance of an error by degree/10^3 for each point); three

@@ -1,4 +1,4 @@
-r"""Numbers and expressions with what stands around them: sign, currency, percent, degrees, unit, base, big-number word.
+r"""Numbers and expressions with what belongs to them: sign, currency, percent, degrees, unit, base, big-number word.
 
 -\$1.8 million, 12.5\%, 30^\circ, 15 \text{ cm}^2, 52_8, 6.02 \times 10^{23}
 """

@@ -1,4 +1,4 @@
-"""Reading a folded text into a form: lists, brackets, choices, signs; its neighbours read the rest.
+"""Reads a folded text into a form: lists, brackets, choices, signs; other modules read the rest.
 
 `relations.py` reads equations and inequalities, `clock.py` times and dates, `quantity.py` numbers and expressions.
 """

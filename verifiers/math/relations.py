@@ -2,7 +2,7 @@ r"""Equations and inequalities.
 
     x = 2 + 3 = 5  →  x: 5        1 < x \le 3  →  x: (1, 3]        x < 1 \text{ or } x > 3  →  x: a union
 
-How a part is read is the caller's to say: each reader here gets it as `read`.
+The caller decides how the parts are read: each function here takes that as `read`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""When an answer may be held against a rounded reference, and how far off it may then be.
+"""When a reference may have been rounded, and by how much an answer may then differ from it.
 
-Rounding is a matter between a reference and an answer, so this is the one question that has a direction.
+This is the one comparison that is not symmetric: only the reference may be rounded.
 """
 
 from __future__ import annotations

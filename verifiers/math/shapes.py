@@ -1,4 +1,4 @@
-"""What kind of thing a form is, and its other readings, which the other side may call for."""
+"""The kind of a form, and its other readings, one of which may fit the other side."""
 
 from __future__ import annotations
 

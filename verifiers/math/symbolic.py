@@ -1,9 +1,9 @@
 r"""The symbolic engine, from the caller's side: a killable worker that is started when first needed.
 
-A limit reached in the worker is the answer's fault and a verdict: a model must not be able to buy a pause by writing
-what nobody can evaluate.  A reference that the engine cannot read is notation, such as `p \to q`: it is equal to
+A limit reached in the worker is the answer's fault and a verdict: a model must not be able to go unscored by writing
+what cannot be evaluated.  A reference that the engine cannot read is notation, such as `p \to q`: it is equal to
 its own text alone, whatever the answer, so that no answer can choose to go unscored.  A worker that cannot start,
-that somebody kills twice, or that the machine starves, says nothing about the answer and raises.
+is killed from outside twice, or gets no CPU time from the machine, says nothing about the answer and raises.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from rlvr.errors import Unscored, WorkerDied, WorkerTimeout
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.workers import WorkerPool
-from rlvr.workers.fork import OWN_FAULT
+from rlvr.workers.fork_server import OWN_FAULT
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.engine import Request
-    from rlvr.verifiers.math.worker import Outcome
+    from rlvr.verifiers.math.worker import PairReply
 
 __all__ = ["CPU_S", "MEMORY_MIB", "NOTATION", "WALL_S", "check_reference", "decide", "decide_many", "warm"]
 
@@ -42,7 +42,11 @@ _pool: WorkerPool | None = None
 
 
 def decide(answer: str, reference: str, policy: MathPolicy) -> Decision:
-    """Hold an answer that the normal form left undecided against its reference.
+    """Compare an answer that the normal form left undecided with its reference.
+
+    Args:
+        answer, reference: their texts.
+        policy: what counts as equal.
 
     Raises:
         Unscored: no worker can be started, or it was killed from outside more than once.
@@ -51,7 +55,10 @@ def decide(answer: str, reference: str, policy: MathPolicy) -> Decision:
 
 
 def decide_many(pairs: Sequence[tuple[str, str, MathPolicy]]) -> list[Decision]:
-    """`decide` for many (answer, reference, policy), with one call to the workers.
+    """`decide` for many pairs, with one call to the workers.
+
+    Args:
+        pairs: answer, reference and policy of each.
 
     Raises:
         Unscored: see `decide`.
@@ -65,7 +72,7 @@ def decide_many(pairs: Sequence[tuple[str, str, MathPolicy]]) -> list[Decision]:
     ]
 
 
-def _decision(outcome: Outcome, reference: str) -> Decision:
+def _decision(outcome: PairReply, reference: str) -> Decision:
     kind, equal, reason = outcome
     if kind == "lost" and check_reference(reference) is None:
         return Decision(False, f"too-hard: {reason}")
@@ -81,6 +88,9 @@ def _is_final(outcome: Any) -> bool:
 def check_reference(reference: str) -> str | None:
     """None if the symbolic engine can read the reference; else why it is only compared as text.
 
+    Args:
+        reference: its text.
+
     Raises:
         Unscored: no worker can be started.
     """
@@ -95,7 +105,7 @@ def warm() -> None:
     _workers().warm()
 
 
-def _call(request: Request, cpu_s: float, wall_s: float) -> Outcome:
+def _call(request: Request, cpu_s: float, wall_s: float) -> PairReply:
     """What became of the request; `lost` to CPU time, memory or a crash, which are its own fault.
 
     Raises:

@@ -1,4 +1,4 @@
-r"""What may stand around a number: units, currencies, big-number words.
+r"""What may stand next to a number: units, currencies, big-number words.
 
     canonical("square inches") == canonical('inches^2') == "inch^2"
     measure("km / hour") == (Fraction(5, 18), (("m", 1), ("s", -1)))

@@ -1,4 +1,4 @@
-"""`MathVerifier`: extract → limits → normal form → symbolic engine, and why."""
+"""`MathVerifier`: extract → limits → normal form → symbolic engine → verdict with its reason."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SEVERAL = frozenset(("list", "set", "()"))
 
 @dataclass(frozen=True, slots=True)
 class MathVerifier:
-    r"""Is the completion's final answer the reference?
+    r"""Verifies mathematics: is the completion's final answer equal to the reference?
 
         >>> MathVerifier().verify(r"So it is \boxed{\frac{2}{4}}.", "1/2").why
         'same-number'
@@ -44,7 +44,10 @@ class MathVerifier:
 
     Attributes:
         policy: what counts as equal.
-        markers: what the prompt asks the model to write before its answer, such as `("####",)`.
+        markers: texts that the prompt asks the model to write before its answer, such as `("####",)`.
+
+    Raises:
+        UsageError: a marker is no text, or empty.
     """
 
     policy: MathPolicy = COMPETITION
@@ -57,7 +60,11 @@ class MathVerifier:
         object.__setattr__(self, "markers", tuple(self.markers))  # a list would not hash
 
     def verify(self, completion: str, reference: Reference) -> Verdict:
-        """Hold the completion against the reference.  Any text at all gets a verdict.
+        """Compare the completion's final answer with the reference.  Any text gets a verdict.
+
+        Args:
+            completion: the model's text.
+            reference: the right answer, as a text or a number.
 
         Raises:
             DataError: the reference cannot be read; the message names it.
@@ -66,7 +73,10 @@ class MathVerifier:
         return _resolved([self._examined(completion, reference)])[0]
 
     def verify_many(self, pairs: Iterable[tuple[str, Reference]]) -> list[Verdict]:
-        """The verdicts of many (completion, reference), the same as one by one; the worker is called once for all.
+        """The verdicts of many completions, the same as one by one; the worker is called once for all of them.
+
+        Args:
+            pairs: (completion, reference), see `verify`.
 
         Raises:
             DataError, Unscored: see `verify`.
@@ -74,12 +84,16 @@ class MathVerifier:
         return _resolved([self._examined(completion, reference) for completion, reference in pairs])
 
     def compare(self, answer: str, reference: Reference) -> Verdict:
-        r"""Hold a bare answer, such as a row of labelled pairs has it, against the reference.
+        r"""Compare an answer alone, such as one of a file of labelled pairs, with the reference.
 
             >>> MathVerifier().compare("x = 2/4", "0.5").why
             'same-number'
 
-        Nothing is searched for, but an answer that still stands in its box is taken out of it.
+        The answer is not searched for; but if it is in a box, it is taken out of that.
+
+        Args:
+            answer: the answer alone.
+            reference: see `verify`.
 
         Raises:
             DataError, Unscored: see `verify`.
@@ -91,13 +105,16 @@ class MathVerifier:
         return _resolved([self._compared(bare(answer), trusted, right)])[0]
 
     def check(self, reference: Reference) -> str | None:
-        r"""Why a reference can only be compared as text, for a report on a dataset; None if it is understood.
+        r"""Why a reference can only be compared as text, for a report on a data set; None if it can be read.
 
             >>> MathVerifier().check(r"\frac{1}{2}") is None
             True
 
+        Args:
+            reference: see `verify`.
+
         Raises:
-            DataError: it is empty, over a limit, unbalanced, or has no value; `verify` would raise the same.
+            DataError: it is empty, beyond a limit, unbalanced, or has no value; `verify` would raise the same.
             Unscored: no symbolic worker can be started here.
         """
         trusted = _reference_text(reference)

@@ -1,6 +1,6 @@
-"""Words that mean something exact: numbers up to 999, ordinals, simple fractions, and fixed phrases.
+"""Words with an exact meaning: numbers up to 999, ordinals, simple fractions, and fixed phrases.
 
-Only where the whole answer is such a word.  All other words are compared letter by letter.
+They count only if they are the whole answer.  All other words are compared letter by letter.
 """
 
 from __future__ import annotations

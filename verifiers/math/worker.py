@@ -1,22 +1,25 @@
-"""What runs in the pool's worker: the engine behind a nursery, and what becomes of a pair that destroys a child."""
+"""What runs in the pool's worker: the symbolic engine behind a fork server, so that a pair costs no more than a child.
+
+A pair that uses up its time or memory, or crashes, ends only the child it ran in; the worker itself goes on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from rlvr.verifiers.math import engine, last_resort
-from rlvr.workers.fork import OWN_FAULT, Lost, Nursery
+from rlvr.workers.fork_server import OWN_FAULT, ChildLost, ForkServer
 
-__all__ = ["Item", "Outcome", "start"]
+__all__ = ["PairReply", "PairRequest", "start"]
 
-Item = tuple[engine.Request, float, float]
+PairRequest = tuple[engine.Request, float, float]
 """A request with its CPU and wall seconds."""
 
-Outcome = tuple[str, bool | None, str]
-"""`reply`, equal and the reason; or `lost`, None and to what (see `nursery.Lost`)."""
+PairReply = tuple[str, bool | None, str]
+"""`reply`, equal and the reason; or `lost`, None and the reason of `ChildLost`."""
 
 
-def start() -> Callable[[Item], Outcome]:
+def start() -> Callable[[PairRequest], PairReply]:
     """Load the engine; returns the handler."""
     last_resort.patient = False
     engine.start()
@@ -25,16 +28,16 @@ def start() -> Callable[[Item], Outcome]:
 
 class _Worker:
     def __init__(self) -> None:
-        self._nursery = Nursery(engine.handle)
+        self._server = ForkServer(engine.handle)
 
-    def handle(self, item: Item) -> Outcome:
+    def handle(self, item: PairRequest) -> PairReply:
         """Time, memory and crashes are the pair's own; a child that was killed or hardly ran is asked once more."""
         request, cpu_s, wall_s = item
         lost = ""
         for _ in range(2):
             try:
                 equal, reason = self._ask(request, cpu_s, wall_s)
-            except Lost as loss:
+            except ChildLost as loss:
                 lost = loss.reason
                 if lost in OWN_FAULT:
                     break
@@ -43,10 +46,10 @@ class _Worker:
         return "lost", None, lost
 
     def _ask(self, request: engine.Request, cpu_s: float, wall_s: float) -> engine.Reply:
-        equal, reason = self._nursery.ask(request, cpu_s=cpu_s, wall_s=wall_s)
+        equal, reason = self._server.ask(request, cpu_s=cpu_s, wall_s=wall_s)
         if reason != last_resort.NOT_LOADED:
             return equal, reason
-        self._nursery.end()
+        self._server.end()
         last_resort.load()  # here, so that no answer pays for it, and every child has it from now on
-        equal, reason = self._nursery.ask(request, cpu_s=cpu_s, wall_s=wall_s)
+        equal, reason = self._server.ask(request, cpu_s=cpu_s, wall_s=wall_s)
         return equal, reason

@@ -1,4 +1,4 @@
-r"""Numbers and letters, with what is attached to them."""
+r"""Numbers and letters, with their indices and the like."""
 
 from __future__ import annotations
 

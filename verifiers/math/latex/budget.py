@@ -1,4 +1,4 @@
-"""How much work one comparison may be, counted in steps, so that a slow machine gives up where a fast one does."""
+"""The work allowed for one comparison, counted in steps, so that slow and fast machines give up at the same point."""
 
 from __future__ import annotations
 

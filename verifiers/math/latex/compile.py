@@ -1,7 +1,7 @@
 r"""Tree → SymPy, for what needs algebra: limits, endless sums, antiderivatives, and proofs that two constants agree.
 
-SymPy is imported when first needed.  Its objects are built by calling constructors, never from text, and only from
-trees within the limits below, since already building `(9^9)!` would be too much.
+SymPy is imported when first needed.  Its objects are built by constructors, never from text, and only from trees
+within the limits below, since merely building `(9^9)!` would take too long.
 """
 
 from __future__ import annotations

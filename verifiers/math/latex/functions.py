@@ -1,4 +1,4 @@
-"""Named functions of numbers: exact where integers go in, mpmath elsewhere."""
+"""Named functions of numbers: exact for integers, with mpmath for other numbers."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-r"""Variables with an index that varies: a_i in a sum, and what dots stand for.
+r"""Variables with an index that varies, such as a_i in a sum, and the terms that dots stand for.
 
     \sum_{i=1}^n a_{i+1}  →  sum over #0 of the terms a_{#0+1} from 1 to n
     a_k + a_{k-1} + … + a_0  →  sum over #0 of the terms a_{k-#0} from 0 to k
 
-Dots mean something only between terms that differ in numbers or indices which go on by equal steps; 1, 2, 4, …, 64 is
-a riddle and no term is guessed.
+Dots are read only between terms whose numbers or indices grow by equal steps; the terms of 1, 2, 4, …, 64 are not
+guessed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Matrices of numbers: just enough to compare what answers say about them."""
+"""Matrices of numbers, with the operations that answers use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which names mean what: data for the lexer and the parser."""
+"""The meaning of names: data for the lexer and the parser."""
 
 from __future__ import annotations
 

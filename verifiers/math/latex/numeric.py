@@ -1,8 +1,7 @@
-r"""The value of a tree at a point: what decides nearly every comparison.
+r"""The value of a tree at a point, which decides nearly every comparison.
 
-A tree is evaluated exactly as long as it can be, and to the precision of `mpmath.mp` from there on.  `real` is the
-school's convention: the root of a negative number is undefined, so that a point where an identity leaves the real
-numbers says nothing for or against it.
+A tree is evaluated exactly where possible, and else to the precision of `mpmath.mp`.  With `real`, the root of a
+negative number is undefined, as at school, so that a point at which an identity leaves the real numbers is skipped.
 """
 
 from __future__ import annotations

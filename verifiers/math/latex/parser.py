@@ -4,11 +4,11 @@ r"""Tokens → tree: a recursive descent whose levels are the binding strengths 
     sum         a + b - c \pm d    product    a \cdot b / c        implicit    2x\sin x
     power       x_1'^2!            atom       number, letter, command, bracket
 
-Where a text can be read in two ways one is chosen, for both sides alike:
+Of two possible readings one is chosen, the same for both sides:
 `a(b+c)` is a product unless a is the name of a function.  Side by side binds tighter than `/`, so `a/bc` is
 a/(bc), except that a fraction of two written numbers is a coefficient: `1/2x` is x/2.  `\sin 2x y` takes all that
 stands side by side up to the next function; `\sin(x)y` takes the bracket.  `i` and `e` are constants.  `x^10` is
-x^{10}, for nobody means x^1 0.  `-7 \bmod 3` takes the whole sum before it.
+x^{10}, not x^1 0.  `-7 \bmod 3` takes the whole sum before it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""What a text means, as a tree, before anybody computes with it.
+r"""The tree that a text is read into, before it is evaluated.
 
     \frac{x}{2}+1  →  add(div(sym x, num 2), num 1)
 

@@ -1,6 +1,6 @@
-"""Numbers at a point: exact fractions as long as that is possible, then mpmath's at the working precision.
+"""Numbers at a point: exact fractions where possible, else mpmath's at the working precision.
 
-mpmath never executes text, and its exponents are unbounded, so that magnitude is ours to limit.
+mpmath never executes text, and its exponents are unbounded, so that magnitudes are limited here.
 """
 
 from __future__ import annotations

@@ -1,0 +1,122 @@
+"""What several commands share: their arguments, the environments these name, and the files that they write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import MISSING
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+from rich.console import Console
+from tyro.conf import Positional, UseAppendAction, arg
+
+from rlvr.data.rows import require_output
+from rlvr.environment import Environment
+from rlvr.environment.registry import load, make
+from rlvr.errors import UsageError
+
+__all__ = [
+    "EnvironmentArgument",
+    "InputFile",
+    "MemoryMib",
+    "NameValues",
+    "Overwrite",
+    "WallSeconds",
+    "Workers",
+    "environment_of",
+    "options_of",
+    "print_json",
+    "require_outputs",
+    "write_whole",
+]
+
+EnvironmentArgument: TypeAlias = Annotated[
+    Positional[str], arg(metavar="ENV", help="The environment: its id, or path/to/file.py:Class.")
+]
+InputFile: TypeAlias = Annotated[Positional[Path], arg(metavar="FILE")]
+NameValues: TypeAlias = Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")]
+Overwrite: TypeAlias = Annotated[bool, arg(help="Replace output files that exist.")]
+Workers: TypeAlias = Annotated[
+    int | None, arg(help="Number of worker processes; by default one per core.  0 scores in the main process.")
+]
+WallSeconds: TypeAlias = Annotated[
+    float, arg(help="Seconds after which the worker of a completion is killed; the completion is then UNSCORED.")
+]
+MemoryMib: TypeAlias = Annotated[int, arg(help="Memory limit of each worker process, in MiB.")]
+
+
+def options_of(env: type[Environment], given: Sequence[str], flag: str = "--option") -> dict[str, Any]:
+    """An environment's options from NAME=VALUE pairs: a value is text where the default is, and JSON otherwise.
+
+    Where the default does not tell (None, or there is none) it is JSON if it can be, else text.
+
+    Args:
+        env: the class of the environment, which knows the defaults.
+        given: pairs as they were typed, such as "split=test".
+        flag: the flag that they were given to; errors name it.
+
+    Raises:
+        UsageError: a pair without "=", or a value that is no JSON.
+    """
+    options: dict[str, Any] = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"{flag} {pair}: write NAME=VALUE, such as {flag} split=test")
+        default = env.options().get(name, "")
+        try:
+            options[name] = value if isinstance(default, str) else json.loads(value)
+        except ValueError:
+            if default is not None and default is not MISSING:
+                raise UsageError(f"{flag} {pair}: {value!r} is not a value like {default!r}") from None
+            options[name] = value
+    return options
+
+
+def environment_of(env: str, given: Sequence[str]) -> Environment:
+    """The environment with this id or place, with the options of these NAME=VALUE pairs.
+
+    Args:
+        env: what `rlvr.make` takes.
+        given: see `options_of`.
+
+    Raises:
+        UsageError: there is no such environment or option.
+    """
+    return make(env, **options_of(load(env), given))
+
+
+def require_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None], *, overwrite: bool) -> None:
+    """Refuse outputs that cannot be written, before anything is computed.
+
+    Args:
+        outputs: the files to be written; None for one that was not asked for.
+        inputs: the files to be read, which no output may replace.
+        overwrite: whether outputs may exist.
+
+    Raises:
+        UsageError: an output is an input or another output, exists, is a folder, or its folder is missing.
+    """
+    taken = {path.resolve(): "what is read" for path in inputs if path is not None}
+    for path in outputs:
+        if path is None:
+            continue
+        if path.resolve() in taken:
+            raise UsageError(f"{path} is {taken[path.resolve()]}, and would be written over; name another output")
+        if path.exists() and any(path.samefile(other) for other in taken if other.exists()):
+            raise UsageError(f"{path} is another name of what is read or written here; name another output")
+        require_output(path, overwrite=overwrite)
+        taken[path.resolve()] = "another output"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(data)
+    partial.replace(path)
+
+
+def print_json(out: Console, data: Any) -> None:
+    """Print without what a table has: line breaks at the terminal's width, colours, emoji."""
+    out.print(json.dumps(data, indent=2, default=str), soft_wrap=True, markup=False, highlight=False, emoji=False)

@@ -1,0 +1,105 @@
+"""`rlvr audit`: compares the verdicts of an environment with labels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+from rich.markup import escape
+from tyro.conf import UseAppendAction, arg
+
+from rlvr.cli.arguments import (
+    EnvironmentArgument,
+    InputFile,
+    NameValues,
+    Overwrite,
+    Workers,
+    environment_of,
+    print_json,
+    require_outputs,
+    write_whole,
+)
+from rlvr.data.rows import read_rows
+
+__all__ = ["AuditCommand"]
+
+_SHOWN_CASES, _SHOWN_LEFT_OUT = 10, 20  # lines on the terminal; JSON and the page have more
+
+
+@dataclass
+class AuditCommand:
+    """Compare an environment's verdicts with labels: how many are false, which ones, and why.
+
+    Example: rlvr audit gsm8k-v1 labelled.jsonl --label is_correct --by model --html audit.html
+
+    A row is one that `rlvr score` takes, with a label: true or false, 1 or 0, correct or wrong.  Exit code 1 if either
+    environment left a completion UNSCORED or a row out.  False verdicts do not change the exit code.
+    """
+
+    env: EnvironmentArgument
+    file: InputFile
+    """File with labelled completions, .jsonl or .parquet."""
+    label: str = "label"
+    """Column that says whether a completion is right."""
+    by: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="COLUMN")] = ()
+    """Report separately for each value of this column; may be repeated."""
+    against: str | None = None
+    """Second environment, whose verdicts are compared with those of the first."""
+    option: NameValues = ()
+    """Set an option of the environment; may be repeated."""
+    against_option: NameValues = ()
+    """Set an option of the second environment; without --against, that is the same environment again."""
+    worst: int = 20
+    """Number of cases of each kind that the report keeps."""
+    html: Path | None = None
+    """Write the whole report to this HTML page."""
+    output: Annotated[Path | None, arg(aliases=["-o"], metavar="OUT")] = None
+    """Write the whole report to this file, as JSON."""
+    overwrite: Overwrite = False
+    json: bool = False
+    """Print the report as JSON instead of tables."""
+    workers: Workers = None
+
+    def run(self, out: Console, err: Console) -> int:
+        from rlvr.testing.audit import audit, inert
+        from rlvr.testing.audit_page import page
+
+        read_rows(self.file)  # a missing file should not cost the start of workers
+        require_outputs([self.html, self.output], [self.file], overwrite=self.overwrite)
+        env, other = environment_of(self.env, self.option), None
+        if self.against is not None or self.against_option:
+            other = environment_of(self.against or self.env, self.against_option)
+        found = audit(
+            env,
+            self.file,
+            label=self.label,
+            by=self.by,
+            against=other,
+            worst=self.worst,
+            workers=self.workers,
+            progress=err.is_terminal,
+        )
+        if self.json:
+            print_json(out, found.as_dict())
+        else:
+            found.show(out)
+            for case in found.cases[:_SHOWN_CASES]:
+                line = inert(f"{case.kind} {case.id}: {case.why[:200]}")
+                out.print(line, soft_wrap=True, markup=False, emoji=False, highlight=False)
+        if self.html is not None:
+            write_whole(self.html, page(found).encode("utf-8", "backslashreplace"))
+        if self.output is not None:
+            write_whole(self.output, (json.dumps(found.as_dict(), indent=2, default=str) + "\n").encode())
+
+        def show_left_out(what: str, rows: Sequence[str]) -> None:
+            for why in rows[:_SHOWN_LEFT_OUT]:
+                err.print(f"[yellow]{what}:[/] {escape(inert(why))}", soft_wrap=True, emoji=False, highlight=False)
+
+        show_left_out("left out", found.left_out)
+        if found.disagreement is not None:
+            show_left_out("left out by the second", found.disagreement.left_out)
+        return int(not found.whole)

@@ -1,0 +1,92 @@
+"""`rlvr filter`: keeps the tasks that are worth training on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from tyro.conf import arg
+
+from rlvr.cli.arguments import InputFile, Overwrite, require_outputs, write_whole
+from rlvr.data.rows import Journal, dump_row, read_rows, read_whole
+from rlvr.errors import UsageError
+
+__all__ = ["FilterCommand"]
+
+
+@dataclass
+class FilterCommand:
+    """Keep the tasks that are worth training on: by pass rate, without duplicates, none from a test set.
+
+    Example: rlvr filter scored.jsonl -o tasks.jsonl --min-rate 0.1 --max-rate 0.9 --min-n 4 --tests test.jsonl
+
+    Dropped tasks are written to OUT.dropped.jsonl with the reason.  Exit code 1 if no task is left.
+    """
+
+    file: InputFile
+    """File that `rlvr score` wrote; or tasks with prompt and reference, if no rate is asked for."""
+    output: Annotated[Path, arg(aliases=["-o"], metavar="OUT")]
+    """Write the tasks that are kept to this file, .jsonl or .parquet, for `Environment.from_rows`."""
+    min_rate: float = 0.0
+    """Keep tasks whose pass rate is at least this."""
+    max_rate: float = 1.0
+    """Keep tasks whose pass rate is at most this."""
+    min_n: int = 0
+    """Keep tasks with at least this many scored rollouts."""
+    by: Literal["rate", "interval"] = "rate"
+    """rate: drop a task if its pass rate lies outside the limits; interval: only if its whole 95 % interval does."""
+    tests: Path | None = None
+    """File with a test set whose prompts must not be trained on, .jsonl or .parquet."""
+    test_column: str = "prompt"
+    """Column of the prompts in the test set."""
+    prompt_column: str = "prompt"
+    """Column of the prompts in FILE."""
+    ngram: int = 13
+    """Drop tasks that share this many words in a row with a test; of a shorter test all its words, from 4 up."""
+    keep_duplicates: bool = False
+    """Keep all tasks with the same prompt, instead of the first one."""
+    near: float | None = None
+    """Drop tasks that share at least this part of their 5-grams with an earlier task, such as 0.8."""
+    overwrite: Overwrite = False
+
+    def run(self, out: Console, err: Console) -> int:
+        from rlvr.data.filtering import FilterRules, filter_tasks
+
+        rules = FilterRules(
+            self.min_rate, self.max_rate, self.min_n, self.by, not self.keep_duplicates, self.near, self.ngram
+        )
+        dropped_path = self.output.with_name(self.output.name + ".dropped.jsonl")
+        read_rows(self.file)
+        require_outputs([self.output, dropped_path], [self.file, self.tests], overwrite=self.overwrite)
+        tests = [] if self.tests is None else _column(self.tests, self.test_column)
+        with Journal(self.output, overwrite=self.overwrite) as journal:
+            kept, dropped = filter_tasks(read_whole(self.file), rules, tests, prompt=self.prompt_column)
+            for task in kept:
+                journal.write(task.row())
+            if kept:
+                journal.finish()
+        write_whole(dropped_path, b"".join(dump_row(one.row()) for one in dropped))
+        if not kept and self.output.exists():
+            self.output.unlink()  # or it would be taken for what was kept
+            err.print(f"[yellow]nothing is left:[/] removed the old {escape(str(self.output))}", soft_wrap=True)
+        table = Table("", "tasks")
+        table.add_row("kept", str(len(kept)))
+        for reason, count in Counter(one.reason for one in dropped).most_common():
+            table.add_row(escape(reason), str(count))
+        out.print(table)
+        out.print(f"dropped tasks, with reasons: {escape(str(dropped_path))}", soft_wrap=True)
+        return int(not kept)
+
+
+def _column(path: Path, name: str) -> list[str]:
+    found = []
+    for number, row in enumerate(read_whole(path), 1):
+        if not isinstance(row.get(name), str):
+            raise UsageError(f"{path}, row {number}: no text in column {name!r}; it has {', '.join(map(repr, row))}")
+        found.append(row[name])
+    return found

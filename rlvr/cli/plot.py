@@ -1,0 +1,38 @@
+"""`rlvr plot`: draws the curves of a training run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+from rich.markup import escape
+from tyro.conf import Positional, arg
+
+from rlvr.data.rows import require_output
+from rlvr.errors import UsageError, import_optional
+
+__all__ = ["PlotCommand"]
+
+
+@dataclass
+class PlotCommand:
+    """Draw the curves of a run: reward, accuracy, length, entropy, gradient norm, evaluations.
+
+    Example: rlvr plot runs/a
+    """
+
+    folder: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Folder of the run, which `rlvr train --run` named."""
+    output: Annotated[Path | None, arg(aliases=["-o"], metavar="OUT")] = None
+    """Write the picture to this file, .png; by default RUN/curves.png."""
+
+    def run(self, out: Console, err: Console) -> int:
+        if self.folder.is_file():
+            raise UsageError(f"{self.folder} is a file; give the folder of a run")
+        if self.output is not None:
+            require_output(self.output, overwrite=True)
+        picture = import_optional("rlvr.train.plot", "train").plot(self.folder, self.output)
+        out.print(escape(str(picture)), soft_wrap=True)
+        return 0

@@ -1,0 +1,58 @@
+"""`rlvr replay`: scores recorded completions again and compares."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from rich.console import Console
+from rich.markup import escape
+
+from rlvr.cli.arguments import InputFile, Workers
+from rlvr.data.rows import Row, count_rows, read_whole
+from rlvr.display import progress_bar
+from rlvr.scoring.records import Difference, replay
+from rlvr.types import Outcome
+
+__all__ = ["ReplayCommand"]
+
+_SHOWN = 20  # records with differences listed on the terminal; the rest is counted
+
+
+@dataclass
+class ReplayCommand:
+    """Score recorded completions again and report every record whose score differs.
+
+    Example: rlvr replay scored.jsonl
+
+    UNSCORED records are passed over: they hold a failure of rlvr and no verdict.  Exit code 1 if a record differs or
+    none was replayed.
+    """
+
+    file: InputFile
+    """File that `rlvr score` wrote, .jsonl or .parquet."""
+    workers: Workers = None
+
+    def run(self, out: Console, err: Console) -> int:
+        outcomes, found = Counter[str](), list[list[Difference]]()
+        count = 0
+        with progress_bar("replaying", count_rows(self.file), err) as tick:
+            for differences in replay(_counted(read_whole(self.file), outcomes), workers=self.workers):
+                count += 1
+                if differences:
+                    found.append(differences)
+                tick()
+        for difference in chain.from_iterable(found[:_SHOWN]):
+            out.print(escape(str(difference)), soft_wrap=True)
+        unscored = outcomes[Outcome.UNSCORED]
+        passed_over = f"; {unscored} unscored records passed over" if unscored else ""
+        out.print(f"{count} verdicts replayed, {len(found)} differ{passed_over}")
+        return int(bool(found) or not count)
+
+
+def _counted(rows: Iterable[Row], outcomes: Counter[str]) -> Iterator[Row]:
+    for row in rows:
+        outcomes[str(row.get("outcome"))] += 1
+        yield row

@@ -1,0 +1,74 @@
+"""Groups as plain JSON, for checkpoints.  Tasks are not included; the environment makes them again from their index."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rlvr.errors import UsageError
+from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
+
+__all__ = ["group_as_dict", "group_from_dict"]
+
+
+def group_as_dict(group: Group) -> dict[str, Any]:
+    """A group without its task, as plain JSON.
+
+    Args:
+        group: scored rollouts.
+    """
+    return {"task": group.task.id, "rollouts": [_rollout_as_dict(rollout) for rollout in group.rollouts]}
+
+
+def group_from_dict(data: Mapping[str, Any], task: Task) -> Group:
+    """The group that `group_as_dict` described.
+
+    Args:
+        data: what `group_as_dict` returned.
+        task: the task of the group.
+
+    Raises:
+        UsageError: the group belongs to another task.
+    """
+    if data["task"] != task.id:
+        raise UsageError(
+            f"a saved group belongs to task {data['task']!r}, and its index now gives {task.id!r}; resume with the "
+            "tasks that the run began with"
+        )
+    return Group(task, [_rollout_from_dict(one, task) for one in data["rollouts"]])
+
+
+def _rollout_as_dict(rollout: Rollout) -> dict[str, Any]:
+    score = rollout.score
+    return {
+        "text": rollout.text,
+        "prompt_ids": list(map(int, rollout.prompt_ids)),
+        "completion_ids": list(map(int, rollout.completion_ids)),
+        "completion_mask": list(map(bool, rollout.completion_mask)),
+        "behaviour_logprobs": list(map(float, rollout.behaviour_logprobs)),
+        "weights_version": int(rollout.weights_version),
+        "truncated": rollout.truncated,
+        "turns": [[turn.start, turn.stop, turn.reward] for turn in rollout.turns],
+        "score": score and {"total": score.total, "parts": dict(score.parts), "verdict": _verdict(score.verdict)},
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as plain JSON; what JSON cannot hold in its `detail` becomes text."""
+    detail = json.loads(json.dumps(dict(verdict.detail), default=str))
+    return asdict(verdict) | {"outcome": verdict.outcome.value, "detail": detail}
+
+
+def _rollout_from_dict(data: Mapping[str, Any], task: Task) -> Rollout:
+    score = data["score"]
+    verdict = score and Verdict(**{**score["verdict"], "outcome": Outcome(score["verdict"]["outcome"])})
+    return Rollout(
+        task=task,
+        **{
+            **data,
+            "turns": tuple(Turn(*turn) for turn in data["turns"]),
+            "score": score and Score(score["total"], score["parts"], verdict),
+        },
+    )

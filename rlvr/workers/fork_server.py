@@ -1,0 +1,145 @@
+"""Runs each request in a forked child that can be killed.  The worker loads its libraries once, and forks.
+
+    pool ══▶ worker: imports done ──fork──▶ child: handles requests      a killed child is replaced in milliseconds
+
+Without the fork, the pool would replace the whole worker and import SymPy again: half a second in which the next
+request waits.  The worker has one thread and no locks, which is what makes forking safe here and nowhere else in rlvr.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import pickle
+import resource
+import select
+import signal
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from rlvr.workers import clock
+from rlvr.workers.framing import framed, read_frame, write_all
+
+__all__ = ["ChildLost", "ForkServer", "OWN_FAULT"]
+
+OWN_FAULT = ("time", "memory", "crash")
+"""The reasons of `ChildLost` for which the request itself is to blame."""
+
+_CRASHES = frozenset({-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, -signal.SIGILL})
+_MARGIN_S = 3  # CPU seconds beyond the limit after which the kernel ends a child whose parent has died
+
+
+class ChildLost(Exception):
+    """The child ended, or was killed at a limit, before it answered.
+
+    Attributes:
+        reason: `time` (CPU), `memory` or `crash`, which are the request's own fault; `wall` or `died`, which are not.
+            A crash is a signal that a process raises against itself, such as the abort of a library that cannot
+            allocate; `died` is any other end, such as a kill from outside.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class ForkServer:
+    """Runs a handler in a forked child, one request at a time.
+
+    Args:
+        handler: request → JSON-able reply.  Any exception but MemoryError ends the child.
+    """
+
+    def __init__(self, handler: Callable[[Any], Any]) -> None:
+        self._handler = handler
+        self._pid = 0
+        self._requests = self._replies = -1
+
+    def ask(self, request: Any, *, cpu_s: float, wall_s: float) -> Any:
+        """The handler's reply.
+
+        Args:
+            request: anything that can be pickled.
+            cpu_s: CPU seconds after which the child is killed.
+            wall_s: wall seconds after which it is killed.
+
+        Raises:
+            ChildLost: the child used up its time or memory, crashed or was killed.
+        """
+        if not self._pid:
+            self._fork()
+        try:
+            write_all(self._requests, framed(pickle.dumps((request, cpu_s))))
+            self._wait(cpu_s, wall_s)
+            reply = read_frame(self._replies)
+        except BrokenPipeError:
+            reply = None
+        if reply is None:
+            raise ChildLost("crash" if self.end() in _CRASHES else "died")
+        kind, value = json.loads(reply)
+        if kind == "memory":
+            self.end()
+            raise ChildLost("memory")
+        return value
+
+    def end(self) -> int:
+        """Kill the child, if there is one; the next request forks another.
+
+        Returns:
+            The child's exit code, or minus the signal that ended it; 0 if there was no child.
+        """
+        if not self._pid:
+            return 0
+        os.kill(self._pid, signal.SIGKILL)
+        _, status = os.waitpid(self._pid, 0)
+        os.close(self._requests)
+        os.close(self._replies)
+        self._pid = 0
+        return os.waitstatus_to_exitcode(status)
+
+    def _wait(self, cpu_s: float, wall_s: float) -> None:
+        """Until the reply begins.  CPU time decides, since it does not depend on what else the machine does."""
+        wall_until, cpu_until = time.monotonic() + wall_s, clock.cpu_s(self._pid) + cpu_s
+        while True:
+            wall_left, cpu_left = wall_until - time.monotonic(), cpu_until - clock.cpu_s(self._pid)
+            if select.select([self._replies], [], [], max(0.0, min(wall_left, cpu_left)))[0]:
+                return
+            if min(wall_left, cpu_left) <= 0:
+                self.end()
+                raise ChildLost("time" if cpu_left <= 0 else "wall")
+
+    def _fork(self) -> None:
+        request_r, self._requests = os.pipe()
+        self._replies, reply_w = os.pipe()
+        gc.freeze()  # a collection would write to every page, and so copy it
+        self._pid = os.fork()
+        if not self._pid:
+            os.close(self._requests)
+            os.close(self._replies)
+            _serve(self._handler, request_r, reply_w)
+        os.close(request_r)
+        os.close(reply_w)
+
+
+def _serve(handler: Callable[[Any], Any], requests: int, replies: int) -> NoReturn:
+    """The child's loop.  It ends with its parent: at the next read, or by the kernel if it is computing."""
+    try:
+        while (frame := read_frame(requests)) is not None:
+            request, cpu_s = pickle.loads(frame)  # noqa: S301  from our parent, over a pipe that no other process has
+            _bound_cpu(time.process_time() + cpu_s + _MARGIN_S)
+            try:
+                reply = ["reply", handler(request)]
+            except MemoryError:
+                reply = ["memory", None]
+            write_all(replies, framed(json.dumps(reply).encode("ascii")))
+    finally:
+        os._exit(1)
+
+
+def _bound_cpu(until_s: float) -> None:
+    """Have the kernel end this process by then, unless an administrator has set it an earlier end."""
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    soft = int(until_s) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))

@@ -1,0 +1,107 @@
+"""The part after thinking, fenced blocks, statements: each case by hand, and none of them slow on any text."""
+
+import time
+
+import pytest
+
+from rlvr.text import THINKING_TAGS, FencedBlock, after_thinking, fenced_blocks, same_statement, squeezed
+
+
+def test_white_space_and_case_do_not_tell_answers_apart():
+    """A vote should not be lost to a line break; "ß" and "SS" are one in casefold."""
+    assert squeezed(" 1 000\n Meter\t") == squeezed("1000 METER") == "1000meter"
+    assert squeezed("Straße") == squeezed("STRASSE")
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("It is 5.", "It is 5."),
+        ("", ""),
+        ("<think>2?</think>It is 3.", "It is 3."),
+        ("<thinking>2?</thinking>It is 3.", "It is 3."),
+        ("<think>a</think>b<think>c</think>d", "d"),
+        ("2?</think>It is 3.", "It is 3."),  # the template opened the tag, so that the completion only closes it
+        ("<think>It is 3.", None),
+        ("<think>a</think>b<think>c", None),
+        ("<think>a</think>", ""),
+        ("<thinking>a</think>b", "b"),  # the last closing tag of either kind counts
+    ],
+)
+def test_the_answer_follows_the_last_closing_tag(text, answer):
+    """None while the model still thinks: what it tries there is no answer."""
+    begin = after_thinking(text)
+    assert (None if begin is None else text[begin:]) == answer
+
+
+@pytest.mark.parametrize(
+    ("between", "same"),
+    [
+        ("", True),
+        (" or ", True),
+        (", ", True),
+        (r"$ \text{and} $", True),
+        (" and\nalso ", True),  # linking words alone, even over two lines
+        (" which equals ", True),  # words, and neither a line nor a sentence ends
+        (". No, it is ", False),
+        (" which I take back\n", False),
+        ("?", True),  # no word follows
+        (" 2.5 is less than ", True),  # a point inside a number ends no sentence
+        ("x" * 20_000, True),
+        ("x" * 20_001, False),
+    ],
+)
+def test_a_statement_ends_with_its_sentence_or_line(between, same):
+    """Two answers in one statement are a hedge; a later statement corrects an earlier one."""
+    assert same_statement(between) is same
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks"),
+    [
+        ("x = 1", []),
+        ("a\n```python\nx = 1\n```\nb", [FencedBlock(2, 18, "python", "x = 1\n", True)]),
+        ("```\nx\n", [FencedBlock(0, 7, "", "x\n\n", False)]),
+        ("~~~ Python3.11 title\nx\n~~~", [FencedBlock(0, 23, "python", "x\n", True)]),
+        ("```{.python}\n```", [FencedBlock(0, 13, "python", "\n", True)]),
+        ("````md\n```\ninner\n```\n````", [FencedBlock(0, 21, "md", "```\ninner\n```\n", True)]),
+        ("```\nx\n~~~\ny\n```", [FencedBlock(0, 12, "", "x\n~~~\ny\n", True)]),
+        ("  ```\n    x\n y\n  ```", [FencedBlock(0, 15, "", "  x\ny\n", True)]),
+        ("```\n    ```\n```", [FencedBlock(0, 12, "", "    ```\n", True)]),  # a docstring's, four columns further in
+        ("``` a`b\nx", []),  # a backtick in the info string: this is inline code
+    ],
+)
+def test_fenced_blocks_are_commonmarks(text, blocks):
+    """Positions are in characters, so that what stands before a block can be told from what stands in it."""
+    assert list(fenced_blocks(text)) == blocks
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```" + " " * 1_000_000 + "`",
+        " " * 500_000 + "```\n" + "```a\n" * 100_000,
+        "```\n" * 250_000,
+        "~" * 1_000_000,
+        "\n" * 1_000_000,
+        "<think>" * 140_000,
+        "</think>" * 125_000,
+        "or " * 300_000,
+    ],
+    ids=["spaces", "indented", "fences", "tildes", "lines", "thinking", "thought", "words"],
+)
+def test_a_megabyte_of_anything_takes_moments(text):
+    """A completion may be made to stall the scorer; a quadratic scan of a megabyte takes hours."""
+    start = time.process_time()
+    list(fenced_blocks(text))
+    after_thinking(text)
+    same_statement(text)
+    squeezed(text)
+    assert time.process_time() - start < 5
+
+
+def test_the_thinking_tags_are_pairs():
+    """Others build completions of them."""
+    assert all(
+        f"<{opening[1:-1]}>" == opening and f"</{opening[1:-1]}>" == closing for opening, closing in THINKING_TAGS
+    )
