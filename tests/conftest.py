@@ -1,6 +1,7 @@
 """Fixtures that several test files share."""
 
 import json
+import os
 import signal
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,8 @@ from rlvr.workers import WorkerPool
 from tests.environments import PLACE, Trials, acting
 from tests.processes import Fifo
 from tests.sandbox.sandboxes import USERS
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # as in the Makefile: torch's threads wait for each other, at full speed
 
 SAME_FOR_BOTH = ("test_compilers.py", "test_crashes.py", "test_sandbox_honest.py", "test_sources.py")
 """Tables of programs whose ending does not depend on whether root or an ordinary user runs the sandbox."""
