@@ -1,4 +1,4 @@
-"""What the recipes share: their flags, the tasks these lead to, and what is said at the end."""
+"""What the recipes share: their flags, their environments, and the results that they print."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ __all__ = ["Flags", "comparison_table", "show_results", "train"]
 
 @dataclass(frozen=True, kw_only=True)
 class Flags:
-    """A recipe's own settings, each of which a flag may change."""
+    """A recipe's settings; each one is a flag."""
 
     config: OmitArgPrefixes[Annotated[Config, arg(name="")]]
     data: str
     """Tasks: a hub id, a .jsonl or .parquet file, or a folder with a file per split."""
     eval_data: str | None = None
-    """Tasks to evaluate on, split test.  None for that split of the data; of a single file, its first tenth, which is
-    then not trained on."""
+    """Evaluation tasks, as for `data`.  None: the evaluation split of `data`, or the first tenth of a single file,
+    which is then not trained on."""
     option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()
     """An option of the environment, NAME=VALUE; may be repeated."""
 
     def environments(self) -> tuple[rlvr.Environment, rlvr.Environment]:
-        """(To train on, to evaluate on)."""
+        """The environments: (training, evaluation)."""
         options = options_of(load(self.config.env), self.option)
         train, test = options.pop("split", None), self.config.eval_split
         if self.eval_data is None and Path(self.data).is_file():
@@ -55,7 +55,7 @@ class Flags:
 
 
 def train(flags: Flags) -> int:
-    """Train, and say what came of it."""
+    """Train and print the results; returns the exit code."""
     env, eval_env = flags.environments()
     with Trainer(flags.config, env=env, eval_env=eval_env) as trainer:
         trainer.run()
@@ -63,10 +63,11 @@ def train(flags: Flags) -> int:
 
 
 def show_results(trainer: Trainer, before: str = "before") -> int:
-    """Print the evaluations and draw the curves of a run; its exit code, 130 for one that was stopped.
+    """Print the evaluations of a run and draw its curves; returns the exit code, 130 for a run that was stopped.
 
     Args:
-        before: what the policy was when the run began.
+        trainer: of the run.
+        before: title of the column for the policy before the run.
     """
     console, run = Console(), trainer.config.run
     rows = [row for row in read_metrics(run / "metrics.jsonl") if any(name.startswith("eval/") for name in row)]

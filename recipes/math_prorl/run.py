@@ -43,5 +43,5 @@ DEFAULTS = Flags(
 
 
 def main(flags: Flags = DEFAULTS) -> int:
-    """Train, and say what came of it."""
+    """Train and print the results; returns the exit code."""
     return train(flags)

@@ -320,7 +320,7 @@ def _warn_of_fewer(groups: int, prompts: int, rounds: int, dropped: Sequence[Dro
         )
     warnings.warn(
         f"{groups} of {prompts} groups after {rounds} rounds; dropped: {counts}. "
-        f"Going on with fewer{': ' * bool(advice)}{'; '.join(advice)}. This warning comes once; see `missing` in the log",
+        f"Going on with fewer{': ' * bool(advice)}{'; '.join(advice)}. Said once; see `missing` in the log",
         RuntimeWarning,
         stacklevel=4,
     )
