@@ -24,7 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rows = Counter()
     for item in items:
         values = item.callspec.params.values() if hasattr(item, "callspec") else ()
-        if len(USERS) > 1 and "ordinary" in values and item.path.name in SAME_FOR_BOTH:
+        ordinary = item.path.name in SAME_FOR_BOTH and "ordinary" in values
+        if len(USERS) > 1 and ordinary:
             rows[item.path, item.originalname] += 1
             if rows[item.path, item.originalname] % 4 != 1:
                 item.add_marker("slow")
