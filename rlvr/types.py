@@ -335,7 +335,12 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The G rollouts of one task."""
+    """The G rollouts of one task.
+
+    Attributes:
+        task: what the rollouts answer.
+        rollouts: at least one.
+    """
 
     task: Task
     rollouts: Sequence[Rollout]
