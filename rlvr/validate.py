@@ -127,7 +127,8 @@ def require_seconds(name: str, value: object, *, or_none: bool = False) -> float
     """
     if value is None and or_none:
         return None
-    if not isinstance(value, Real) or isinstance(value, bool) or not value > 0:  # true for NaN, which no clock reaches
+    is_real = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_real or not value > 0:  # type: ignore[operator]  # true for NaN, which no clock reaches
         none = ", or None" if or_none else ""
         raise UsageError(f"{name} is {_given(value)}; it must be a number of seconds above 0{none}")
     return value  # type: ignore[return-value]
