@@ -87,7 +87,7 @@ def require_number(
     below: float | None = None,
     hint: str = "",
 ) -> float:
-    """The value as an int or a float: a finite number in [least, most], above `above` and below `below`.
+    """The value unchanged: a finite number in [least, most], above `above` and below `below`.
 
     Args:
         name: of the argument or setting, as the caller knows it.
@@ -101,7 +101,7 @@ def require_number(
     """
     fits = is_number(value) and least <= value <= most
     if fits and (above is None or value > above) and (below is None or value < below):  # type: ignore[operator]
-        return int(value) if is_whole(value) else float(value)  # type: ignore[arg-type]
+        return value  # type: ignore[return-value]
     rules = [
         f"above {above:g}" if above is not None else "",
         f"of at least {least:g}" if least > -math.inf else "",
@@ -127,8 +127,8 @@ def require_seconds(name: str, value: object, *, or_none: bool = False) -> float
     """
     if value is None and or_none:
         return None
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not value > 0:  # type: ignore[operator]  # true for NaN, which no clock reaches
+    is_real = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_real or not value > 0:  # type: ignore[operator]  # true for NaN, which no clock reaches
         none = ", or None" if or_none else ""
         raise UsageError(f"{name} is {_given(value)}; it must be a number of seconds above 0{none}")
     return value  # type: ignore[return-value]
