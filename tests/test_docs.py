@@ -44,7 +44,7 @@ def run(language: str, code: str, folder: Path) -> subprocess.CompletedProcess[s
     program = [sys.executable, "-c", code] if language == "python" else ["bash", "-c", code]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
-        program, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=120
+        program, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=300
     )
 
 
