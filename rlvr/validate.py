@@ -1,6 +1,6 @@
 """Checks of values that callers give.  An error names the value, the rule and, if it is not obvious, the fix.
 
-A check of whole numbers returns a plain int (numpy's 3 becomes 3), so that it can be recorded as JSON.  True, False,
+A check of numbers returns a plain int or float (numpy's 3 becomes 3), so that it can be recorded as JSON.  True, False,
 NaN and infinities are not numbers here.
 """
 
@@ -87,7 +87,7 @@ def require_number(
     below: float | None = None,
     hint: str = "",
 ) -> float:
-    """The value unchanged: a finite number in [least, most], above `above` and below `below`.
+    """The value as an int or a float: a finite number in [least, most], above `above` and below `below`.
 
     Args:
         name: of the argument or setting, as the caller knows it.
@@ -101,7 +101,7 @@ def require_number(
     """
     fits = is_number(value) and least <= value <= most
     if fits and (above is None or value > above) and (below is None or value < below):  # type: ignore[operator]
-        return value  # type: ignore[return-value]
+        return int(value) if is_whole(value) else float(value)  # type: ignore[arg-type]
     rules = [
         f"above {above:g}" if above is not None else "",
         f"of at least {least:g}" if least > -math.inf else "",

@@ -6,10 +6,13 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE_S = 30.0  # only a failing test waits so long
+PATIENCE_S = 120.0  # only a failing test waits so long
 
 
 def ended(pid: int) -> bool:
@@ -60,6 +63,15 @@ class Fifo:
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+def every_other_slow(rows: Iterable[str], columns: Iterable[str]) -> list:
+    """All pairs of a row and a column, every other one of them marked slow, as on a chess board."""
+    return [
+        pytest.param(row, column, marks=[pytest.mark.slow] * ((i + j) % 2))
+        for i, row in enumerate(rows)
+        for j, column in enumerate(columns)
+    ]
 
 
 def python(code: str, *args: str | Path, **options) -> subprocess.Popen[str]:

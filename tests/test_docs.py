@@ -26,6 +26,9 @@ ALL += sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/*/README.md")])
 RUN = ("python", "sh")
 
 
+PATIENCE_S = 600  # for a busy machine; a block takes seconds
+
+
 def blocks(page: str) -> list[tuple[str, str]]:
     """(language, content) of each fenced block of a page."""
     return re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
@@ -44,7 +47,7 @@ def run(language: str, code: str, folder: Path) -> subprocess.CompletedProcess[s
     program = [sys.executable, "-c", code] if language == "python" else ["bash", "-c", code]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
-        program, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=300
+        program, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=PATIENCE_S
     )
 
 
@@ -74,7 +77,7 @@ def run_forked(language: str, code: str, folder: Path) -> subprocess.CompletedPr
     log = folder / "said.log"
     process = PROCESSES.Process(target=_forked, args=(language, code, folder, log))
     process.start()
-    process.join(120)
+    process.join(PATIENCE_S)
     if process.exitcode is None:
         process.kill()
         process.join()
@@ -186,7 +189,7 @@ def test_the_demo_tells_scripted_kinds_apart(tmp_path: Path):
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
     done = subprocess.run(
         [sys.executable, "-m", "recipes.score_arithmetic.run", "--completions", "120"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in done.stdout.splitlines() if "│" in line]

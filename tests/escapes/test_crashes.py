@@ -125,4 +125,4 @@ def test_the_zygote_survives_every_crash(host):
     for _ in range(3):
         host.run("import ctypes; ctypes.string_at(0)")
         assert host.run("print(1)").ending == "OK"
-    assert children(keeper_of(host.sandbox)) == slots
+    assert slots <= children(keeper_of(host.sandbox))

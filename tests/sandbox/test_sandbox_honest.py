@@ -24,8 +24,13 @@ def says(sandbox, source, expected, stdin="", language="python", **limits):
     return run
 
 
-TEN_MB = "\n".join(str(n) for n in range(1_300_000))
 ONE_MB = "\n".join(str(n) for n in range(150_000))
+
+
+@pytest.fixture(scope="module")
+def ten_mb() -> str:
+    return "\n".join(map(str, range(1_300_000)))
+
 
 READERS = {
     "input": "s = 0\ntry:\n    while True: s += int(input())\nexcept EOFError: print(s)",
@@ -63,10 +68,10 @@ def test_a_long_input_is_read_in(sandbox, way):
     says(sandbox, READERS[way], "11249925000\n", ONE_MB)
 
 
-def test_10_mb_are_read_in(sandbox):
+def test_10_mb_are_read_in(sandbox, ten_mb):
     """At once and line by line."""
-    says(sandbox, READERS["read"], "844999350000\n", TEN_MB)
-    says(sandbox, READERS["sys.stdin"], "844999350000\n", TEN_MB)
+    says(sandbox, READERS["read"], "844999350000\n", ten_mb)
+    says(sandbox, READERS["sys.stdin"], "844999350000\n", ten_mb)
 
 
 def _programs() -> dict[str, tuple[str, str, str | None]]:
@@ -92,7 +97,7 @@ def test_a_program_is_at_home(sandbox, name):
     assert expected is None or run.text == expected, run.stderr[-2000:]
 
 
-def test_long_output_is_whole(sandbox):
+def test_long_output_is_whole(sandbox, ten_mb):
     """A hundred thousand writes, a million lines, and in C++ as many numbers in."""
     says(sandbox, "import sys\nfor i in range(100_000): sys.stdout.write('x')", "x" * 100_000)
     lines = "".join(f"{n}\n" for n in range(1_000_000))
@@ -101,7 +106,7 @@ def test_long_output_is_whole(sandbox):
     fast = (
         f"#include <bits/stdc++.h>\nusing namespace std;\nint main() {{ ios::sync_with_stdio(0); cin.tie(0); {adds} }}"
     )
-    says(sandbox, fast, "844999350000\n", TEN_MB, "cpp")
+    says(sandbox, fast, "844999350000\n", ten_mb, "cpp")
 
 
 @pytest.mark.parametrize(

@@ -17,19 +17,30 @@ for module in (broken, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(module)  # else a worker imports it by a name it lacks
 
 
-@pytest.mark.parametrize("name", BROKEN)
+FIRST = {hole: name for name, (hole, _) in reversed(BROKEN.items())}
+"""Of several environments with the same hole, the others are slow."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name != FIRST[hole])) for name, (hole, _) in BROKEN.items()],
+)
 def test_a_planted_hole_is_found_by_its_name(name: str):
     """With the completion that went through it, what that earned and what it should have."""
     hole, env = BROKEN[name]
     wall_s = 1.0 if hole == "hang" else 20.0
-    skip = ("repeats", "episodes") if hole not in ("nondeterministic", "out-of-bounds") else ("episodes",)
+    skip = ["episodes"]  # and what finds nothing of this kind: each check starts workers of its own
+    skip += ["repeats"] if hole not in ("nondeterministic", "out-of-bounds") else []
+    skip += ["tasks"] if hole in _EXPLOITS else []
     found = {it.hole: it for it in check(env, tasks=3, wall_s=wall_s, skip=skip).findings}
     assert hole in found, list(map(str, found.values()))
     assert found[hole].severity is not Severity.NOTE
     assert found[hole].what
 
 
-@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (i % 3 > 0)) for i, name in enumerate(HONEST)]
+)
 def test_an_honest_environment_has_no_hole(name: str):
     """Whatever its kind, its reward and its answers: a false alarm costs an author's trust."""
     report = check(HONEST[name], tasks=4)

@@ -133,18 +133,19 @@ def test_a_hostile_answer_is_wrong_within_its_limit(answer):
     start = time.monotonic()
     decision = symbolic.decide(answer, r"\frac{\pi}{7}+x", COMPETITION)
     assert decision.equal is False
-    assert time.monotonic() - start < 8.0, "usually 1 s; the rest is for a busy machine"
+    assert time.monotonic() - start < 40.0, "usually 1 s; the rest is for a busy machine"
 
 
 def test_hostile_answers_in_a_row_wait_for_no_new_worker():
     """What is killed is a fork of the worker, so the next one is there at once, with everything loaded."""
     hard = r"\int_0^{\infty}\frac{\sin(x^x)}{\ln(x+e^{x})}dx"
     symbolic.check_reference(r"\sqrt{x}")
-    start = time.monotonic()
+    symbolic.warm()
+    workers = {worker._process.pid for worker in symbolic._workers()._all}
     for n in range(3):
         assert symbolic.decide(f"{hard}+{n}", r"\sqrt{x}", COMPETITION) == symbolic.Decision(False, "too-hard: time")
     assert symbolic.decide("x^{1/2}", r"\sqrt{x}", COMPETITION).equal is True
-    assert time.monotonic() - start < 3 * symbolic.CPU_S + 6.0, "2.5 s; the rest is for a busy machine"
+    assert workers <= {worker._process.pid for worker in symbolic._workers()._all}
 
 
 def test_a_fork_server_outlives_the_children_it_loses():

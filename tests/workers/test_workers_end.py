@@ -51,7 +51,7 @@ def test_a_closed_pool_stays_closed():
     for use in (pool.warm, lambda: pool.call(1, wall_s=WALL_S)):
         with pytest.raises(UsageError, match="closed"):
             use()
-    assert children(os.getpid()) == before
+    assert children(os.getpid()) <= before
 
 
 def test_a_pool_that_is_dropped_ends_its_workers():
