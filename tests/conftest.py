@@ -23,9 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where root has run such a table, every fourth row is enough for the ordinary user; the others are slow."""
     rows = Counter()
     for item in items:
-        values = item.callspec.params.values() if hasattr(item, "callspec") else ()
-        ordinary = item.path.name in SAME_FOR_BOTH and "ordinary" in values
-        if len(USERS) > 1 and ordinary:
+        if len(USERS) > 1 and item.path.name in SAME_FOR_BOTH and "[ordinary" in item.name:
             rows[item.path, item.originalname] += 1
             if rows[item.path, item.originalname] % 4 != 1:
                 item.add_marker("slow")

@@ -1,13 +1,10 @@
 """Every code block of the README and the docs runs, in order, as a reader would run it."""
 
-import atexit
 import contextlib
 import gzip
 import json
-import multiprocessing
 import os
 import re
-import shlex
 import shutil
 import signal
 import socket
@@ -18,15 +15,16 @@ from pathlib import Path
 import pytest
 import tyro
 
-from rlvr.cli import main
+from tests.forked import run_forked
+from tests.processes import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
 ALL = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 ALL += sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/*/README.md")])
 RUN = ("python", "sh")
-
-
-PATIENCE_S = 600  # for a busy machine; a block takes seconds
+TRAINING = "docs/using/training.md"
+HEAVY = ("docs/using/trl.md", "docs/writing/checking.md", "docs/writing/environments.md")
+"""Pages that import TRL or check environments, which takes 10 CPU seconds and more each."""
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -47,7 +45,7 @@ def run(language: str, code: str, folder: Path) -> subprocess.CompletedProcess[s
     program = [sys.executable, "-c", code] if language == "python" else ["bash", "-c", code]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
-        program, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=PATIENCE_S
+        program, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=5 * PATIENCE_S
     )
 
 
@@ -64,46 +62,8 @@ def missing(shown: str, printed: str) -> list[str]:
     return lost
 
 
-TRAINING = "docs/using/training.md"
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["rlvr.cli", "rlvr.train.loop", "rlvr.train.plot"])
-
-
-def run_forked(language: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """The same as a fork of an interpreter that has imported torch, which takes longer than what these blocks do.
-
-    Of shell blocks it knows those that run `rlvr` and nothing else.
-    """
-    log = folder / "said.log"
-    process = PROCESSES.Process(target=_forked, args=(language, code, folder, log))
-    process.start()
-    process.join(PATIENCE_S)
-    if process.exitcode is None:
-        process.kill()
-        process.join()
-    return subprocess.CompletedProcess(code, process.exitcode, log.read_text(), "")
-
-
-def _forked(language: str, code: str, folder: Path, log: Path) -> None:
-    os.chdir(folder)
-    with log.open("wb") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    try:
-        if language == "python":
-            exec(compile(code, "block", "exec"), {"__name__": "__main__"})
-            return
-        for line in code.replace("\\\n", " ").splitlines():
-            command, *argv = shlex.split(line)
-            assert command == "rlvr", line
-            assert main(argv) == 0, line
-    finally:
-        atexit._run_exitfuncs()  # which a process of multiprocessing leaves out
-        sys.stdout.flush()
-
-
 @pytest.mark.docs
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * (page in HEAVY)) for page in PAGES])
 def test_every_block_of_the_page_runs(page: str, tmp_path: Path):
     """A reader copies them; a block of `text` is output of the block before it."""
     solution = {"is_correct": True, "solution": "It is 2.\nA: 2"}

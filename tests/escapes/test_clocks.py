@@ -7,7 +7,7 @@ import pytest
 from rlvr.sandbox import Limits
 from tests.sandbox.sandboxes import SMALL
 
-SHORT = Limits(cpu_s=0.3, wall_s=1.5, memory_mib=96, processes=16)
+SHORT = Limits(cpu_s=0.3, wall_s=20.0, memory_mib=96, processes=16)  # the wall is for a busy machine
 SLEEPY = dataclasses.replace(SHORT, wall_s=0.4)
 
 
@@ -78,7 +78,7 @@ def test_cpu_time_of_children_that_nobody_waits_for_counts(host):
         "        while time.process_time() < 0.05: pass\n"
         "        os._exit(0)\n"
         "    time.sleep(0.05)",
-        limits=dataclasses.replace(SHORT, wall_s=2.5),
+        limits=SHORT if host.counted else dataclasses.replace(SHORT, wall_s=2.5),
     )
     assert run.ending == "TLE"
     if host.counted:
@@ -96,8 +96,8 @@ def test_cpu_time_of_orphans_counts(host):
         "        while time.process_time() < 0.06: pass\n"
         "        os._exit(0)\n"
         "    os.wait(); time.sleep(0.07)\n"
-        "time.sleep(9)",
-        limits=dataclasses.replace(SHORT, wall_s=3),
+        "time.sleep(60)",
+        limits=SHORT,
     )
     assert run.ending == "TLE"
     assert "CPU" in run.why
@@ -146,7 +146,7 @@ def test_a_storm_of_signals_to_pid_1_does_not_hold_it_up(host):
     run = host.run(
         "import os, signal\nwhile True:\n    for n in (17, 18, 10, 12, 15, 9, 19, 2, 3, 34, 64):\n        "
         "os.kill(1, n)",
-        limits=dataclasses.replace(SHORT, wall_s=8.0),
+        limits=SHORT,
     )
     assert (run.ending, run.why) == ("TLE", f"over {SHORT.cpu_s:g} CPU seconds")
 

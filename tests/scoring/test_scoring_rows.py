@@ -135,7 +135,7 @@ def test_one_that_takes_long_holds_no_other_worker_up():
         for taken in itertools.count(1):
             yield {"task": taken, "completion": f"{taken}"}
 
-    with rlvr.Scorer(ENV, workers=2, wall_s=0.5) as scorer:
+    with rlvr.Scorer(ENV, workers=2, wall_s=3.0) as scorer:
         stream = scorer.stream(endless())
         assert next(stream).outcome == "unscored"
         ahead = taken
