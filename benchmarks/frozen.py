@@ -135,6 +135,11 @@ def run_of(folder: Path, algorithm: str, steps: int, **settings: Any) -> Any:
     return policy
 
 
+def contains_reference(completion: str, reference: object) -> bool:
+    """By name: a lambda goes into the record of a run with its line, which would not survive an edit of this file."""
+    return str(reference) in completion
+
+
 def digits() -> rlvr.Reward:
     """A reward that a model with random weights can earn, so that every preset has something to learn."""
 
@@ -146,7 +151,7 @@ def digits() -> rlvr.Reward:
         def value(self, task: rlvr.Task, completion: rlvr.Completion, verdict: rlvr.Verdict) -> float:
             return sum(map(str.isdigit, completion.text)) / max(1, len(completion.text))
 
-    return rlvr.Correct(lambda text, reference: str(reference) in text) + Digits()
+    return rlvr.Correct(contains_reference) + Digits()
 
 
 def digest(policy: Any) -> str:

@@ -31,8 +31,8 @@ class Flags:
     data: str
     """Tasks: a hub id, a .jsonl or .parquet file, or a folder with a file per split."""
     eval_data: str | None = None
-    """Tasks to evaluate on, split test.  None for that split of the data; of a single file, its first tenth, which is
-    then not trained on."""
+    """Evaluation tasks, as for `data`.  None: the evaluation split of `data`, or the first tenth of a single file,
+    which is then not trained on."""
     option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()
     """An option of the environment, NAME=VALUE; may be repeated."""
 

@@ -9,11 +9,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from rlvr.display import shown
 from rlvr.errors import UsageError, brief
+from rlvr.validate import is_whole
 
 __all__ = [
     "Completion",
@@ -100,7 +101,7 @@ class Completion:
             raise TypeError(f"the completion is {brief(self.text)}; it must be a string")
         n = self.length_tokens
         if n is not None:
-            if not isinstance(n, Integral) or isinstance(n, bool) or n < 0:
+            if not is_whole(n) or n < 0:
                 raise ValueError(f"length_tokens is {n!r}; it must be a whole number of tokens, or None if unknown")
             object.__setattr__(self, "length_tokens", int(n))  # numpy's numbers cannot be written as JSON
         if not isinstance(self.truncated, bool):
@@ -335,7 +336,12 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The G rollouts of one task."""
+    """The G rollouts of one task.
+
+    Attributes:
+        task: what the rollouts answer.
+        rollouts: at least one.
+    """
 
     task: Task
     rollouts: Sequence[Rollout]

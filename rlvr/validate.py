@@ -1,6 +1,6 @@
 """Checks of values that callers give.  An error names the value, the rule and, if it is not obvious, the fix.
 
-A check of whole numbers returns a plain int (numpy's 3 becomes 3), so that it can be recorded as JSON.  True, False,
+A check of numbers returns a plain int or float (numpy's 3 becomes 3), so that it can be recorded as JSON.  True, False,
 NaN and infinities are not numbers here.
 """
 
@@ -127,8 +127,8 @@ def require_seconds(name: str, value: object, *, or_none: bool = False) -> float
     """
     if value is None and or_none:
         return None
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not value > 0:  # type: ignore[operator]  # true for NaN, which no clock reaches
+    is_real = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_real or not value > 0:  # type: ignore[operator]  # true for NaN, which no clock reaches
         none = ", or None" if or_none else ""
         raise UsageError(f"{name} is {_given(value)}; it must be a number of seconds above 0{none}")
     return value  # type: ignore[return-value]

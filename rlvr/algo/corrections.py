@@ -17,7 +17,7 @@ from rlvr.algo.masks import zero_masked
 from rlvr.algo.presets import Level
 from rlvr.algo.ratios import LOG_RATIO, RatioStats, log_ratio, ratio_stats, sequence_mean_log_ratio
 
-__all__ = ["CorrectionWeights", "Level", "masked", "truncated"]
+__all__ = ["CorrectionWeights", "masked", "truncated"]
 
 
 class CorrectionWeights(NamedTuple):

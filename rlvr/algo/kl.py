@@ -29,7 +29,7 @@ from rlvr.algo.masks import zero_masked
 from rlvr.algo.presets import Estimator
 from rlvr.algo.ratios import log_ratio
 
-__all__ = ["Estimator", "kl_loss", "penalised"]
+__all__ = ["kl_loss", "penalised"]
 
 
 def kl_loss(

@@ -111,12 +111,22 @@ def require_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file whole or not at all.
+
+    Args:
+        path: the file.
+        data: its content.
+    """
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(data)
     partial.replace(path)
 
 
 def print_json(out: Console, data: Any) -> None:
-    """Print without what a table has: line breaks at the terminal's width, colours, emoji."""
+    """Print JSON, without line breaks at the terminal's width, colours or emoji.
+
+    Args:
+        out: where to print.
+        data: a value for JSON; other objects are printed as text.
+    """
     out.print(json.dumps(data, indent=2, default=str), soft_wrap=True, markup=False, highlight=False, emoji=False)

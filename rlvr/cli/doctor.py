@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -24,7 +25,7 @@ from rlvr.workers import Handler, WorkerPool, usable_cores
 __all__ = ["DoctorCommand", "Finding", "examine"]
 
 _MARKS = {True: "[green]ok     [/]", False: "[red]MISSING[/]", None: "[yellow]absent [/]"}
-_NAME, _EXTRA = re.compile(r"[\w.-]+"), re.compile(r"""extra == ["'](\w+)["']""")  # within a line of Requires-Dist
+_REQUIREMENT = re.compile(r"""([\w.-]+).*?(?:; extra == ["'](\w+)["'])?""")  # name and extra of Requires-Dist
 _SHOWN = 2  # problems below the summary of seven lines; with the last line that makes ten
 
 
@@ -82,15 +83,19 @@ def examine() -> Iterator[Finding]:
     yield Finding("system", "python", True, f"{platform.python_version()} on {platform.system()} {platform.release()}")
     yield Finding("system", "cores", True, f"{usable_cores()} of {os.cpu_count()} usable")
     yield Finding("system", "memory", True, f"{_memory_mib()} MiB")
-    yield Finding("packages", "rlvr", True, version("rlvr"))
-    for package, extra in _dependencies():
+    found = _version("rlvr")
+    remedy = "" if found else "pip install -c constraints.txt . in the checkout"
+    yield Finding("packages", "rlvr", found is not None, found or "not installed", remedy)
+    extras = _dependencies() if found else {"": []}
+    for package in extras.pop(""):
         found = _version(package)
-        if extra:
-            remedy = "" if found else INSTALL_EXTRA.format(extra=extra)
-            yield Finding("extras", f"{package} ({extra})", True if found else None, found or "not installed", remedy)
-        else:
-            remedy = "" if found else "install rlvr again, which brings it"
-            yield Finding("packages", package, found is not None, found or "missing", remedy)
+        remedy = "" if found else "install rlvr again, which brings it"
+        yield Finding("packages", package, found is not None, found or "missing", remedy)
+    for extra, packages in extras.items():
+        versions = {package: _version(package) for package in packages}
+        listed = ", ".join(f"{package} {found or 'missing'}" for package, found in versions.items())
+        whole = all(versions.values())
+        yield Finding("extras", extra, whole or None, listed, "" if whole else INSTALL_EXTRA.format(extra=extra))
     yield from _examine_workers()
     yield from _examine_sandbox()
     for name in environment_ids():
@@ -177,12 +182,14 @@ def _trial() -> Handler:
     return act
 
 
-def _dependencies() -> Iterator[tuple[str, str]]:
-    """(package, extra) of each dependency in rlvr's metadata, apart from `dev`; the extra is "" if always needed."""
+def _dependencies() -> dict[str, list[str]]:
+    """The packages that rlvr's metadata asks for, by extra; those that are always needed under "".  Without `dev`."""
+    packages: dict[str, list[str]] = defaultdict(list)
     for requirement in requires("rlvr") or ():
-        extra = _EXTRA.search(requirement)
-        if extra is None or extra[1] != "dev":
-            yield _NAME.match(requirement)[0], extra[1] if extra else ""  # type: ignore[index]  # it begins with a name
+        name, extra = _REQUIREMENT.fullmatch(requirement).groups("")  # type: ignore[union-attr]  # see PEP 508
+        packages[extra].append(name)
+    packages.pop("dev", None)
+    return packages
 
 
 def _version(package: str) -> str | None:

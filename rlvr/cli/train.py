@@ -43,6 +43,8 @@ class TrainCommand:
     """Set an option of the environment for evaluation alone, such as data=test.jsonl; may be repeated."""
 
     def run(self, out: Console, err: Console) -> int:
+        if self.config.run.is_file():
+            raise UsageError(f"{self.config.run} is a file; give --run a folder")
         loop = import_optional("rlvr.train.loop", "train")
         env = load(self.config.env)
         options, others = options_of(env, self.option), options_of(env, self.eval_option, flag="--eval-option")

@@ -20,7 +20,7 @@ from rlvr.samplers.protocol import Sample, Sampler, TokenIds, cut_at_stop, gener
 from rlvr.types import Completion, Rollout, Score
 from rlvr.validate import require_whole
 
-__all__ = ["PrefixValues", "prefix_values_and_costs", "prefix_values", "step_boundaries"]
+__all__ = ["PrefixValues", "prefix_values", "prefix_values_and_costs", "step_boundaries"]
 
 
 @dataclass(frozen=True, slots=True)

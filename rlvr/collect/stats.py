@@ -10,7 +10,7 @@ from statistics import fmean
 from rlvr.collect.background import Timings
 from rlvr.types import Group, Rollout, Score
 
-__all__ = ["Dropped", "dropped_group", "unscored_reasons", "own_tokens", "collection_stats"]
+__all__ = ["Dropped", "collection_stats", "dropped_group", "own_tokens", "unscored_reasons"]
 
 _REASONS = ("all-correct", "all-wrong", "few-scored", "stale", "too-long")
 

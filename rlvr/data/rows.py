@@ -130,11 +130,11 @@ def _read_parquet(path: Path) -> Iterator[Line]:
     number = 0
     try:
         with pq.ParquetFile(path) as file:
-            ours = _MARK.encode() in (file.schema_arrow.metadata or {})
+            is_marked = _MARK.encode() in (file.schema_arrow.metadata or {})
             for batch in file.iter_batches(batch_size=1024):
                 for row in batch.to_pylist():
                     number += 1
-                    yield Line(number, {k: _unpacked(v) for k, v in row.items()} if ours else row)
+                    yield Line(number, {k: _unpacked(v) for k, v in row.items()} if is_marked else row)
     except (pa.ArrowException, OSError, ValueError) as error:  # cut short, damaged, or texts that are not UTF-8
         raise DataError(f"{path}: cannot be read as Parquet after row {number}: {error}") from error
 

@@ -28,6 +28,7 @@ from rlvr.environment.options import check_annotations, typed_options
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.rewards import Correct, Observation, Reward
 from rlvr.types import Completion, Prompt, Score, Task, Verdict, Verifier, VerifierFunction
+from rlvr.validate import is_whole
 
 __all__ = ["Environment", "MultiTurnEnv", "RowsEnv", "SingleTurnEnv", "seeded"]
 
@@ -364,7 +365,7 @@ class SingleTurnEnv(Environment):
         Raises:
             LookupError: there is no such task.
         """
-        if isinstance(task, Integral) and not isinstance(task, bool) and task >= 0:
+        if is_whole(task) and task >= 0:
             return self.task(int(task))
         if not isinstance(task, str):
             raise LookupError(f"{self.id} has no task {brief(task)}; give an id, or an index counted from 0")

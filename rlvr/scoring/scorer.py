@@ -52,7 +52,12 @@ _Window: TypeAlias = deque[tuple[list[tuple[int, Item]], Future[list[_Seen]]]]
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """An item and its score."""
+    """An item and its score.
+
+    Attributes:
+        item: what was scored.
+        score: its score, with total None if UNSCORED.
+    """
 
     item: Item
     score: Score

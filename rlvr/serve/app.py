@@ -226,7 +226,7 @@ def _handlers(service: Service) -> dict[int | type[Exception], Any]:
         return Response(status_code=400)  # the caller is gone; this is for the metrics alone
 
     async def bug(request: Request, error: Exception) -> Response:
-        message = f"a bug of ours, {type(error).__name__}; the log here has the rest"
+        message = f"a bug in the service, {type(error).__name__}; its log has the traceback"
         return error_response(Refused(500, "bug", message))
 
     return {Refused: refused, HTTPException: no_such_page, ClientDisconnect: disconnected, Exception: bug}

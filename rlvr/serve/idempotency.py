@@ -65,7 +65,11 @@ class IdempotencyCache:
         self._keys[job] = key
 
     def finish(self, job: Job) -> None:
-        """Count the lines of a job that has finished, and drop the oldest jobs beyond the size.  Idempotent."""
+        """Count the lines of a job that has finished, and drop the oldest jobs beyond the size.  Idempotent.
+
+        Args:
+            job: a job that may be in the cache.
+        """
         key = self._keys.get(job)
         if key is None or key in self._sizes:
             return
@@ -80,7 +84,11 @@ class IdempotencyCache:
             self.drop(self._jobs[oldest][0])
 
     def drop(self, job: Job) -> None:
-        """Forget a job.  Idempotent."""
+        """Forget a job.  Idempotent.
+
+        Args:
+            job: a job that may be in the cache.
+        """
         key = self._keys.pop(job, None)
         if key is not None:
             del self._jobs[key]

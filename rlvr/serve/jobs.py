@@ -164,7 +164,11 @@ class EnvironmentQueue:
         return job
 
     def cancel(self, job: Job) -> None:
-        """Stop a job that has no readers any more; rows whose scoring has begun are finished."""
+        """Stop a job that has no readers any more; rows whose scoring has begun are finished.
+
+        Args:
+            job: a job of this queue.
+        """
         self._metrics.count("rlvr_cancelled_total", env=self.name)
         job.cancelled = True
         if job.future is not None and job.future.cancel():
@@ -203,7 +207,7 @@ class EnvironmentQueue:
             refused = Refused(503, "closed", f"{self.name} is no longer served: {error}")
         except Exception as error:  # noqa: BLE001  a bug of rlvr or of an environment: the caller is told that the request is not at fault
             _log.exception("a request for %s failed", self.name)
-            refused = Refused(500, "bug", f"a bug of ours, {type(error).__name__}; the log here has the rest")
+            refused = Refused(500, "bug", f"a bug in the service, {type(error).__name__}; its log has the traceback")
         if job.cancelled and refused is None and len(job.lines) < len(job.rows):
             refused = Refused(503, "cancelled", "this request was given up by its caller; ask again")
         self._remove(job)

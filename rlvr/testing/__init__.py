@@ -9,4 +9,4 @@
 from rlvr.testing.checks import check, check_environment
 from rlvr.testing.findings import CHECKS, HOLES, CheckReport, Finding, Severity
 
-__all__ = ["CHECKS", "Finding", "HOLES", "CheckReport", "Severity", "check", "check_environment"]
+__all__ = ["CHECKS", "CheckReport", "Finding", "HOLES", "Severity", "check", "check_environment"]

@@ -14,7 +14,7 @@ from rlvr.validate import nearest
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["CHECKS", "Finding", "Findings", "HOLES", "CheckReport", "Severity"]
+__all__ = ["CHECKS", "CheckReport", "Finding", "Findings", "HOLES", "Severity"]
 
 CHECKS: Final = ("tasks", "references", "exploits", "repeats", "episodes")
 """The groups of checks, in the order in which they run."""

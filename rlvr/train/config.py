@@ -70,15 +70,16 @@ class Config:
         vine_k: Completions per step of a rollout from which VinePPO estimates values (K).
         eval_every: Steps between evaluations.  0: only before the first and after the last step.  None: never.
         eval_split: Split of the evaluation tasks.  Give a validation split if the algorithm resets on stalled scores.
-        eval_tasks: Most tasks per evaluation.
+        eval_tasks: Number of evaluation tasks; all tasks of the split if it has fewer.
         eval_n: Completions per evaluation task.
         eval_temperature: Sampling temperature of evaluations.  None: that of training.
         eval_top_p: Top-p of evaluations.  1 keeps all tokens.
         checkpoint_every: Steps between checkpoints.  One is always written at the end and on SIGTERM or Ctrl-C.
         keep: Newest checkpoints that are kept.
-        rollouts_every: Steps between those whose rollouts are written to RUN/rollouts.  0: never.
+        rollouts_every: Steps after which rollouts are written to RUN/rollouts again.  0: never.
         track: Package that logs the metrics too: wandb, or one with the same interface.
-        bad_steps: Consecutive bad steps that end the run: no finite loss and gradient, or no rollout scored.
+        bad_steps: How many in a row end the run: mini-batches whose loss or gradient is not finite, or steps in which
+            no rollout could be scored.
         canary: Largest difference allowed between the sampler's and the trainer's log-probabilities of a token.
             None: 0.001, or 0.5 in bf16.
         seed: Seed of tasks, rollouts and mini-batches.
@@ -160,7 +161,7 @@ class Config:
             "eval_temperature": temperature if self.eval_temperature is None else self.eval_temperature,
             "canary": self.canary if self.canary is not None else 1e-3 if self.precision == "fp32" else 0.5,
         }
-        return ResolvedConfig(**{**written, **chosen}, recorded=_recorded(written, algorithm))
+        return ResolvedConfig(**{**written, **chosen}, written=written)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,8 +170,7 @@ class ResolvedConfig(Config):
 
     Attributes:
         algorithm: The algorithm itself, with `overlong` and with the correction that `one_step_off` needs.
-        recorded: The settings as they were written, with all numbers of the algorithm and without `run`, as plain
-            JSON: what is kept in the run's folder, and compared when the run is continued.
+        written: The settings as they were written.
     """
 
     algorithm: Algorithm
@@ -180,7 +180,7 @@ class ResolvedConfig(Config):
     overlong_cache: int
     eval_temperature: float
     canary: float
-    recorded: Mapping[str, Any]
+    written: Mapping[str, Any]
 
     def __post_init__(self) -> None:
         algorithm = self.algorithm
@@ -208,13 +208,17 @@ class ResolvedConfig(Config):
         rollouts = self.prompts * self.group_size
         return self.steps * self.algorithm.epochs * math.ceil(rollouts / (self.minibatch or rollouts))
 
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The settings as written, with the algorithm's numbers and without `run`, as plain JSON.
 
-def _recorded(written: Mapping[str, Any], algorithm: Algorithm) -> dict[str, Any]:
-    found = {name: value for name, value in written.items() if name != "run"}
-    found |= {"algorithm": dataclasses.asdict(algorithm)}
-    found |= {name: dict(written[name]) for name in ("env_options", "eval_options")}
-    plain: dict[str, Any] = json.loads(json.dumps(found, default=float))  # as it will be when read again
-    return plain
+        They are kept in the run's folder, and compared when the run is continued.
+        """
+        found = {name: value for name, value in self.written.items() if name != "run"}
+        found |= {"algorithm": dataclasses.asdict(self.algorithm)}
+        found |= {"env_options": dict(self.env_options), "eval_options": dict(self.eval_options)}
+        plain: dict[str, Any] = json.loads(json.dumps(found, default=float))  # as it will be when read again
+        return plain
 
 
 _Check = Callable[[str, object], object]

@@ -22,7 +22,7 @@ from rlvr.collect.prefixes import PrefixValues
 from rlvr.errors import UsageError
 from rlvr.types import Group, Rollout
 
-__all__ = ["Batch", "collate", "credit", "minibatches", "save_batch"]
+__all__ = ["Batch", "collate", "credit", "laid_out", "minibatches", "save_batch"]
 
 
 @dataclass(frozen=True, slots=True)

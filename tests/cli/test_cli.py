@@ -282,6 +282,7 @@ def test_a_name_that_leads_nowhere_is_one_line(say, tmp_path, env, file, out, wh
         (["filter", "in.jsonl", "-o", "folder"], "folder is a folder; name a file to write"),
         (["filter", "in.jsonl", "-o", "out.jsonl", "--tests", "folder"], "folder is a folder; give a .jsonl"),
         (["plot", "in.jsonl"], "in.jsonl is a file; give the folder of a run"),
+        (["train", "--env", PLACE, "--model", "none", "--run", "in.jsonl"], "in.jsonl is a file; give --run a folder"),
         (["plot", "folder", "-o", "folder"], "folder is a folder; name a file to write"),
         (["eval", PLACE, "--model", "none", "-o", "folder"], "folder is a folder; name a file to write"),
     ],

@@ -439,7 +439,7 @@ def test_a_bug_is_said_to_be_ours(service, monkeypatch, caplog):
     monkeypatch.setattr(service.queues["trials"].scorer, "stream", stream)
     answer = score(service, right(1), request_id="bug")
     assert answer.status_code == 500
-    assert "a bug of ours, RuntimeError" in error(answer)
+    assert "a bug in the service, RuntimeError" in error(answer)
     assert "inner secret" not in answer.text
     assert "inner secret" in caplog.text
     monkeypatch.undo()

@@ -14,7 +14,7 @@ import torch
 
 import rlvr
 from rlvr.algo.presets import Reset, preset
-from rlvr.collect.prefixes import forked
+from rlvr.collect.prefixes import prefix_values_and_costs
 from rlvr.data.rows import read_whole
 from rlvr.errors import UsageError
 from rlvr.train.alarm import NothingScored
@@ -398,7 +398,7 @@ def test_what_forks_cost_is_in_the_step(tmp_path, monkeypatch):
     """Most of VinePPO's work: their seconds are in generation_s, and their tokens in tokens_per_s."""
 
     def forking(groups, rollouts, *, k):
-        values, costs = forked(groups, rollouts, k=k)
+        values, costs = prefix_values_and_costs(groups, rollouts, k=k)
         return values, costs | {"generation_s": costs["generation_s"] + 1000}
 
     monkeypatch.setattr("rlvr.train.rollout_batch.prefix_values_and_costs", forking)
