@@ -2,7 +2,7 @@
 #
 #   make demo    train a tiny model to add, on the CPU, in about two minutes; ends with a table and a plot
 #   make score   score a few hundred arithmetic completions and print what became of them
-#   make quick   run the tests that need no torch, sandbox or command; under a minute
+#   make quick   run the tests that need no torch, sandbox, command or service; under a minute
 #   make test    run all tests but the slow ones; `make test-slow` runs those, `make test-escapes` the attacks alone
 #   make check   format, lint, package, types and layers (no tests)
 #   make wheel   build dist/*.tar.gz and dist/*.whl; installs only what building takes
@@ -40,7 +40,7 @@ score: $(DEMO)
 
 # By path and not by mark, as importing torch for tests that do not run takes seconds.
 NOT_QUICK := algo cli envs escapes interop recipes samplers sandbox testing train workers test_package.py \
-  serve/test_process.py verifiers/test_code_sandboxed.py verifiers/test_math_concurrency.py
+  serve verifiers/test_code_sandboxed.py verifiers/test_math_concurrency.py
 
 quick: $(DEV)
 	@$(PYTEST) -m "not (docs or slow)" $(addprefix --ignore=tests/,$(NOT_QUICK))
