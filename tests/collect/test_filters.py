@@ -77,7 +77,7 @@ def test_after_so_many_rounds_it_goes_on_with_fewer_and_says_so():
     assert (collected.stats["missing"], after.stats["missing"]) == (1, 3 - len(after.groups))
     assert str(caught[0].message) == (
         "2 of 3 groups after 2 rounds; dropped: 1 all-correct, 2 all-wrong. Going on with fewer: choose tasks nearer "
-        "to what the policy can do, or raise max_rounds. Said once; see `missing` in the log"
+        "to what the policy can do, or raise max_rounds. This warning comes once; see `missing` in the log"
     )
     assert caught[0].filename == __file__  # the line that called collect
     assert len(caught) == 1  # a run of a thousand such steps says it once
