@@ -343,7 +343,7 @@ def test_a_prompt_that_is_too_long_costs_its_group(tmp_path):
     said = [str(one.message) for one in caught]
     assert len(said) == 2
     assert "has 1023 tokens and may get 4 more, and the model has 1024 positions: left out" in said[0]
-    assert "3 of 4 groups after 1 rounds; dropped: 1 too-long. Going on with fewer. Said once" in said[1]
+    assert "3 of 4 groups after 1 rounds; dropped: 1 too-long. Going on with fewer. This warning comes once" in said[1]
     assert sum(row["dropped/too-long"] for row in metrics(made)) == sum(row["missing"] for row in metrics(made)) == 2
     assert sum(row["updates"] for row in metrics(made)) == 5
 
