@@ -110,7 +110,7 @@ def test_a_step_without_a_group_is_skipped_and_says_so(tmp_path, capsys):
         assert len(caught) == 1
         assert all(map(torch.equal, before, made.policy.model.parameters()))
     assert [(row["skipped"], row["updates"], row["missing"]) for row in metrics(made)] == [(1, 0, 4), (1, 0, 4)]
-    assert "step 1 is skipped: no group has anything to teach" in capsys.readouterr().err
+    assert "step 1 is skipped: no group is left to train on" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
@@ -342,7 +342,10 @@ def test_a_prompt_that_is_too_long_costs_its_group(tmp_path):
         made.run()
     said = [str(one.message) for one in caught]
     assert len(said) == 2
-    assert "has 1023 tokens and may get 4 more, and the model has 1024 positions: left out" in said[0]
+    assert (
+        "has 1023 tokens and may get 4 more, and the model has 1024 positions: tasks that are too long are left out"
+        in said[0]
+    )
     assert "3 of 4 groups after 1 rounds; dropped: 1 too-long. Going on with fewer. This warning comes once" in said[1]
     assert sum(row["dropped/too-long"] for row in metrics(made)) == sum(row["missing"] for row in metrics(made)) == 2
     assert sum(row["updates"] for row in metrics(made)) == 5
