@@ -12,8 +12,6 @@ scorers run the answer as Python, on this machine, outside any sandbox.  Needs t
 from __future__ import annotations
 
 import json
-import os
-import threading
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import field
@@ -28,7 +26,7 @@ from rlvr.errors import DataError, MissingDependency, UsageError, WorkerDied, Wo
 from rlvr.text import ANSWER_TAGS, after_thinking, same_statement
 from rlvr.types import Outcome, Task, Verdict, plain
 from rlvr.validate import require_seconds
-from rlvr.workers import WorkerPool
+from rlvr.workers import WorkerPool, once_per_process
 
 __all__ = ["Force", "RUNS_ANSWERS", "ReasoningGym", "from_reasoning_gym", "measured_holes"]
 
@@ -277,24 +275,9 @@ def _scoring() -> Callable[[tuple[str, str, int, Any, str]], tuple[str, Any]]:
     return handle
 
 
-_lock = threading.Lock()
-_pool: WorkerPool | None = None
-
-
+@once_per_process
 def _workers() -> WorkerPool:
-    global _pool
-    with _lock:
-        if _pool is None:
-            _pool = WorkerPool(_scoring, workers=1, spares=0, memory_mib=_MEMORY_MIB, quiet=True)
-        return _pool
-
-
-def _after_fork() -> None:
-    global _lock, _pool
-    _lock, _pool = threading.Lock(), None
-
-
-os.register_at_fork(after_in_child=_after_fork)  # the lock may be held, and the worker is the parent's
+    return WorkerPool(_scoring, workers=1, spares=0, memory_mib=_MEMORY_MIB, quiet=True)
 
 
 def _said(thing: object) -> str:

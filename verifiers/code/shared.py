@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import os
-import threading
-from typing import Any
 
 from rlvr.sandbox import Sandbox
+from rlvr.workers import once_per_process
 
 __all__ = ["shared_sandbox"]
-
-_made: dict[tuple[Any, ...], Sandbox] = {}
-_lock = threading.Lock()
 
 
 def shared_sandbox(
@@ -30,20 +25,13 @@ def shared_sandbox(
     Raises:
         UsageError: a setting cannot work.
     """
-    key = os.getpid(), workers, python, packages, allow_missing  # a forked child makes its own
-    with _lock:
-        if key not in _made:
-            _made[key] = sandbox = Sandbox(
-                workers=workers, python=python, packages=packages, allow_missing=allow_missing
-            )
-            atexit.register(sandbox.close)
-        return _made[key]
+    return _sandbox(workers, python, packages, allow_missing)
 
 
-def _after_fork() -> None:
-    """Replace the lock: a thread that does not exist in this process may have held it."""
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+@once_per_process
+def _sandbox(
+    workers: int | str, python: str | None, packages: tuple[str, ...], allow_missing: frozenset[str]
+) -> Sandbox:
+    sandbox = Sandbox(workers=workers, python=python, packages=packages, allow_missing=allow_missing)
+    atexit.register(sandbox.close)
+    return sandbox

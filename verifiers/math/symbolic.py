@@ -8,8 +8,6 @@ is killed from outside twice, or gets no CPU time from the machine, says nothing
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -17,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr.errors import Unscored, WorkerDied, WorkerTimeout
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.policy import MathPolicy
-from rlvr.workers import WorkerPool
+from rlvr.workers import WorkerPool, once_per_process
 from rlvr.workers.fork_server import OWN_FAULT
 
 if TYPE_CHECKING:
@@ -36,9 +34,6 @@ NOTATION = "different-text: the reference is notation and is compared as text"
 """The decision on every other text where the engine cannot read the reference."""
 _OUR_S = 20.0  # for a reference alone: it is trusted, and a slow machine must not make it look unreadable
 _POOL_S = 60.0  # the worker keeps the limits above itself, in its child; this is for a worker that hangs
-
-_lock = threading.Lock()
-_pool: WorkerPool | None = None
 
 
 def decide(answer: str, reference: str, policy: MathPolicy) -> Decision:
@@ -132,17 +127,6 @@ def _start() -> Callable[[Any], Any]:
     return start()
 
 
+@once_per_process
 def _workers() -> WorkerPool:
-    global _pool
-    with _lock:
-        if _pool is None:
-            _pool = WorkerPool(_start, workers=1, spares=1, memory_mib=MEMORY_MIB, quiet=True)
-        return _pool
-
-
-def _after_fork() -> None:
-    global _lock, _pool
-    _lock, _pool = threading.Lock(), None
-
-
-os.register_at_fork(after_in_child=_after_fork)  # the lock may be held, and the workers are the parent's
+    return WorkerPool(_start, workers=1, spares=1, memory_mib=MEMORY_MIB, quiet=True)
