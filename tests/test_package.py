@@ -142,15 +142,8 @@ def test_all_is_sorted_and_complete(path: Path):
         assert set(names) <= defined(path)
 
 
-INTERNAL = ("sandbox/", "verifiers/", "recipes/", "envs/", "rlvr/cli/doctor.py")
+INTERNAL = ("sandbox/", "verifiers/", "recipes/", "envs/")
 """Where names are the module's own, unless the room's `__init__.py` exports them."""
-TWICE = {
-    "Dropped": "the groups that a collector and the tasks that a filter left out",
-    "Estimate": "of a metric, and of a return's variance",
-    "Estimator": "the same literal, in `algo.kl` and in the presets' settings",
-    "Failure": "of a case of a program, and what TRL is told where a reward function fails",
-}
-"""Public names that stand twice all the same."""
 
 
 def test_a_public_name_has_one_meaning():
@@ -164,7 +157,7 @@ def test_a_public_name_has_one_meaning():
             names &= set().union(*(doors.get(folder, set()) for folder in path.parents))
         for name in names:
             places.setdefault(name, set()).add(place)
-    clashes = [f"{name}: {sorted(found)}" for name, found in places.items() if len(found) > 1 and name not in TWICE]
+    clashes = [f"{name}: {sorted(found)}" for name, found in places.items() if len(found) > 1]
     assert not clashes, "\n".join(clashes)
 
 

@@ -22,7 +22,7 @@ from rlvr.environment.registry import environment_ids, load
 from rlvr.errors import INSTALL_EXTRA, RlvrError, WorkerError, WorkerTimeout
 from rlvr.workers import Handler, WorkerPool, usable_cores
 
-__all__ = ["DoctorCommand", "Finding", "examine"]
+__all__ = ["DoctorCommand", "PartStatus", "examine"]
 
 _MARKS = {True: "[green]ok     [/]", False: "[red]MISSING[/]", None: "[yellow]absent [/]"}
 _REQUIREMENT = re.compile(r"""([\w.-]+).*?(?:; extra == ["'](\w+)["'])?""")  # name and extra of Requires-Dist
@@ -60,7 +60,7 @@ class DoctorCommand:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PartStatus:
     """One part that was examined.
 
     Attributes:
@@ -78,58 +78,58 @@ class Finding:
     remedy: str = ""
 
 
-def examine() -> Iterator[Finding]:
+def examine() -> Iterator[PartStatus]:
     """Look at versions, then try what matters: start, kill and limit a worker, break out of the sandbox, load all."""
-    yield Finding("system", "python", True, f"{platform.python_version()} on {platform.system()} {platform.release()}")
-    yield Finding("system", "cores", True, f"{usable_cores()} of {os.cpu_count()} usable")
-    yield Finding("system", "memory", True, f"{_memory_mib()} MiB")
+    yield PartStatus("system", "python", True, f"{platform.python_version()} on {platform.system()} {platform.release()}")
+    yield PartStatus("system", "cores", True, f"{usable_cores()} of {os.cpu_count()} usable")
+    yield PartStatus("system", "memory", True, f"{_memory_mib()} MiB")
     found = _version("rlvr")
     remedy = "" if found else "pip install -c constraints.txt . in the checkout"
-    yield Finding("packages", "rlvr", found is not None, found or "not installed", remedy)
+    yield PartStatus("packages", "rlvr", found is not None, found or "not installed", remedy)
     extras = _dependencies() if found else {"": []}
     for package in extras.pop(""):
         found = _version(package)
         remedy = "" if found else "install rlvr again, which brings it"
-        yield Finding("packages", package, found is not None, found or "missing", remedy)
+        yield PartStatus("packages", package, found is not None, found or "missing", remedy)
     for extra, packages in extras.items():
         versions = {package: _version(package) for package in packages}
         listed = ", ".join(f"{package} {found or 'missing'}" for package, found in versions.items())
         whole = all(versions.values())
-        yield Finding("extras", extra, whole or None, listed, "" if whole else INSTALL_EXTRA.format(extra=extra))
+        yield PartStatus("extras", extra, whole or None, listed, "" if whole else INSTALL_EXTRA.format(extra=extra))
     yield from _examine_workers()
     yield from _examine_sandbox()
     for name in environment_ids():
         try:
             load(name)
-            yield Finding("environments", name, True, "loads")
+            yield PartStatus("environments", name, True, "loads")
         except Exception as error:  # noqa: BLE001  a plugin may raise anything; the report goes on
             found = f"{type(error).__name__}: {error}"
-            yield Finding("environments", name, False, found, "mend or uninstall its package")
+            yield PartStatus("environments", name, False, found, "mend or uninstall its package")
 
 
-def _examine_workers() -> Iterator[Finding]:
+def _examine_workers() -> Iterator[PartStatus]:
     """The guarantees of `rlvr.workers`, each found by trying."""
     with WorkerPool(_trial, memory_mib=512, quiet=True) as pool:
         try:
             pool.warm()
         except RlvrError as error:
             remedy = "see the error; workers run this Python with this sys.path"
-            yield Finding("workers", "start", False, str(error), remedy)
+            yield PartStatus("workers", "start", False, str(error), remedy)
             return
-        yield Finding("workers", "start", True, "ready")
+        yield PartStatus("workers", "start", True, "ready")
         [hang] = pool.run(["hang"], wall_s=10.0, cpu_s=0.2)
         by = "CPU time" if "CPU" in str(hang) else "wall time alone, so a loaded machine may cut items short"
         killed = isinstance(hang, WorkerTimeout)
-        yield Finding("workers", "a hang is killed", killed, f"by {by}" if killed else str(hang))
+        yield PartStatus("workers", "a hang is killed", killed, f"by {by}" if killed else str(hang))
         [hoard] = pool.run(["hoard"], wall_s=10.0)
         if isinstance(hoard, WorkerError) and hoard.kind == "MemoryError":
-            yield Finding("workers", "memory is limited", True, "1 GiB refused under a limit of 512 MiB")
+            yield PartStatus("workers", "memory is limited", True, "1 GiB refused under a limit of 512 MiB")
         else:
             remedy = "use Linux; elsewhere an item may fill memory"
-            yield Finding("workers", "memory is limited", None, "not on this system", remedy)
+            yield PartStatus("workers", "memory is limited", None, "not on this system", remedy)
 
 
-def _examine_sandbox() -> Iterator[Finding]:
+def _examine_sandbox() -> Iterator[PartStatus]:
     """What the sandbox promises here, found by trying to break out; and which languages run in it, by running them."""
     from rlvr.sandbox import Ending, Limits, Sandbox
     from rlvr.sandbox.toolchains import GREETINGS, missing, tool
@@ -138,22 +138,22 @@ def _examine_sandbox() -> Iterator[Finding]:
         guarantees = sandbox.check()
         for g in guarantees:
             found = g.mechanism or f"MISSING: {g.found}"
-            yield Finding("sandbox", g.name, g.mechanism is not None, found, "" if g.mechanism else g.remedy)
+            yield PartStatus("sandbox", g.name, g.mechanism is not None, found, "" if g.mechanism else g.remedy)
         if not all(g.mechanism for g in guarantees):
             return
         for program in GREETINGS:
             language = program.language
             if language != "python" and tool(language) is None:
-                yield Finding("languages", language, None, "no", missing(language))
+                yield PartStatus("languages", language, None, "no", missing(language))
                 continue
             run = sandbox.run(program)
             ok = run.ending is Ending.OK
             found = run.text.strip() if ok else f"{run.ending} {run.why} {run.stderr[-200:].decode(errors='replace')}"
             remedy = "" if ok else "see docs/reference/sandbox.md, 'What the host needs'"
-            yield Finding("languages", language, ok, found, remedy)
+            yield PartStatus("languages", language, ok, found, remedy)
 
 
-def _print_summary(out: Console, findings: Sequence[Finding]) -> None:
+def _print_summary(out: Console, findings: Sequence[PartStatus]) -> None:
     """One line per group, then the first problems with their remedies."""
     for group in dict.fromkeys(finding.group for finding in findings):
         parts = [finding for finding in findings if finding.group == group]

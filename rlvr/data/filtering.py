@@ -20,7 +20,7 @@ from rlvr.statistics import wilson
 from rlvr.types import Outcome, Prompt
 from rlvr.validate import require_number, require_one_of, require_whole
 
-__all__ = ["Dropped", "FilterRules", "Kept", "filter_tasks"]
+__all__ = ["DroppedTask", "FilterRules", "Kept", "filter_tasks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedTask:
     """A task that is dropped.
 
     Attributes:
@@ -219,7 +219,7 @@ class _Tasks:
 
 def filter_tasks(
     rows: Iterable[Row], rules: FilterRules | None = None, tests: Sequence[str] = (), *, prompt: str = "prompt"
-) -> tuple[list[Kept], list[Dropped]]:
+) -> tuple[list[Kept], list[DroppedTask]]:
     """Split tasks into those that are kept and those that are dropped.
 
     Contamination is checked first, then duplicates, then rates: a task is dropped for the first reason that holds.
@@ -249,7 +249,7 @@ def filter_tasks(
     for found in (_contaminated(tasks, tests, rules), _repeated(tasks, rules), _outside_rates(tasks, rules)):
         for task, reason in found:
             why.setdefault(task, reason)
-    dropped = [Dropped(task, why[task]) for task in tasks if task in why]
+    dropped = [DroppedTask(task, why[task]) for task in tasks if task in why]
     return [task for task in tasks if task not in why], dropped
 
 

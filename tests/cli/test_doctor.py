@@ -14,7 +14,7 @@ def findings(monkeypatch):
     """The examination of this machine, without the environments that happen to be installed."""
     monkeypatch.setattr(doctor, "environment_ids", list)
 
-    def examine() -> dict[str, doctor.Finding]:
+    def examine() -> dict[str, doctor.PartStatus]:
         return {finding.part: finding for finding in doctor.examine()}
 
     return examine
@@ -27,7 +27,7 @@ def test_the_doctor_finds_this_machine_fit(say, findings):
     assert found["cloudpickle"].found
     assert found["start"].ok
     assert found["a hang is killed"].ok
-    assert found["memory is limited"] == doctor.Finding(
+    assert found["memory is limited"] == doctor.PartStatus(
         "workers", "memory is limited", True, "1 GiB refused under a limit of 512 MiB"
     )
     code, said = say("doctor")
@@ -39,8 +39,8 @@ def test_the_doctor_finds_this_machine_fit(say, findings):
 def test_the_doctor_prints_details_and_json_on_request(say, monkeypatch):
     """`-v` has a line for each part; `--json` has the same as data."""
     found = [
-        doctor.Finding("packages", "numpy", True, "1.0"),
-        doctor.Finding("workers", "start", False, "[/no] workers\nat all", "mend them"),
+        doctor.PartStatus("packages", "numpy", True, "1.0"),
+        doctor.PartStatus("workers", "start", False, "[/no] workers\nat all", "mend them"),
     ]
     monkeypatch.setattr(doctor, "examine", lambda: found)
     code, said = say("doctor", "-v")
@@ -56,7 +56,7 @@ def test_the_doctor_fits_a_screen_where_much_is_wrong(say, monkeypatch):
     """Ten lines: a line for each of seven groups, two problems, and how to see the rest."""
     groups = ("system", "packages", "extras", "workers", "sandbox", "languages", "environments")
     found = [
-        doctor.Finding(group, f"part-{i}", False, "a long error " * 50, "mend it") for group in groups for i in (1, 2)
+        doctor.PartStatus(group, f"part-{i}", False, "a long error " * 50, "mend it") for group in groups for i in (1, 2)
     ]
     monkeypatch.setattr(doctor, "examine", lambda: found)
     monkeypatch.setenv("COLUMNS", "80")
@@ -71,7 +71,7 @@ def test_the_doctor_says_how_to_get_what_is_missing(say, findings, monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda name: None if name in ("sympy", "torch") else "1.0")
     found = findings()
     remedy = "pip install -c constraints.txt '.[train]' in a checkout of rlvr, or pip install 'PATH/TO/WHEEL[train]'"
-    assert found["sympy"] == doctor.Finding(
+    assert found["sympy"] == doctor.PartStatus(
         "packages", "sympy", False, "missing", "install rlvr again, which brings it"
     )
     assert found["train"].ok is None
