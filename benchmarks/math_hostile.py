@@ -15,7 +15,7 @@ def hostile(canary: str) -> list[tuple[str, str]]:
     """(kind, completion) of answers to `REFERENCE`.
 
     Args:
-        canary: path of a file that comes to exist only if somebody executes what it reads.
+        canary: path of a file that an answer creates if a grader executes it.
     """
     return _large() + _deep_and_long() + _strange() + _programs(canary)
 

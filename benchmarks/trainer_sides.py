@@ -256,7 +256,7 @@ def _logprobs(model: Any, ids: torch.Tensor, width: int) -> torch.Tensor:
 
 
 def main(job: Job) -> None:
-    """One side on one core: JSON of each step, then of the whole, each after a line from whoever takes turns."""
+    """One side on one core: JSON of each step, then of the whole; before each it waits for a line on standard input."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

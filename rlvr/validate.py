@@ -109,9 +109,8 @@ def require_number(
         f"of at most {most:g}" if most < math.inf else "",
     ]
     rule = " and ".join(filter(None, rules))
-    raise UsageError(
-        f"{name} is {_given(value)}; it must be a {'' if rule else 'finite '}number{rule and ' '}{rule}{_after(hint)}"
-    )
+    finite = "" if rule and (isinstance(value, bool) or not isinstance(value, Real) or is_number(value)) else "finite "
+    raise UsageError(f"{name} is {_given(value)}; it must be a {finite}number{rule and ' '}{rule}{_after(hint)}")
 
 
 def require_seconds(name: str, value: object, *, or_none: bool = False) -> float | None:

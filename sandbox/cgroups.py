@@ -27,7 +27,12 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """Where cgroups can be made: a folder for each controller, in version 2 the same one for all."""
+    """Where cgroups can be made: a folder for each controller, in version 2 the same one for all.
+
+    Attributes:
+        version: 1 or 2.
+        memory, pids, cpu: the folder of the controller; None where it is not available.
+    """
 
     version: int
     memory: Path

@@ -36,10 +36,13 @@ class Settings:
     run: Path | None = None
     """Where the run goes; a temporary folder by default.  A run that was stopped goes on."""
     steps: int = 100
+    """Training steps of DAPO."""
     warm_steps: int = 600
+    """Steps of the warm start."""
     noise: float = 0.25
     """Share of the columns that are added wrong in the warm start's data."""
     seed: int = 0
+    """Seed of weights, tasks and rollouts."""
 
 
 DEFAULTS = Settings()
@@ -49,7 +52,7 @@ def main(settings: Settings = DEFAULTS) -> int:
     """Warm start, training and its results; returns the exit code.
 
     Args:
-        settings: of both.
+        settings: of warm start and training.
     """
     started, console = time.perf_counter(), Console()
     run = settings.run or Path(mkdtemp(prefix="arithmetic-"))
@@ -86,7 +89,11 @@ def main(settings: Settings = DEFAULTS) -> int:
 
 
 def worked(prompt: str, rng: Random, noise: float) -> str:
-    """An answer with every column written out; see `added_by_columns`."""
+    """An answer with every column written out.
+
+    Args:
+        prompt, rng, noise: see `added_by_columns`.
+    """
     columns, total = added_by_columns(prompt, rng, noise)
     return " ".join(f"{x}+{y}{'+1' * carry}={column}" for x, y, carry, column in columns) + f" \\boxed{{{total}}}"
 

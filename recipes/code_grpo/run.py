@@ -29,5 +29,9 @@ DEFAULTS = Flags(
 
 
 def main(flags: Flags = DEFAULTS) -> int:
-    """Train and print the results; returns the exit code."""
+    """Train and print the results; returns the exit code.
+
+    Args:
+        flags: the settings.
+    """
     return train(flags)

@@ -46,7 +46,11 @@ DEFAULTS = Flags(
 
 
 def main(flags: Flags = DEFAULTS) -> int:
-    """Train and print the results; returns the exit code."""
+    """Train and print the results; returns the exit code.
+
+    Args:
+        flags: the settings.
+    """
     env, eval_env = flags.environments()
     env = env.with_reward(2 * env.reward - 1)  # 1 if right, else -1 (2.4); the trainer adds eq. 13 for length
     with Trainer(flags.config, env=env, eval_env=eval_env) as trainer:

@@ -36,13 +36,21 @@ class ScoringSettings:
     """Score scripted completions."""
 
     completions: int = 400
+    """Number of completions."""
     difficulty: int = 3
+    """Difficulty of the tasks, an option of `arithmetic-v1`."""
     workers: int = 2
+    """Number of worker processes."""
     seed: int = 0
+    """Seed of the scripted completions."""
 
 
 def main(settings: ScoringSettings) -> None:
-    """Generate tasks, answer them by script, score the answers through the pool, and print three tables."""
+    """Generate tasks, answer them by script, score the answers through the pool, and print three tables.
+
+    Args:
+        settings: how many, how difficult, and where they are scored.
+    """
     console = Console()
     env = rlvr.make("arithmetic-v1", difficulty=settings.difficulty, operations="+-*/")
     assert isinstance(env, rlvr.SingleTurnEnv)
@@ -67,7 +75,13 @@ def main(settings: ScoringSettings) -> None:
 
 
 def answer(env: rlvr.SingleTurnEnv, index: int, rng: Random) -> rlvr.Item:
-    """A scripted policy: mostly right or wrong, sometimes without a box, now and then hostile."""
+    """A scripted policy: mostly right or wrong, sometimes without a box, now and then hostile.
+
+    Args:
+        env: makes the task.
+        index: of the task, and the item's id.
+        rng: draws the kind of completion.
+    """
     task = env.task(index)
     kind = rng.choices(["right", "wrong", "malformed", "hostile"], weights=[50, 30, 15, 5])[0]
     text = {
@@ -83,7 +97,11 @@ def answer(env: rlvr.SingleTurnEnv, index: int, rng: Random) -> rlvr.Item:
 
 
 def kinds(by_kind: Counter[tuple[str, rlvr.Outcome]]) -> Table:
-    """A table of outcomes by kind of completion."""
+    """A table of outcomes by kind of completion.
+
+    Args:
+        by_kind: number of completions by kind and outcome.
+    """
     table = Table("scripted as")
     for outcome in rlvr.Outcome:
         table.add_column(outcome, justify="right")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from rich.console import Console
+from tyro.conf import arg
 
 from rlvr.cli.arguments import EnvironmentArgument, NameValues, environment_of, print_json
 from rlvr.scoring import WALL_S
@@ -34,9 +36,9 @@ class CheckCommand:
     """Seconds after which no further completion is scored; the report lists what was left out."""
     wall_s: float = WALL_S
     """Seconds after which a completion counts as hanging."""
-    only: tuple[str, ...] = ()
-    """Checks to run, out of: tasks references exploits repeats episodes.  All by default."""
-    skip: tuple[str, ...] = ()
+    only: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: all)")] = ()
+    """Checks to run, out of: tasks references exploits repeats episodes."""
+    skip: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: none)")] = ()
     """Names of checks or holes to leave out."""
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""

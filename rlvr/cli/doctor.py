@@ -80,7 +80,9 @@ class PartStatus:
 
 def examine() -> Iterator[PartStatus]:
     """Look at versions, then try what matters: start, kill and limit a worker, break out of the sandbox, load all."""
-    yield PartStatus("system", "python", True, f"{platform.python_version()} on {platform.system()} {platform.release()}")
+    yield PartStatus(
+        "system", "python", True, f"{platform.python_version()} on {platform.system()} {platform.release()}"
+    )
     yield PartStatus("system", "cores", True, f"{usable_cores()} of {os.cpu_count()} usable")
     yield PartStatus("system", "memory", True, f"{_memory_mib()} MiB")
     found = _version("rlvr")

@@ -34,8 +34,8 @@ class EvalCommand:
     """Model to evaluate: an id on the Hugging Face hub, or a folder, such as RUN/model of a training run."""
     n: Annotated[int, arg(aliases=["-n"])] = 1
     """Number of completions that are sampled for each task."""
-    k: Annotated[tuple[int, ...], arg(aliases=["-k"])] = ()
-    """Values of k for pass@k and maj@k; by default 1 and n."""
+    k: Annotated[tuple[int, ...], arg(aliases=["-k"], help_behavior_hint="(default: 1 and n)")] = ()
+    """Values of k for pass@k and maj@k."""
     limit: int | None = None
     """Evaluate only this many tasks, the first ones; required if the environment generates tasks without end."""
     max_tokens: int = 1024
@@ -44,7 +44,7 @@ class EvalCommand:
     """Sampling temperature; 0 takes the most likely token."""
     top_p: float = 1.0
     """Sample from the smallest set of tokens whose probabilities sum to at least this."""
-    stop: tuple[str, ...] = ()
+    stop: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: none)")] = ()
     """Texts that end a completion."""
     max_turns: int = 8
     """Greatest number of turns of an episode, in environments with several turns."""

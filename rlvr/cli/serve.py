@@ -34,7 +34,7 @@ class ServeCommand:
     If the variable RLVR_API_KEY is set, every caller must send that key.  See docs/using/serving.md.
     """
 
-    env: Annotated[Positional[tuple[str, ...]], arg(metavar="ENV")]
+    env: Annotated[Positional[tuple[str, ...]], arg(metavar="ENV", help_behavior_hint="(at least one)")]
     """The environments: their ids, or path/to/file.py:Class."""
     host: str = "127.0.0.1"
     """Address to listen on; an address that other machines can reach requires RLVR_API_KEY."""

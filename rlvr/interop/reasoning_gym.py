@@ -1,4 +1,4 @@
-"""reasoning-gym: its families of puzzles as environments, with its scorers held on a leash.
+"""reasoning-gym: its families of puzzles as environments; its scorers run in a process that can be killed.
 
     env = from_reasoning_gym("gcd", max_numbers=4)         # or rlvr.make("reasoning-gym-v1", family="gcd")
 
@@ -73,8 +73,11 @@ class ReasoningGym(SingleTurnEnv):
     The reasons: `full-marks` is CORRECT; `no-answer empty-answer` UNPARSED; `hedged`, `not-full-marks`, `crash` (of the
     scorer), `limit` and `odd-score` WRONG.  `detail` has reasoning-gym's own score.
 
-    Options: see `from_reasoning_gym`; and `wall_s`, the wall seconds that scoring an answer may take.  The `wall_s` of
-    a `Scorer` has to be clearly longer, since a completion that the `Scorer` kills is UNSCORED.
+    Attributes:
+        family, settings, strict, force: see `name` and the others of `from_reasoning_gym`.
+        instruction: text after each prompt, which says where the answer goes.
+        wall_s: wall seconds that scoring an answer may take.  The `wall_s` of a `Scorer` has to be clearly longer,
+            since a completion that the `Scorer` kills is UNSCORED.
     """
 
     family: str

@@ -260,7 +260,12 @@ class Tokenized(Protocol):
 
 
 class TokenRow(NamedTuple):
-    """A row of tokens without anything else."""
+    """A row of tokens without anything else.
+
+    Attributes:
+        prompt_ids: tokens of the prompt.
+        completion_ids: tokens of the completion; may be empty.
+    """
 
     prompt_ids: Sequence[int]
     completion_ids: Sequence[int]

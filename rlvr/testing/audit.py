@@ -49,15 +49,17 @@ class Rate:
 
     @property
     def value(self) -> float | None:
+        """k / n; None if n is 0."""
         return self.k / self.n if self.n else None
 
     @property
     def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval; None if n is 0."""
         return wilson(self.k, self.n) if self.n else None
 
     def __str__(self) -> str:
         if not self.n:
-            return "none to tell by"
+            return "no completions"
         low, high = wilson(self.k, self.n)
         return f"{self.k / self.n:.2%} [{low:.2%}, {high:.2%}], {self.k} of {self.n}"
 
@@ -102,6 +104,7 @@ class Confusion:
 
     @property
     def scored(self) -> int:
+        """Number of completions that were scored."""
         return self.true_positive + self.false_positive + self.false_negative + self.true_negative
 
     @property

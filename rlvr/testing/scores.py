@@ -48,6 +48,7 @@ class TimeBudget:
 
     @property
     def spent(self) -> bool:
+        """True once the seconds have passed."""
         return time.monotonic() > self._end
 
 

@@ -27,6 +27,11 @@ _Schedule = Literal["constant", "linear", "cosine"]
 _Precision = Literal["fp32", "bf16"]
 
 
+def _default_hint(label: str) -> str:
+    """How `--help` shows a default: without the brackets that tyro puts around a name; "none" for an empty list."""
+    return f"(default: {label.strip(chr(39) + '[]') or 'none'})"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """Settings of a run.  The same settings give the same run.
@@ -93,14 +98,16 @@ class Config:
     run: Path
     env_options: Suppress[Mapping[str, Any]] = field(default_factory=dict)
     eval_options: Suppress[Mapping[str, Any]] = field(default_factory=dict)
-    algorithm: Annotated[str | Algorithm, arg(constructor=str, metavar="NAME")] = "dapo"
+    algorithm: Annotated[str | Algorithm, arg(constructor=str, metavar="NAME", help_behavior_hint=_default_hint)] = (
+        "dapo"
+    )
     steps: int = 100
     prompts: int = 16
     group_size: int | None = None
     minibatch: int | None = None
     max_tokens: int = 512
     temperature: float | None = None
-    stop: tuple[str, ...] = ()
+    stop: Annotated[tuple[str, ...], arg(help_behavior_hint=_default_hint)] = ()
     overlong: OverlongHandling | None = None
     overlong_cache: int | None = None
     max_turns: int = 8
@@ -170,6 +177,7 @@ class ResolvedConfig(Config):
 
     Attributes:
         algorithm: The algorithm itself, with `overlong` and with the correction that `one_step_off` needs.
+        group_size, temperature, overlong, overlong_cache, eval_temperature, canary: See `Config`; never None.
         written: The settings as they were written.
     """
 

@@ -96,7 +96,11 @@ class Jsonl:
         self._file = path.open("a", encoding="utf-8")
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Write one line; numbers that are not finite become null, as JSON has none."""
+        """Write one line; numbers that are not finite become null, as JSON has none.
+
+        Args:
+            step, numbers: see `Logger.log`.
+        """
         row = {"step": step, **{k: v if math.isfinite(v) else None for k, v in numbers.items()}}
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()

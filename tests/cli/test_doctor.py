@@ -56,7 +56,9 @@ def test_the_doctor_fits_a_screen_where_much_is_wrong(say, monkeypatch):
     """Ten lines: a line for each of seven groups, two problems, and how to see the rest."""
     groups = ("system", "packages", "extras", "workers", "sandbox", "languages", "environments")
     found = [
-        doctor.PartStatus(group, f"part-{i}", False, "a long error " * 50, "mend it") for group in groups for i in (1, 2)
+        doctor.PartStatus(group, f"part-{i}", False, "a long error " * 50, "mend it")
+        for group in groups
+        for i in (1, 2)
     ]
     monkeypatch.setattr(doctor, "examine", lambda: found)
     monkeypatch.setenv("COLUMNS", "80")

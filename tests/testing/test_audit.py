@@ -55,7 +55,7 @@ def test_a_rate_has_wilsons_interval():
     """1 of 10, 95 %: [0.0179, 0.4042], the textbook's; of nothing there is no rate."""
     low, high = Rate(1, 10).interval
     assert (round(low, 4), round(high, 4)) == (0.0179, 0.4042)
-    assert (Rate(0, 0).value, Rate(0, 0).interval, str(Rate(0, 0))) == (None, None, "none to tell by")
+    assert (Rate(0, 0).value, Rate(0, 0).interval, str(Rate(0, 0))) == (None, None, "no completions")
 
 
 def test_slices_sum_to_the_whole():

@@ -51,7 +51,14 @@ class CaseRunner:
         self.cpu_s = self.wall_s = 0.0
 
     def run(self, stdin: str | bytes) -> Run | None:
-        """One run with this standard input.  The first call compiles the program, on the program's own time."""
+        """One run with this standard input.  The first call compiles the program, on the program's own time.
+
+        Args:
+            stdin: the whole standard input.
+
+        Returns:
+            The run; None if no time is left, as of the methods below.
+        """
         if not self._compiled:
             built = self._spent(self._sandbox.compile(self._program), _itself)
             if built.ending is not Ending.OK:
@@ -60,12 +67,20 @@ class CaseRunner:
         return self._timed(partial(self._sandbox.run, self._program, stdin), _itself)
 
     def call(self, calls: Sequence[Call]) -> CallRun | None:
-        """One run that calls the program's functions; each call has the limits of a case (but see `together`)."""
+        """One run that calls the program's functions; each call has the limits of a case (but see `together`).
+
+        Args:
+            calls: made in this order.
+        """
         start = partial(self._sandbox.call, self._program, calls, case_cpu_s=self.limits.cpu_s)
         return self._timed(start, _of_calls, 1 if self.together else len(calls))
 
     def glance(self, calls: Sequence[Call]) -> CallRun | None:
-        """`call` with 0.1 CPU seconds for all calls together, which is enough for nearly every program."""
+        """`call` with 0.1 CPU seconds for all calls together, which is enough for nearly every program.
+
+        Args:
+            calls: made in this order.
+        """
         limits = self._share(1)
         if limits is None:
             return None
@@ -75,11 +90,20 @@ class CaseRunner:
         return self._spent(self._sandbox.call(self._program, calls, limits=limits), _of_calls)
 
     def test(self, suite: TestSuite) -> TestRun | None:
-        """One run beside a suite of tests, which as a whole has the limits of one case."""
+        """One run beside a suite of tests, which as a whole has the limits of one case.
+
+        Args:
+            suite: the tests.
+        """
         return self._timed(partial(self._sandbox.test, self._program, suite), _of_tests)
 
     def aside(self, program: Program, limits: Limits) -> Run | None:
-        """Run a checker program, on the judged program's time: that program's output decides how long it takes."""
+        """Run a checker program, on the judged program's time: that program's output decides how long it takes.
+
+        Args:
+            program: the checker program, with its files.
+            limits: of this run, beside the time that is left.
+        """
         share = self._share(1, limits)
         return None if share is None else self._spent(self._sandbox.run(program, limits=share), _itself)
 

@@ -34,7 +34,12 @@ class Checker(Protocol):
     """Checks the output of a run that ended well."""
 
     def check(self, case: StdioCase, run: Run) -> _Finding:
-        """The verdict and its reason: AC or WA; TLE if no time is left for the check; IE if we failed."""
+        """The verdict and its reason: AC or WA; TLE if no time is left for the check; IE if we failed.
+
+        Args:
+            case: the case, with its input and expected output.
+            run: the run on that input, which has the output.
+        """
 
 
 def as_checker(compare: Compare, runner: CaseRunner, limits: Limits) -> Checker:
