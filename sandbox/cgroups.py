@@ -92,7 +92,7 @@ class Cgroup:
         self._peak_file = memory / ("memory.peak" if version == 2 else "memory.max_usage_in_bytes")
         self._events_file = memory / ("memory.events" if version == 2 else "memory.oom_control")
         usage = cpu and str(cpu / ("cpu.stat" if version == 2 else "cpuacct.usage"))
-        self.meters = [usage or "", str(self._events_file)]  # what a box reads: CPU time, and kills for want of memory
+        self.meters = [usage or "", str(self._events_file)]  # what a box reads: CPU time, and kills for lack of memory
 
     def settle(self) -> None:
         """Measure `base`, once the zygote is ready."""
@@ -130,7 +130,7 @@ class Cgroup:
         self._used_before = self._used()
 
     def kills(self) -> int:
-        """How often the kernel killed a process here for want of memory, since `mark`."""
+        """How often the kernel killed a process here for lack of memory, since `mark`."""
         return self._killed() - self._kills_before
 
     def peak(self) -> int | None:

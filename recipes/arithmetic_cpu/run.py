@@ -1,6 +1,6 @@
 """A tiny model that was taught to add with mistakes learns by DAPO to add right.  No GPU, no download.
 
-rlvr train arithmetic_cpu --steps 100 --seed 0
+Example: rlvr train arithmetic_cpu --steps 100 --seed 0
 """
 
 import sys

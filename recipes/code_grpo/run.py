@@ -1,6 +1,6 @@
 """GRPO on programs that are run in the sandbox, with the settings of `math_grpo` except those below.
 
-rlvr train code_grpo --model Qwen/Qwen2.5-Coder-1.5B-Instruct --chat
+Example: rlvr train code_grpo --model Qwen/Qwen2.5-Coder-1.5B-Instruct --chat
 rlvr train code_grpo --model … --env code-stdio-v1 --data deepmind/code_contests
 """
 

@@ -1,6 +1,6 @@
 """DAPO on competition problems, with the paper's settings (arXiv:2503.14476, section 4.1).
 
-rlvr train math_dapo --model Qwen/Qwen2.5-32B
+Example: rlvr train math_dapo --model Qwen/Qwen2.5-32B
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """GRPO on competition problems, with the settings of DeepSeekMath (arXiv:2402.03300, section 4.2).
 
-rlvr train math_grpo --model deepseek-ai/deepseek-math-7b-instruct --chat
+Example: rlvr train math_grpo --model deepseek-ai/deepseek-math-7b-instruct --chat
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """ProRL on competition problems, with the paper's settings (arXiv:2505.24864, sections 2.3, 3.2 and 3.3).
 
-rlvr train math_prorl --model deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B --chat
+Example: rlvr train math_prorl --model deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B --chat
 """
 
 from pathlib import Path

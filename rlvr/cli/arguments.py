@@ -98,14 +98,14 @@ def require_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None
     Raises:
         UsageError: an output is an input or another output, exists, is a folder, or its folder is missing.
     """
-    taken = {path.resolve(): "what is read" for path in inputs if path is not None}
+    taken = {path.resolve(): "an input" for path in inputs if path is not None}
     for path in outputs:
         if path is None:
             continue
         if path.resolve() in taken:
-            raise UsageError(f"{path} is {taken[path.resolve()]}, and would be written over; name another output")
+            raise UsageError(f"{path} is {taken[path.resolve()]} and would be overwritten; name another output")
         if path.exists() and any(path.samefile(other) for other in taken if other.exists()):
-            raise UsageError(f"{path} is another name of what is read or written here; name another output")
+            raise UsageError(f"{path} is another name of an input or output; name another output")
         require_output(path, overwrite=overwrite)
         taken[path.resolve()] = "another output"
 

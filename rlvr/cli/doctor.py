@@ -106,7 +106,7 @@ def examine() -> Iterator[PartStatus]:
             yield PartStatus("environments", name, True, "loads")
         except Exception as error:  # noqa: BLE001  a plugin may raise anything; the report goes on
             found = f"{type(error).__name__}: {error}"
-            yield PartStatus("environments", name, False, found, "mend or uninstall its package")
+            yield PartStatus("environments", name, False, found, "fix or uninstall its package")
 
 
 def _examine_workers() -> Iterator[PartStatus]:

@@ -71,7 +71,7 @@ class ScoreCommand:
         run, tally = provenance(env, self.env), Tally()
         rejected = _RejectedRows(self.output, strict=self.strict)
         if self.file.resolve() in (self.output.resolve(), rejected.path.resolve()):
-            raise UsageError(f"{self.file} is what is read, and would be written over; name another output")
+            raise UsageError(f"{self.file} is the input and would be overwritten; name another output")
         with Journal(self.output, resume=self.resume, overwrite=self.overwrite) as journal, rejected:
             for row in journal.done:
                 _require_same_run(row, run, journal.partial)
@@ -189,7 +189,7 @@ class _RejectedRows:
     def add(self, path: Path, line: Line, error: DataError) -> None:
         message = f"{path}, line {line.number}: {error}"
         if self.strict:
-            raise DataError(f"{message}; mend the row, and --resume goes on from there")
+            raise DataError(f"{message}; fix the row, and --resume goes on from there")
         if not self.count:
             self._file = self._stack.enter_context(self.path.open("wb"))
         entry = {"line": line.number, "why": str(error), "row": line.row, "text": line.text}

@@ -93,7 +93,7 @@ def load(id: str) -> type[Environment]:
         except RlvrError:
             raise  # such as an optional part that is not installed
         except (ImportError, AttributeError) as error:
-            raise UsageError(f"entry point {id!r} cannot be loaded: {error}; mend or uninstall its package") from error
+            raise UsageError(f"entry point {id!r} cannot be loaded: {error}; fix or uninstall its package") from error
         if _registered.get(id) is not cls:
             raise UsageError(f"entry point {id!r} leads to {point.value}; put @rlvr.register({id!r}) on that class")
     if id not in _registered:

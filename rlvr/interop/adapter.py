@@ -213,7 +213,7 @@ def task_as_json(task: Task) -> str:
     try:
         text = json.dumps(whole, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise DataError(f"task {task.id!r} cannot travel as JSON: {error}") from error
+        raise DataError(f"task {task.id!r} cannot be sent as JSON: {error}") from error
     back = json.loads(text)
     for name, value in whole.items():
         if back[name] != value:
@@ -275,7 +275,7 @@ def reward_value(task: Task, score: Score, unscored: float | None) -> float:
     if unscored is None:
         raise Unscored(
             f"task {task.id!r} could not be scored ({score.verdict.why}), and this trainer cannot mask a completion; "
-            "mend the cause, or choose a reward for it: unscored=0.0"
+            "fix the cause, or choose a reward for it: unscored=0.0"
         )
     return unscored
 

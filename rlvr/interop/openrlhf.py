@@ -77,7 +77,7 @@ def to_openrlhf(
         env: a single-turn environment whose reward does not compare the completions of a group: OpenRLHF asks for one
             completion at a time.
         unscored: the reward for UNSCORED completions, which OpenRLHF cannot mask.  None raises: OpenRLHF logs that, and
-            its step then fails for want of a reward.
+            its step then fails because the reward is missing.
         count_tokens: from a completion's text to its number of tokens, for a reward that reads the length; OpenRLHF
             passes on the text alone.
         ends: special tokens to cut off the end of a completion.

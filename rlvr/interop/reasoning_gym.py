@@ -56,7 +56,7 @@ def from_reasoning_gym(
             credit, which in many families pays for an answer that only contains the right one.
         force: True takes a family in spite of its holes, or one that was not measured in the installed version.  A
             family whose scorer runs the answer as Python, on this machine, outside any sandbox, needs
-            `force="run-model-code"`, and a machine that you can do without.
+            `force="run-model-code"`; use a machine that may be lost.
         settings: of the family's own configuration, such as `max_numbers=4`; not `seed` and `size`.
 
     Raises:
@@ -116,7 +116,7 @@ class ReasoningGym(SingleTurnEnv):
         """By index or id, or from a record: a reference alone does not say which puzzle it answers."""
         task = super().task_of(row)
         if not isinstance(task.meta.get("seed"), int):
-            raise DataError("a puzzle is told by 'task', its index or id; a reference alone will not do")
+            raise DataError("name the puzzle in column 'task', by its index or id; a reference alone is not enough")
         return task
 
     def _seed(self, index: int) -> int:
@@ -189,22 +189,22 @@ def _require_sound(family: str, strict: bool, force: Force) -> None:
     holes = found["holes"] + ([] if strict else found["partial_holes"])
     if RUNS_ANSWERS in holes and force != "run-model-code":
         raise UsageError(
-            f"reasoning-gym's family {family!r} is refused: {'; '.join(holes)}.  On a machine that you can do without, "
-            "force='run-model-code' takes it all the same"
+            f"reasoning-gym's family {family!r} is refused: {'; '.join(holes)}.  force='run-model-code' accepts it; "
+            "use a machine that may be lost"
         )
     if force:
         return
     if holes:
         raise UsageError(
             f"reasoning-gym's family {family!r} is refused: {'; '.join(holes)}.  A policy would find that; force=True "
-            "takes it all the same"
+            "accepts it"
         )
     installed = version("reasoning-gym")
     if family not in measured["families"] or installed != measured["reasoning_gym"]:
         raise UsageError(
-            f"reasoning-gym's family {family!r} is refused: its holes were not looked for in version {installed}, only "
+            f"reasoning-gym's family {family!r} is refused: its holes were not measured in version {installed}, only "
             f"those of {len(measured['families'])} families in {measured['reasoning_gym']}.  Install that version; or "
-            "force=True takes it, better after benchmarks/reasoning_gym_families.py"
+            "force=True accepts it, better after benchmarks/reasoning_gym_families.py"
         )
 
 

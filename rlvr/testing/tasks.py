@@ -42,7 +42,7 @@ def sample(env: SingleTurnEnv, found: Findings, tasks: int | None, rng: random.R
         size = env.size
         several = range(size if size is not None else _FAR)
         if tasks is None and size is None:
-            raise DataError(f"{env.id} has no end of tasks; say how many are to be looked at")
+            raise DataError(f"{env.id} generates tasks without end; say how many to look at")
         count = len(several) if tasks is None else min(tasks, len(several))
         first = list(range(min(2, count)))
         indices = first + sorted(rng.sample(several[len(first) :], count - len(first)))

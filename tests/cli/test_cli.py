@@ -176,7 +176,7 @@ def test_strict_stops_at_the_first_bad_row(score, tmp_path):
     code, said, out = score([*right(1), "{\n", *right(2)], "--strict")
     assert (code, out) == (2, [])
     assert said.startswith(f"rlvr: {tmp_path / 'in.jsonl'}, line 2: not a JSON object")
-    assert said.endswith("mend the row, and --resume goes on from there\n")
+    assert said.endswith("fix the row, and --resume goes on from there\n")
     assert json.loads((tmp_path / "out.jsonl.partial").read_text())["completion"] == "1"
     assert said.count("\n") == 1
 
@@ -252,8 +252,8 @@ def test_a_setting_that_cannot_work_is_one_line(score, tmp_path, flags, why):
         (PLACE, "bad.parquet", "out.jsonl", "bad.parquet: cannot be read as Parquet"),
         (PLACE, "in.jsonl", "out.csv", "the output must end in .jsonl or .parquet"),
         (PLACE, "in.jsonl", "none/out.jsonl", "there is no folder"),
-        (PLACE, "in.jsonl", "in.jsonl", "is what is read, and would be written over"),
-        (PLACE, "out.jsonl.rejected.jsonl", "out.jsonl", "is what is read, and would be written over"),
+        (PLACE, "in.jsonl", "in.jsonl", "is the input and would be overwritten"),
+        (PLACE, "out.jsonl.rejected.jsonl", "out.jsonl", "is the input and would be overwritten"),
     ],
 )
 def test_a_name_that_leads_nowhere_is_one_line(say, tmp_path, env, file, out, why):

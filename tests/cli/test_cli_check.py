@@ -73,7 +73,7 @@ def test_check_exits_with_0_where_it_is_clean(say):
     [
         (["gsm9k-v1"], "did you mean 'gsm8k-v1'"),
         (["gsm8k-v1", "--option", "data=none.jsonl"], "none.jsonl: no such file"),
-        (["arithmetic-v1", "--every"], "has no end of tasks"),
+        (["arithmetic-v1", "--every"], "generates tasks without end"),
         (["arithmetic-v1", "--only", "all"], "there is no check 'all'"),
         (["arithmetic-v1", "--tasks", "0"], "tasks is 0"),
     ],
@@ -125,11 +125,11 @@ def test_audit_exits_with_1_where_something_is_missing(say, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["-o", "in.jsonl"], "is what is read, and would be written over"),
-        (["--html", "link.html"], "is what is read, and would be written over"),
+        (["-o", "in.jsonl"], "is an input and would be overwritten"),
+        (["--html", "link.html"], "is an input and would be overwritten"),
         (["--html", "none/a.html"], "there is no folder"),
         (["--html", "old.html"], "exists; name another output, or pass --overwrite"),
-        (["--html", "new", "-o", "new"], "is another output, and would be written over"),
+        (["--html", "new", "-o", "new"], "is another output and would be overwritten"),
         (["--html", "folder", "--overwrite"], "folder is a folder; name a file to write"),
     ],
 )

@@ -261,7 +261,7 @@ def test_a_broken_plugin_is_named(plugin: Callable[..., Path], source: str, targ
     said = refusal(lambda: make("echo-v1"))
     assert said.startswith("entry point 'echo-v1' cannot be loaded: ")
     assert message in said
-    assert said.endswith("; mend or uninstall its package")
+    assert said.endswith("; fix or uninstall its package")
     assert make("fine-v1").size == 2
 
 

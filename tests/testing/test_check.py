@@ -399,7 +399,7 @@ def test_the_same_seed_draws_the_same_sample():
 def test_all_tasks_of_a_finite_set_can_be_checked():
     """Five words; of a generator there is no all."""
     assert check(Words(), tasks=None, only=("references",)).tasks == 5
-    with pytest.raises(rlvr.DataError, match="Double has no end of tasks; say how many"):
+    with pytest.raises(rlvr.DataError, match="Double generates tasks without end; say how many"):
         check(Double(), tasks=None)
 
 
