@@ -1,4 +1,10 @@
-"""Samplers generate completions: the protocol, a scripted one for tests, and one over a local transformers model."""
+"""Samplers generate completions.
+
+protocol      the interface: `Sampler`, `Sampling`, `Sample`
+scripted      completions from a list or a function; for tests
+local         a transformers model in this process (torch), with decoding, token_sampling and preallocated_cache
+tokenization  prompts to tokens, and completions to text
+"""
 
 from rlvr.samplers.protocol import (
     Context,

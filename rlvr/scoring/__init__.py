@@ -1,4 +1,10 @@
-"""Rows of completions become scores, scores become records, and records replay."""
+"""Rows of completions become scores, scores become records, and records replay.
+
+items    from rows to completions with their tasks
+scorer   `Scorer` and `score`: worker processes that can be killed
+records  what is written of a score, and `replay`
+tally    counts of outcomes, reasons and parts
+"""
 
 from rlvr.scoring.items import Item
 from rlvr.scoring.records import replay

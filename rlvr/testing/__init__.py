@@ -4,6 +4,11 @@
         rlvr.testing.check_environment(MyEnv())
 
 `check` returns the whole report; `HOLES` explains each name in it.
+
+checks    `check` and `check_environment`, made of tasks, scores, repeats and episodes
+exploits  the catalogue of completions that deserve nothing, with `answers` for texts that must not count
+findings  the holes by name, and the report
+audit     verdicts compared with labels; audit_page shows them as HTML
 """
 
 from rlvr.testing.checks import check, check_environment
