@@ -192,10 +192,14 @@ def _info(task: Task, score: Score) -> dict[str, Any]:
 
 
 class GymEnv(gymnasium.Env[Any, str]):
-    """One environment as Gymnasium's; see `to_gymnasium`.
+    """One environment as Gymnasium's; made by `to_gymnasium`.
 
     `reset(seed=…)` gives the same episode as the environment's own; further ones are drawn from Gymnasium's generator.
     `reset(options={"index": 7})` chooses a task.  The last step's `info` has the whole `Score` under "score".
+
+    Args:
+        env: a single-turn or multi-turn environment.
+        judge: scores the completions of a single-turn environment; None for a multi-turn one, which scores itself.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  as Gymnasium declares it
@@ -244,6 +248,11 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
 
     The info of the episodes that ended is in `info["final_info"]`, as in Gymnasium's own vectors: arrays of shape
     [num_envs], and `final_info["parts"]` a dict of such arrays.
+
+    Args:
+        env: a single-turn environment.
+        judge: scores the completions of all of them.
+        num_envs: number of environments.
     """
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012

@@ -93,7 +93,11 @@ def to_openrlhf(
 
 
 class OpenRLHFReward(Adapter):
-    """OpenRLHF's `reward_func`; see `to_openrlhf`."""
+    """OpenRLHF's `reward_func`; made by `to_openrlhf`.
+
+    Args:
+        env, unscored, count_tokens, ends, settings: see `to_openrlhf`; its other arguments are the settings.
+    """
 
     def __init__(
         self,

@@ -91,11 +91,14 @@ def to_trl(
 
 
 class TRLReward(Adapter):
-    """A TRL reward function: the score's total, None for UNSCORED.  See `to_trl`.
+    """A TRL reward function: the score's total, None for UNSCORED.  Made by `to_trl`.
 
     The trainer logs, beside its own `rewards/ID/mean`: `ID/parts/NAME`, the mean of each part of the reward;
     `ID/outcomes/correct` … `unscored`, shares of the outcomes; and in its table of completions the columns `outcome`,
     `why` and `answer`.
+
+    Args:
+        env, tasks, conversational, group_size, unscored, settings: see `to_trl`; its other arguments are the settings.
     """
 
     def __init__(

@@ -77,11 +77,15 @@ def to_verl(
 
 
 class VerlReward:
-    """verl's `compute_score`; see `to_verl`.  Picklable.
+    """verl's `compute_score`; made by `to_verl`.  Picklable.
 
     Every reply has the same keys, and all but the last two are numbers: `score`, the total; `acc`, 1 for CORRECT, for
     group filters; `unparsed` and `unscored`, 0 or 1; `part/NAME` for each part of any of the environments, 0 where it
     has no such part; `pred`, the answer, which verl takes its majority votes from; `why`, the reason.
+
+    Args:
+        envs, unscored, count_tokens, group_size: see `to_verl`.
+        settings: `workers`, `wall_s` and `memory_mib`.
     """
 
     def __init__(
