@@ -43,7 +43,9 @@ def is_number(value: object) -> TypeGuard[float]:
     Args:
         value: any value.
     """
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    return bool(-math.inf < value < math.inf)  # not math.isfinite, which fails for 10**400
 
 
 def require_whole(name: str, value: object, least: int, most: int | None = None, *, hint: str = "") -> int:
@@ -85,6 +87,7 @@ def require_number(
     *,
     above: float | None = None,
     below: float | None = None,
+    infinite: bool = False,
     hint: str = "",
 ) -> float:
     """The value as an int or a float: a finite number in [least, most], above `above` and below `below`.
@@ -94,12 +97,14 @@ def require_number(
         value: the value that was given.
         least, most: limits that are themselves allowed.
         above, below: limits that are not allowed themselves.
+        infinite: whether infinity is allowed too.
         hint: appended to the rule.
 
     Raises:
         UsageError: the value is no finite number, or outside these limits.
     """
-    fits = is_number(value) and least <= value <= most
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    fits = real and (infinite or is_number(value)) and least <= value <= most  # type: ignore[operator]
     if fits and (above is None or value > above) and (below is None or value < below):  # type: ignore[operator]
         return int(value) if is_whole(value) else float(value)  # type: ignore[arg-type]
     rules = [
@@ -160,12 +165,14 @@ def nearest(value: object, choices: Iterable[object]) -> str:
         value: the value that was given.
         choices: the allowed values.
     """
-    found = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1)
+    found = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1, cutoff=0.5)
     return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def _after(hint: str) -> str:
-    return f", {hint}" if hint else ""
+    if not hint:
+        return ""
+    return f", {hint}" if hint.startswith("or ") else f"; {hint}"
 
 
 def _given(value: object) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from rlvr.errors import IsolationUnavailable, SandboxFailed, UsageError
+from rlvr.errors import IsolationUnavailable, SandboxFailed, UsageError, brief
 from rlvr.sandbox import probe
 from rlvr.sandbox.compiling import Compiler, Files, files_of
 from rlvr.sandbox.guest import calls as guest_calls
@@ -80,6 +80,8 @@ class Sandbox:
     ) -> None:
         if isinstance(packages, str) or isinstance(allow_missing, str):
             raise UsageError("packages and allow_missing take several names: ('numpy',), not 'numpy'")
+        if limits is not None and not isinstance(limits, Limits):
+            raise UsageError(f"limits is {brief(limits)}; it must be a Limits, such as Limits(cpu_s=2)")
         self.limits = limits or Limits()
         self.workers = (
             usable_cores() + 1 if workers == "auto" else require_whole("workers", workers, 1, hint="or 'auto'")

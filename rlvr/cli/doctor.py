@@ -25,7 +25,7 @@ from rlvr.workers import Handler, WorkerPool, usable_cores
 __all__ = ["DoctorCommand", "PartStatus", "examine"]
 
 _MARKS = {True: "[green]ok     [/]", False: "[red]MISSING[/]", None: "[yellow]absent [/]"}
-_REQUIREMENT = re.compile(r"""([\w.-]+).*?(?:; extra == ["'](\w+)["'])?""")  # name and extra of Requires-Dist
+_REQUIREMENT = re.compile(r"""([\w.-]+)(?:.*\bextra == ["'](\w+)["'])?.*""")  # name and extra of Requires-Dist
 _SHOWN = 2  # problems below the summary of seven lines; with the last line that makes ten
 
 

@@ -68,7 +68,7 @@ class EvalCommand:
         setup = import_optional("rlvr.train.setup", "train")
         evaluation = import_optional("rlvr.collect.evaluation", "train")
         if self.output is not None:
-            require_output(self.output, overwrite=True)
+            require_output(self.output, overwrite=True, device=True)
         env = environment_of(self.env, self.option)
         sampling = Sampling(max_tokens=self.max_tokens, temperature=self.temperature, top_p=self.top_p, stop=self.stop)
         policy = setup.load_policy(

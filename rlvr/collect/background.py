@@ -40,7 +40,7 @@ class BackgroundCalls:
     """
 
     def __init__(self, count: int) -> None:
-        self._threads = Threads(count)
+        self._threads = Threads(count, "collector")
         self._lock = threading.Lock()
         self._timings = Timings()
 

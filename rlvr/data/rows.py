@@ -206,12 +206,13 @@ def dump_row(row: Row) -> bytes:
         return json.dumps(row, allow_nan=False).encode() + b"\n"
 
 
-def require_output(path: Path, *, overwrite: bool) -> None:
+def require_output(path: Path, *, overwrite: bool, device: bool = False) -> None:
     """Refuse an output that cannot be written.
 
     Args:
         path: the file to be written.
         overwrite: whether it may exist.
+        device: whether a device or a pipe will do, such as /dev/stdout.
 
     Raises:
         UsageError: its folder is missing, it is a folder or another thing than a file, or it exists and must not.
@@ -220,7 +221,7 @@ def require_output(path: Path, *, overwrite: bool) -> None:
         raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file to write")
-    if path.exists() and not path.is_file():
+    if path.exists() and not path.is_file() and not device:
         raise UsageError(f"{path} is no ordinary file; name another output")
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists; name another output, or pass --overwrite")

@@ -133,7 +133,7 @@ class EnvironmentQueue:
     def __init__(self, name: str, scorer: Scorer, limits: ServiceLimits, metrics: Metrics) -> None:
         self.name, self.scorer = name, scorer
         self._limits, self._metrics = limits, metrics
-        self._threads = Threads(_THREADS)
+        self._threads = Threads(_THREADS, "service")
         self._lock = threading.Lock()
         self._jobs: set[Job] = set()
         self.waiting = 0  # rows

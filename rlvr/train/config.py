@@ -143,7 +143,7 @@ class Config:
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
-            check(name, getattr(self, name))
+            object.__setattr__(self, name, check(name, getattr(self, name)))  # plain numbers, which can be recorded
         self.resolve()
 
     def resolve(self) -> ResolvedConfig:
@@ -168,7 +168,8 @@ class Config:
             "eval_temperature": temperature if self.eval_temperature is None else self.eval_temperature,
             "canary": self.canary if self.canary is not None else 1e-3 if self.precision == "fp32" else 0.5,
         }
-        return ResolvedConfig(**{**written, **chosen}, written=written)
+        settings = {f.name: written[f.name] for f in dataclasses.fields(Config)}  # a subclass may have more
+        return ResolvedConfig(**{**settings, **chosen}, written=written)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,9 +189,11 @@ class ResolvedConfig(Config):
     overlong_cache: int
     eval_temperature: float
     canary: float
-    written: Mapping[str, Any]
+    written: dataclasses.InitVar[Mapping[str, Any]]  # so that `dataclasses.replace` refuses: change the Config instead
+    _written: Mapping[str, Any] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, written: Mapping[str, Any]) -> None:
+        object.__setattr__(self, "_written", written)
         algorithm = self.algorithm
         in_reward = algorithm.kl is not None and algorithm.kl.place == "reward"
         if in_reward and algorithm.advantage in ("monte_carlo_advantages", "process_advantages"):
@@ -222,10 +225,10 @@ class ResolvedConfig(Config):
 
         They are kept in the run's folder, and compared when the run is continued.
         """
-        found = {name: value for name, value in self.written.items() if name != "run"}
+        found = {name: value for name, value in self._written.items() if name != "run"}
         found |= {"algorithm": dataclasses.asdict(self.algorithm)}
         found |= {"env_options": dict(self.env_options), "eval_options": dict(self.eval_options)}
-        plain: dict[str, Any] = json.loads(json.dumps(found, default=float))  # as it will be when read again
+        plain: dict[str, Any] = json.loads(json.dumps(found))  # as it will be when read again
         return plain
 
 
@@ -237,11 +240,10 @@ def _or_none(check: _Check) -> _Check:
     return lambda name, value: None if value is None else check(name, value)
 
 
-def _require_betas(name: str, value: object) -> None:
+def _require_betas(name: str, value: object) -> tuple[float, ...]:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise UsageError(f"{name} is {value!r}; it must be two numbers, such as (0.9, 0.999)")
-    for i, beta in enumerate(value):
-        require_number(f"{name}[{i}]", beta, 0, below=1)
+    return tuple(require_number(f"{name}[{i}]", beta, 0, below=1) for i, beta in enumerate(value))
 
 
 _FROM_1: Final = (
@@ -260,7 +262,7 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "temperature": _or_none(partial(require_number, above=0, hint="near 1 to train")),
     "eval_temperature": _or_none(partial(require_number, least=0)),
     "eval_top_p": partial(require_number, above=0, most=1),
-    "canary": _or_none(partial(require_number, least=0)),
+    "canary": _or_none(partial(require_number, least=0, infinite=True)),  # infinity switches it off
     "schedule": partial(require_one_of, allowed=get_args(_Schedule)),
     "precision": partial(require_one_of, allowed=get_args(_Precision)),
     "overlong": partial(require_one_of, allowed=get_args(OverlongHandling), or_none=True),

@@ -55,7 +55,7 @@ class Trainer:
         console: where progress is printed; None for stderr.
 
     Attributes:
-        config: the settings, resolved.
+        config: the settings, as they were given.
         step: training steps done so far.
         reports: evaluations made by this object, by step.
 
@@ -72,7 +72,8 @@ class Trainer:
         eval_env: Environment | None = None,
         console: Console | None = None,
     ) -> None:
-        self.config = config = config.resolve()
+        self.config, self._settings = config, config.resolve()
+        config = self._settings
         self.step = 0
         self.reports: dict[int, EvaluationReport] = {}
         self._best, self._stalled = float("-inf"), 0  # best validation score, and validations since, for the reset
@@ -104,7 +105,7 @@ class Trainer:
             )
             self._eval_scorer = self._scorer(self.eval_env)
             self._canary = Canary(self.collector.groups, config.canary)
-            self._thread = Threads(1)
+            self._thread = Threads(1, "trainer")
             self._open.callback(self._thread.close)
             self._load_checkpoint()
             self._open = self._open.pop_all()  # nothing failed: what was opened stays open until `close`
@@ -117,7 +118,7 @@ class Trainer:
             CanaryFailed: the sampler does not have the trainer's weights.
             NothingScored: every rollout was UNSCORED in `bad_steps` steps in a row.
         """
-        config = self.config
+        config = self._settings
         with self._loggers() as log, checkpoint.stop_requested(self._say) as stopped:
             self._set_generators()  # last, so that numbers drawn during the set-up do not change the run
             if self.step == 0 and config.eval_every is not None:
@@ -142,22 +143,24 @@ class Trainer:
         """Collect a batch, unless it was collected ahead; train on it; give the sampler the new weights."""
         sampled, later = self._ahead or self._collect(), None
         self._alarm.check(sampled)
-        if self.config.one_step_off and self.step + 1 < self.config.steps:
+        if self._settings.one_step_off and self.step + 1 < self._settings.steps:
             later = self._thread.submit(self._collect)
         numbers = {**sampled.stats, "staleness": float(sampled.staleness(self.step)), "collect_s": sampled.wall_s}
         try:
             numbers |= self._learn(sampled)
         finally:
             self._ahead = later.result() if later else None  # sampling has to end before its weights change
-        if self.config.rollouts_every and self.step % self.config.rollouts_every == 0:
-            path = self.config.run / "rollouts" / f"step-{self.step + 1:08d}.parquet"
+        if self._settings.rollouts_every and self.step % self._settings.rollouts_every == 0:
+            path = self._settings.run / "rollouts" / f"step-{self.step + 1:08d}.parquet"
             log_rollouts(path, sampled.groups, sampled.dropped)
         self.step += 1
         return numbers | self._sync()
 
     def _collect(self) -> RolloutBatch:
-        needs_values = "prefix_values" in self.config.algorithm.needs
-        return collect_batch(self.collector, self.config.prompts, vine_k=self.config.vine_k if needs_values else None)
+        needs_values = "prefix_values" in self._settings.algorithm.needs
+        return collect_batch(
+            self.collector, self._settings.prompts, vine_k=self._settings.vine_k if needs_values else None
+        )
 
     def _learn(self, sampled: RolloutBatch) -> dict[str, float]:
         """Compute advantages and update the policy."""
@@ -166,9 +169,9 @@ class Trainer:
             self._say(f"step {self.step + 1} is skipped: no group is left to train on")
             return {"skipped": 1.0, "updates": 0.0, "lr": self.learner.lr}
         batch = self.learner.prepared(collate(sampled.groups))
-        draw = torch.Generator().manual_seed(rollout_seed("minibatches", self.config.seed, self.step))
-        algorithm = self.config.algorithm
-        epochs = [minibatches(len(batch.rows), self.config.minibatch, draw) for _ in range(algorithm.epochs)]
+        draw = torch.Generator().manual_seed(rollout_seed("minibatches", self._settings.seed, self.step))
+        algorithm = self._settings.algorithm
+        epochs = [minibatches(len(batch.rows), self._settings.minibatch, draw) for _ in range(algorithm.epochs)]
         if algorithm.advantage == "magistral_advantages":
             epochs = epochs[:1] * algorithm.epochs  # it normalises per mini-batch, so all epochs have the same ones
         first = {row: number for number, rows in enumerate(epochs[0]) for row in rows}
@@ -188,16 +191,16 @@ class Trainer:
     def _sync(self) -> dict[str, float]:
         """Give the sampler the new weights, and check that it has them."""
         started = time.perf_counter()
-        self.sampler.sync(self.policy.model.state_dict() if self.config.one_step_off else None, self.step)
+        self.sampler.sync(self.policy.model.state_dict() if self._settings.one_step_off else None, self.step)
         difference = self._canary.check(self.policy, self.sampler, self.step)
         return {"canary": difference, "sync_s": time.perf_counter() - started}
 
     def _is_due(self, every: int | None) -> bool:
-        return every is not None and (self.step == self.config.steps or bool(every and self.step % every == 0))
+        return every is not None and (self.step == self._settings.steps or bool(every and self.step % every == 0))
 
     def _evaluate(self) -> dict[str, float]:
         """Evaluate the policy, and count the validations since the best one."""
-        config, started = self.config, time.perf_counter()
+        config, started = self._settings, time.perf_counter()
         assert self.eval_env is not None
         report = self.reports[self.step] = evaluate(
             self.eval_env,
@@ -215,7 +218,7 @@ class Trainer:
         return {**evaluation_metrics(report), "eval_s": time.perf_counter() - started}
 
     def _wants_reset(self) -> bool:
-        reset = self.config.algorithm.reset
+        reset = self._settings.algorithm.reset
         if reset is None:
             return False
         stalled = reset.stall_validations is not None and self._stalled >= reset.stall_validations
@@ -238,18 +241,19 @@ class Trainer:
             "validation": [self._best, self._stalled],
             "rng": checkpoint.rng_state(self.policy.device),
         }
-        return checkpoint.save(self.config.run / "checkpoints", self.step, state, keep=self.config.keep)
+        return checkpoint.save(self._settings.run / "checkpoints", self.step, state, keep=self._settings.keep)
 
     def _load_checkpoint(self) -> None:
         """Continue from the newest checkpoint, if the folder has one."""
         self._rng: dict[str, Any] | None = None
-        if (found := checkpoint.newest(self.config.run / "checkpoints")) is None:
+        if (found := checkpoint.newest(self._settings.run / "checkpoints")) is None:
             return
         path, state = found
         self.step = state["step"]
-        if self.step > self.config.steps:
+        if self.step > self._settings.steps:
             raise UsageError(
-                f"steps is {self.config.steps}, and the run in {self.config.run} has done {self.step}; give more steps"
+                f"steps is {self._settings.steps}, and the run in {self._settings.run} has done {self.step}; give more "
+                "steps"
             )
         self.learner.load_state_dict(state["learner"])
         self.collector.load_state_dict(state["collector"])
@@ -260,7 +264,7 @@ class Trainer:
         self._say(f"continuing after step {self.step}, from {path}")
 
     def _loggers(self) -> AbstractContextManager[Log]:
-        config = self.config
+        config = self._settings
         return open_loggers(
             config.run, config.steps, self._console, done=self.step, track=config.track, config=config.recorded
         )
@@ -270,23 +274,23 @@ class Trainer:
         if self._rng is not None:
             checkpoint.restore_rng(self._rng, self.policy.device)
         elif self.step == 0:
-            torch.manual_seed(self.config.seed)
-            random.seed(self.config.seed)
+            torch.manual_seed(self._settings.seed)
+            random.seed(self._settings.seed)
 
     def _sampling(self, temperature: float) -> Sampling:
-        return Sampling(max_tokens=self.config.max_tokens, temperature=temperature, stop=self.config.stop)
+        return Sampling(max_tokens=self._settings.max_tokens, temperature=temperature, stop=self._settings.stop)
 
     def _scorer(self, env: Environment | None) -> Scorer | None:
         """None for an environment that computes its scores itself."""
         if not isinstance(env, SingleTurnEnv):
             return None
-        return self._open.enter_context(Scorer(env, workers=self.config.workers))
+        return self._open.enter_context(Scorer(env, workers=self._settings.workers))
 
     def _say(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _keep_bad(self, mini: Batch) -> None:
-        save_batch(self.config.run / "bad" / f"step-{self.step + 1:08d}-{self.learner.bad}.pt", mini)
+        save_batch(self._settings.run / "bad" / f"step-{self.step + 1:08d}-{self.learner.bad}.pt", mini)
 
     def close(self) -> None:
         """End threads and workers, and free the run's folder."""

@@ -12,14 +12,14 @@ from rlvr.environment import Environment, SingleTurnEnv
 from rlvr.environment.registry import make
 from rlvr.errors import UsageError
 from rlvr.rewards.parts import Overlong
-from rlvr.train.config import ResolvedConfig
+from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.policy import Policy
 
 __all__ = ["autocast_dtype", "describe_run", "environments", "load_policy", "policy_from_config"]
 
 
 def environments(
-    config: ResolvedConfig, env: Environment | None = None, eval_env: Environment | None = None
+    config: Config, env: Environment | None = None, eval_env: Environment | None = None
 ) -> tuple[Environment, Environment | None]:
     """The environments of a run: (training, evaluation).  The second is None if the run has no evaluations.
 
@@ -45,7 +45,7 @@ def environments(
         env = make(config.env, **{"split": "train", **config.env_options})
     if eval_env is not None:
         _require_separate(env, eval_env, config.eval_tasks)
-    return _with_overlong(env, config), eval_env
+    return _with_overlong(env, config.resolve()), eval_env
 
 
 def _require_separate(env: Environment, eval_env: Environment, most: int) -> None:
@@ -119,7 +119,7 @@ def autocast_dtype(precision: str) -> torch.dtype | None:
     return torch.bfloat16 if precision == "bf16" else None
 
 
-def policy_from_config(config: ResolvedConfig) -> Policy:
+def policy_from_config(config: Config) -> Policy:
     """The model that a run trains, loaded as its settings say.
 
     Args:
@@ -135,7 +135,7 @@ def policy_from_config(config: ResolvedConfig) -> Policy:
     )
 
 
-def describe_run(config: ResolvedConfig, env: Environment, eval_env: Environment | None) -> dict[str, Any]:
+def describe_run(config: Config, env: Environment, eval_env: Environment | None) -> dict[str, Any]:
     """Everything that determines a run, as plain JSON: settings, environments, rewards.
 
     Args:
@@ -143,7 +143,11 @@ def describe_run(config: ResolvedConfig, env: Environment, eval_env: Environment
         env: the training environment.
         eval_env: the evaluation environment; None for none.
     """
-    found = {"settings": config.recorded, "env": _described(env), "eval_env": eval_env and _described(eval_env)}
+    found = {
+        "settings": config.resolve().recorded,
+        "env": _described(env),
+        "eval_env": eval_env and _described(eval_env),
+    }
     plain: dict[str, Any] = json.loads(json.dumps(found, default=str))
     return plain
 

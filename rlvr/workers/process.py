@@ -66,6 +66,7 @@ def _or_memory(error: BaseException, memory_mib: int | None) -> BaseException:
         try:
             bytearray(_ROOM_MIB << 20)
         except MemoryError as first:
+            first.__cause__ = error  # so that what the set-up raised is in the traceback
             return first
     return error
 

@@ -32,7 +32,7 @@ class Threads:
         owner: what the threads work for; it is named in the error after `close`, and in the threads' names.
     """
 
-    def __init__(self, count: int, owner: str = "thread pool") -> None:
+    def __init__(self, count: int, owner: str) -> None:
         self._count, self._owner = count, owner
         self._closed = False
         self._begin()

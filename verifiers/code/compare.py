@@ -96,7 +96,7 @@ class Floats:
 
     def __post_init__(self) -> None:
         for name in ("abs_tol", "rel_tol"):
-            require_number(f"Floats: {name}", getattr(self, name), 0)
+            object.__setattr__(self, name, require_number(f"Floats: {name}", getattr(self, name), 0))
 
     def __call__(self, input: str, output: str, expected: str) -> bool | str:
         if output == expected:

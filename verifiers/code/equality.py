@@ -43,7 +43,7 @@ class Equality:
 
     def __post_init__(self) -> None:
         for name in ("abs_tol", "rel_tol"):
-            require_number(f"Equality: {name}", getattr(self, name), 0)
+            object.__setattr__(self, name, require_number(f"Equality: {name}", getattr(self, name), 0))
 
     def holds(self, got: Any, expected: Any) -> bool:
         """True if the values are equal.
