@@ -90,7 +90,7 @@ def require_number(
     infinite: bool = False,
     hint: str = "",
 ) -> float:
-    """The value as an int or a float: a finite number in [least, most], above `above` and below `below`.
+    """The value as an int or a float: a number in [least, most], above `above` and below `below`.
 
     Args:
         name: of the argument or setting, as the caller knows it.
@@ -101,7 +101,7 @@ def require_number(
         hint: appended to the rule.
 
     Raises:
-        UsageError: the value is no finite number, or outside these limits.
+        UsageError: the value is no number, outside these limits, or infinite without `infinite`.
     """
     real = isinstance(value, Real) and not isinstance(value, bool)
     fits = real and (infinite or is_number(value)) and least <= value <= most  # type: ignore[operator]
@@ -114,7 +114,7 @@ def require_number(
         f"of at most {most:g}" if most < math.inf else "",
     ]
     rule = " and ".join(filter(None, rules))
-    finite = "" if rule and (isinstance(value, bool) or not isinstance(value, Real) or is_number(value)) else "finite "
+    finite = "" if infinite or (rule and (not real or is_number(value))) else "finite "
     raise UsageError(f"{name} is {_given(value)}; it must be a {finite}number{rule and ' '}{rule}{_after(hint)}")
 
 

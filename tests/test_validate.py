@@ -75,7 +75,7 @@ def test_limits_of_a_number_are_allowed_or_not():
         "beta is 1.0; it must be a number of at least 0 and below 1"
     )
     assert said(require_number, "x", math.nan) == "x is nan; it must be a finite number"
-    assert said(require_number, "canary", math.inf, 0) == "canary is inf; it must be a finite number of at least 0"
+    assert said(require_number, "x", math.inf, 0) == "x is inf; it must be a finite number of at least 0"
     assert said(require_number, "x", 2.0, most=1, hint="or leave it out").endswith("of at most 1, or leave it out")
 
 
