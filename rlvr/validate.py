@@ -172,7 +172,7 @@ def nearest(value: object, choices: Iterable[object]) -> str:
 def _after(hint: str) -> str:
     if not hint:
         return ""
-    return f", {hint}" if hint.startswith("or ") else f"; {hint}"
+    return f", {hint}" if hint.startswith(("or ", "and ", "which ")) else f"; {hint}"
 
 
 def _given(value: object) -> str:

@@ -50,7 +50,7 @@ def test_a_whole_number_outside_its_limits_is_refused():
     assert said(require_whole, "steps", 0, 1) == "steps is 0; it must be a whole number of at least 1"
     assert said(require_whole, "k", 5, 1, 4) == "k is 5; it must be a whole number from 1 to 4"
     assert said(require_whole, "n", 1.5, 0, hint="0 for none") == (
-        "n is 1.5; it must be a whole number of at least 0, 0 for none"
+        "n is 1.5; it must be a whole number of at least 0; 0 for none"
     )
     assert said(require_whole, "n", True, 0).startswith("n is True; ")
     assert said(require_whole, "n", "3", 0).startswith("n is '3'; ")

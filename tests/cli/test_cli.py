@@ -227,7 +227,7 @@ def test_options_reach_the_environment(score):
         (["--option", "size=big"], "--option size=big: 'big' is not a value like 1"),
         (["--option", "wrod=x"], "did you mean 'word'?"),
         (["--option", "size=NaN"], "size is float nan; it must be a whole number"),
-        (["--workers", "-1"], "workers is -1; it must be a whole number of at least 0, 0 to score in this process"),
+        (["--workers", "-1"], "workers is -1; it must be a whole number of at least 0; 0 to score in this process"),
         (["--wall-s", "0"], "wall_s is 0.0; it must be a number of seconds above 0"),
         (["--memory-mib", "0", "--workers", "1"], "memory_mib is 0; it must be a whole number of at least 1"),
     ],

@@ -74,7 +74,7 @@ def test_the_same_command_goes_on_and_another_is_refused(train, say):
         (("--canary", "-1"), "canary is -1.0; it must be a number of at least 0"),
         (("--betas", "2", "3"), "betas[0] is 2.0; it must be a number of at least 0 and below 1"),
         (("--weight-decay", "-1"), "weight_decay is -1.0; it must be a number of at least 0"),
-        (("--temperature", "0"), "temperature is 0.0; it must be a number above 0, near 1 to train"),
+        (("--temperature", "0"), "temperature is 0.0; it must be a number above 0; near 1 to train"),
         (("--eval-temperature", "-2"), "eval_temperature is -2.0; it must be a number of at least 0"),
         (("--group-size", "1", "--algorithm", "dr_grpo"), "compares the completions of a prompt"),
         (("--eval-top-p", "0"), "eval_top_p is 0.0; it must be a number above 0 and of at most 1"),
