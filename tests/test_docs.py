@@ -179,3 +179,15 @@ def test_the_training_demo_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         assert demo.main(settings) == 0
     assert "accuracy" in capsys.readouterr().out
     assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.docs
+@pytest.mark.slow
+def test_the_training_demo_runs_as_a_command(tmp_path: Path):
+    """The same from the repository's root, in a process of its own, with all prompts and tasks of a step."""
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "recipes.arithmetic_cpu.run", "--steps", "2", "--warm-steps", "2"]
+    done = subprocess.run([*command, "--run", str(run)], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "accuracy" in done.stdout
+    assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")

@@ -225,7 +225,10 @@ def test_options_reach_the_environment(score):
     [
         (["--option", "word"], "--option word: write NAME=VALUE, such as --option split=test"),
         (["--option", "size=big"], "--option size=big: 'big' is not a value like 1"),
-        (["--option", "wrod=x"], "did you mean 'word'?"),
+        (
+            ["--option", "wrod=x"],
+            "has no option 'wrod'; its options are split, word, size, pair, data; did you mean 'word'?",
+        ),
         (["--option", "size=NaN"], "size is float nan; it must be a whole number"),
         (["--workers", "-1"], "workers is -1; it must be a whole number of at least 0; 0 to score in this process"),
         (["--wall-s", "0"], "wall_s is 0.0; it must be a number of seconds above 0"),

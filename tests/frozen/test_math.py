@@ -6,9 +6,9 @@ A change to `math.jsonl` is a change of what recorded scores say.  It needs a re
 """
 
 import json
-import sys
 from pathlib import Path
 
+from benchmarks.math_generated import generated
 from rlvr.verifiers.math import MathVerifier
 
 FROZEN = Path(__file__).with_name("math.jsonl")
@@ -32,9 +32,6 @@ def test_verdicts_are_as_they_were():
 
 def write() -> None:
     """Freeze a sample of the generated pairs, some of each family, with today's verdicts."""
-    sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))  # whose modules import each other as scripts do
-    from math_generated import generated
-
     drawn = generated(cases=1)
     rows = [drawn[i * len(drawn) // ROWS] for i in range(ROWS)]
     with FROZEN.open("w", encoding="utf-8") as file:

@@ -68,10 +68,12 @@ def test_a_long_input_is_read_in(sandbox, way):
     says(sandbox, READERS[way], "11249925000\n", ONE_MB)
 
 
-def test_10_mb_are_read_in(sandbox, ten_mb):
-    """At once and line by line."""
-    says(sandbox, READERS["read"], "844999350000\n", ten_mb)
-    says(sandbox, READERS["sys.stdin"], "844999350000\n", ten_mb)
+@pytest.mark.parametrize(
+    "way", [way if way in ("read", "sys.stdin") else pytest.param(way, marks=pytest.mark.slow) for way in READERS]
+)
+def test_10_mb_are_read_in(sandbox, ten_mb, way):
+    """By every way of reading them; at once and line by line in each `make test`."""
+    says(sandbox, READERS[way], "844999350000\n", ten_mb)
 
 
 def _programs() -> dict[str, tuple[str, str, str | None]]:

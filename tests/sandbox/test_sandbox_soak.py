@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import os
 import pickle
@@ -91,6 +92,12 @@ def parent(pid: int) -> int:
 
 def zygotes(sandbox: Sandbox) -> list[int]:
     return [pid for pid in descendants(keeper_of(sandbox)) if parent(pid) == keeper_of(sandbox)]
+
+
+def working(sandbox: Sandbox) -> list[int]:
+    """Processes of programs: those below a box."""
+    ours = {0, keeper_of(sandbox), *zygotes(sandbox)}
+    return [pid for pid in descendants(keeper_of(sandbox)) if parent(pid) not in ours]
 
 
 def gone(pids: list[int], within_s: float = 5.0) -> bool:
@@ -204,10 +211,7 @@ def test_a_box_killed_during_a_run_is_ours_to_answer_for(sandbox):
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(sandbox.run, Program("python", "import time\ntime.sleep(0.9)"))
         time.sleep(0.2)
-        working = [
-            pid for pid in descendants(keeper_of(sandbox)) if parent(pid) not in (keeper_of(sandbox), *zygotes(sandbox))
-        ]
-        os.kill(parent(working[0]), signal.SIGKILL)
+        os.kill(parent(working(sandbox)[0]), signal.SIGKILL)
         started = time.monotonic()
         assert future.result().ending == "IE"
         assert time.monotonic() - started < 2.0
@@ -341,10 +345,11 @@ def test_a_closed_sandbox_starts_afresh(sandbox):
 
 def test_closing_during_a_run_ends_it():
     """The run ends IE, since it is no fault of the program; nothing goes on afterwards."""
-    sandbox = Sandbox(limits=LIMITS, workers=1).warm()
+    sandbox = Sandbox(limits=dataclasses.replace(LIMITS, wall_s=60.0), workers=1).warm()
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(sandbox.run, Program("python", "import time\ntime.sleep(0.8)"))
-        time.sleep(0.2)
+        future = pool.submit(sandbox.run, Program("python", "import time\ntime.sleep(60)"))
+        while not working(sandbox) and not future.done():
+            time.sleep(0.02)
         old = [keeper_of(sandbox), *descendants(keeper_of(sandbox))]
         sandbox.close()
         assert future.result().ending == "IE"

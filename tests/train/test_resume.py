@@ -95,6 +95,28 @@ def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name):
     assert logged(made.config.run) == logged(whole.config.run)
 
 
+QUICK = ("prorl-stall", "rloo")
+
+
+@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in RUNS]
+)
+def test_stopped_once_it_goes_on_to_the_end_in_one_process(tmp_path, name):
+    """The steps after the first of a resumed process, too, are those of the run that was never stopped."""
+    settings = RUNS[name] | {"steps": STEPS, "seed": 3}
+    with trainer(tmp_path / "whole", **settings) as whole:
+        whole.run()
+    with trainer(tmp_path / "stopped", **settings) as made:
+        stopped_after(made, 2)
+        assert made.step == 2
+    with trainer(tmp_path / "stopped", **settings) as again:
+        assert again.step == 2
+        again.run()
+    assert differences(state(again, STEPS), state(whole, STEPS)) == []
+    assert logged(again.config.run) == logged(whole.config.run)
+
+
 def test_a_run_with_other_settings_is_not_gone_on_with(tmp_path):
     """It would be a mixture of two. All that differs is named, the algorithm's numbers too."""
     with trainer(tmp_path / "run", steps=1) as made:

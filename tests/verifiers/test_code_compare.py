@@ -163,6 +163,17 @@ def test_a_flood_is_compared_in_linear_time(name: str, flood: str):
     assert took_s(960_000) < 64 * max(short, 0.005)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPARATORS)
+@pytest.mark.parametrize("flood", FLOODS)
+def test_ten_megabytes_are_compared_in_5_cpu_seconds(name: str, flood: str):
+    """The ratio above does not see a comparator that has become slow at every size."""
+    output, expected = FLOODS[flood](10**7)
+    start = time.process_time()
+    assert not same(COMPARATORS[name], output, expected)
+    assert time.process_time() - start < 5
+
+
 def test_the_order_of_lines_is_all_that_unordered_forgives():
     """How often each occurs still counts."""
     expected = [str(i % 7) for i in range(50)]

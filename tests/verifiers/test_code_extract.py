@@ -188,18 +188,26 @@ UNITS = [
 ENDS = {" ": ("", "```"), '"""\\': ("    '", ""), "'\\": ("    ", ""), "(": ("    ", "")}
 
 
+def took_s(unit: str, size: int) -> float:
+    """CPU seconds to read so many characters of this unit."""
+    before, after = ENDS.get(unit, ("", ""))
+    text = before + unit * (size // len(unit)) + after
+    start = time.process_time()
+    extract(text, prompt=PROMPT, entry_point="area")
+    extract(text, entry_point="area")
+    extract(text, "javascript")
+    return time.process_time() - start
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=ascii)
 def test_hostile_text_is_read_in_linear_time(unit: str):
     """Whatever a policy finds to repeat: 16 times the text takes 16 times as long, and not 256 times."""
-    before, after = ENDS.get(unit, ("", ""))
+    short = min(took_s(unit, 20_000) for _ in range(3))
+    assert took_s(unit, 320_000) < 64 * max(short, 0.005)
 
-    def took_s(size: int) -> float:
-        text = before + unit * (size // len(unit)) + after
-        start = time.process_time()
-        extract(text, prompt=PROMPT, entry_point="area")
-        extract(text, entry_point="area")
-        extract(text, "javascript")
-        return time.process_time() - start
 
-    short = min(took_s(20_000) for _ in range(3))
-    assert took_s(320_000) < 64 * max(short, 0.005)
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", UNITS, ids=ascii)
+def test_a_hostile_megabyte_is_read_in_3_cpu_seconds(unit: str):
+    """The ratio above does not see a reader that has become slow at every size."""
+    assert took_s(unit, 10**6) < 3
