@@ -24,6 +24,8 @@ DEV := $(VENV)/.rlvr-dev
 
 # rlvr runs many small processes; a maths library that starts a thread per core in each only slows them down.
 export OMP_NUM_THREADS := 1
+# Tests start hundreds of interpreters, which would otherwise compile our modules each time.
+export PYTHONDONTWRITEBYTECODE :=
 
 # Tests run in this many processes; JOBS=0 is none but pytest's own, in which a debugger works.
 JOBS ?= logical
