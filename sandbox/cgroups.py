@@ -131,7 +131,7 @@ class Cgroup:
 
     def kills(self) -> int:
         """How often the kernel killed a process here for lack of memory, since `mark`."""
-        return self._killed() - self._kills_before
+        return max(0, self._killed() - self._kills_before)  # a cgroup that close() has removed counts none
 
     def peak(self) -> int | None:
         """Peak bytes since `mark`, beyond what was used then; None where that is not counted.

@@ -215,7 +215,7 @@ class _Pool:
 def test_a_limit_is_the_answers_fault(monkeypatch, outcomes, why):
     """CPU time, memory or a native crash, as long as the reference alone gets through."""
     symbolic.check_reference.cache_clear()
-    monkeypatch.setattr(symbolic, "_pool", _Pool(*outcomes))
+    monkeypatch.setattr(symbolic, "_workers", lambda pool=_Pool(*outcomes): pool)
     assert symbolic.decide("x", "y+1", COMPETITION) == symbolic.Decision(False, why)
 
 
@@ -231,7 +231,7 @@ def test_a_limit_is_the_answers_fault(monkeypatch, outcomes, why):
 )
 def test_what_happens_twice_from_outside_is_ours(monkeypatch, outcome, error):
     """It says nothing about the answer, so it is no verdict."""
-    monkeypatch.setattr(symbolic, "_pool", _Pool(outcome, outcome))
+    monkeypatch.setattr(symbolic, "_workers", lambda pool=_Pool(outcome, outcome): pool)
     with pytest.raises(error):
         symbolic.decide("x", "y+1", COMPETITION)
 
@@ -256,7 +256,9 @@ def test_a_right_answer_survives_a_kill_from_outside(whom):
 
 def test_a_worker_that_died_once_is_nobodys_fault(monkeypatch):
     """It may have been killed from outside, so the pair is asked again."""
-    monkeypatch.setattr(symbolic, "_pool", _Pool(WorkerDied("killed"), ("reply", True, "symbolic-equal")))
+    monkeypatch.setattr(
+        symbolic, "_workers", lambda pool=_Pool(WorkerDied("killed"), ("reply", True, "symbolic-equal")): pool
+    )
     assert symbolic.decide("x", "y+1", COMPETITION).equal is True
 
 
@@ -264,7 +266,7 @@ def test_a_reference_that_breaks_the_worker_is_notation_too(monkeypatch):
     """The check on the reference alone tells whose fault it was."""
     symbolic.check_reference.cache_clear()
     lost = ("lost", None, "time")
-    monkeypatch.setattr(symbolic, "_pool", _Pool(lost, reference=lost))
+    monkeypatch.setattr(symbolic, "_workers", lambda pool=_Pool(lost, reference=lost): pool)
     assert symbolic.decide("x", "y+1", COMPETITION) == symbolic.Decision(False, symbolic.NOTATION)
     symbolic.check_reference.cache_clear()
 
@@ -276,7 +278,7 @@ def test_a_worker_that_cannot_start_raises(monkeypatch):
         def run(self, items, *, wall_s):
             raise WorkerDied("a worker was not ready within 60 s")
 
-    monkeypatch.setattr(symbolic, "_pool", Broken())
+    monkeypatch.setattr(symbolic, "_workers", lambda pool=Broken(): pool)
     with pytest.raises(WorkerDied):
         symbolic.decide("x", "y+1", COMPETITION)
 
