@@ -85,7 +85,7 @@ def test_one_step_off_trains_on_what_the_weights_before_have_sampled(tmp_path):
         assert made.sampler.model is not made.policy.model
         made.run()
     assert [row["staleness"] for row in metrics(made)] == [0, 1, 1, 1, 1]
-    assert made.config.algorithm.correction is not None
+    assert made.config.resolve().algorithm.correction is not None
 
 
 def test_dynamic_sampling_leaves_only_groups_with_both_kinds(tmp_path, monkeypatch):

@@ -204,6 +204,11 @@ class _Pool:
         return [self.reference if answer is None else self.outcomes.pop(0)]
 
 
+def use_pool(monkeypatch, pool):
+    """Let this pool answer instead of the engine's own."""
+    monkeypatch.setattr(symbolic, "_workers", lambda: pool)
+
+
 @pytest.mark.parametrize(
     ("outcomes", "why"),
     [
@@ -215,7 +220,7 @@ class _Pool:
 def test_a_limit_is_the_answers_fault(monkeypatch, outcomes, why):
     """CPU time, memory or a native crash, as long as the reference alone gets through."""
     symbolic.check_reference.cache_clear()
-    monkeypatch.setattr(symbolic, "_workers", lambda pool=_Pool(*outcomes): pool)
+    use_pool(monkeypatch, _Pool(*outcomes))
     assert symbolic.decide("x", "y+1", COMPETITION) == symbolic.Decision(False, why)
 
 
@@ -231,7 +236,7 @@ def test_a_limit_is_the_answers_fault(monkeypatch, outcomes, why):
 )
 def test_what_happens_twice_from_outside_is_ours(monkeypatch, outcome, error):
     """It says nothing about the answer, so it is no verdict."""
-    monkeypatch.setattr(symbolic, "_workers", lambda pool=_Pool(outcome, outcome): pool)
+    use_pool(monkeypatch, _Pool(outcome, outcome))
     with pytest.raises(error):
         symbolic.decide("x", "y+1", COMPETITION)
 
@@ -266,7 +271,7 @@ def test_a_reference_that_breaks_the_worker_is_notation_too(monkeypatch):
     """The check on the reference alone tells whose fault it was."""
     symbolic.check_reference.cache_clear()
     lost = ("lost", None, "time")
-    monkeypatch.setattr(symbolic, "_workers", lambda pool=_Pool(lost, reference=lost): pool)
+    use_pool(monkeypatch, _Pool(lost, reference=lost))
     assert symbolic.decide("x", "y+1", COMPETITION) == symbolic.Decision(False, symbolic.NOTATION)
     symbolic.check_reference.cache_clear()
 
@@ -278,7 +283,7 @@ def test_a_worker_that_cannot_start_raises(monkeypatch):
         def run(self, items, *, wall_s):
             raise WorkerDied("a worker was not ready within 60 s")
 
-    monkeypatch.setattr(symbolic, "_workers", lambda pool=Broken(): pool)
+    use_pool(monkeypatch, Broken())
     with pytest.raises(WorkerDied):
         symbolic.decide("x", "y+1", COMPETITION)
 
