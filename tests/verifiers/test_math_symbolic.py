@@ -261,9 +261,7 @@ def test_a_right_answer_survives_a_kill_from_outside(whom):
 
 def test_a_worker_that_died_once_is_nobodys_fault(monkeypatch):
     """It may have been killed from outside, so the pair is asked again."""
-    monkeypatch.setattr(
-        symbolic, "_workers", lambda pool=_Pool(WorkerDied("killed"), ("reply", True, "symbolic-equal")): pool
-    )
+    use_pool(monkeypatch, _Pool(WorkerDied("killed"), ("reply", True, "symbolic-equal")))
     assert symbolic.decide("x", "y+1", COMPETITION).equal is True
 
 
