@@ -31,7 +31,7 @@ _SENTENCE_END = re.compile(r"[.!?][$)*\]]{0,4}(?:\s|$)")
 _LINK_WORDS = re.compile(r"\\[A-Za-z]+|\b(?:and|or|also|either|text)\b")
 _HAS_WORD = re.compile(r"[A-Za-z]{2}")
 # Possessive, since `[ \t]*` and the info string overlap: with backtracking a long line of spaces takes quadratic time.
-_FENCE = re.compile(r"([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([^`\n]*+)", re.ASCII)
+_FENCE_LINE = re.compile(r"^([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([^`\n]*+)$", re.ASCII | re.MULTILINE)
 _INFO = re.compile(r"[{.]*([^\s{},:]*)")
 
 
@@ -107,29 +107,37 @@ def fenced_blocks(text: str) -> Iterator[FencedBlock]:
     Args:
         text: a completion, with "\n" at the end of lines.
     """
-    at = columns = 0
-    start, indent, fence, language = -1, "", "", ""
-    kept: list[str] = []
-    for line in text.split("\n"):
-        found = _FENCE.fullmatch(line)
-        if start < 0 and found:
-            start, (indent, fence, info) = at, found.groups()
-            word = _INFO.match(info)
-            language, kept = _without_version(word[1].lower()) if word else "", []
-            columns = len(indent.expandtabs(4)) + 4
-        elif start >= 0 and found and _closes(found, fence, columns):
-            yield FencedBlock(start, at, language, "\n".join(kept) + "\n", True)
-            start = -1
-        elif start >= 0:
-            kept.append(line.removeprefix(indent) if line.startswith(indent) else line.lstrip(" \t"))
-        at += len(line) + 1
-    if start >= 0:
-        yield FencedBlock(start, at, language, "\n".join(kept) + "\n", False)
+    opening: re.Match[str] | None = None
+    for line in _FENCE_LINE.finditer(text):
+        if opening is None:
+            opening = line
+        elif _closes(line, opening):
+            yield _block(text, opening, line.start(), closed=True)
+            opening = None
+    if opening is not None:
+        yield _block(text, opening, len(text) + 1, closed=False)
 
 
-def _closes(found: re.Match[str], fence: str, columns: int) -> bool:
-    return found[2].startswith(fence) and not found[3].strip() and len(found[1].expandtabs(4)) < columns
+def _block(text: str, opening: re.Match[str], end: int, *, closed: bool) -> FencedBlock:
+    """The block from the line of its opening fence to the line that starts at `end`."""
+    indent, _, info = opening.groups()
+    language = _language(info) if info else ""
+    lines = text[opening.end() + 1 : end - 1]  # without the line feed before the closing fence
+    if indent:
+        lines = "\n".join(
+            line.removeprefix(indent) if line.startswith(indent) else line.lstrip(" \t") for line in lines.split("\n")
+        )
+    return FencedBlock(opening.start(), end, language, lines + "\n", closed)
 
 
-def _without_version(language: str) -> str:
+def _closes(line: re.Match[str], opening: re.Match[str]) -> bool:
+    indent, fence, info = line.groups()
+    if not fence.startswith(opening[2]) or info.strip():
+        return False
+    return not indent or len(indent.expandtabs(4)) < len(opening[1].expandtabs(4)) + 4
+
+
+def _language(info: str) -> str:
+    word = _INFO.match(info)
+    language = word[1].lower() if word else ""
     return language.rstrip("0123456789.") or language
