@@ -9,8 +9,24 @@ from typing import Any
 
 import httpx
 
-from rlvr.serve import Service, app_of
+from rlvr.serve import Service, ServiceLimits, app_of
+from tests.environments import Siblings, Trials
 from tests.processes import PATIENCE_S
+
+ENVS = {"trials": Trials(), "siblings": Siblings()}
+
+
+def serving(**limits: Any) -> Service:
+    """A service of its own limits, with one worker."""
+    return Service({"trials": ENVS["trials"]}, workers=1, limits=ServiceLimits(**limits))
+
+
+def error(answer: httpx.Response) -> str:
+    """The one line that an error is."""
+    [(name, text)] = answer.json().items()
+    assert name == "error"
+    assert "\n" not in text
+    return text
 
 
 def talk(service: Service, conversation: Callable[..., Awaitable[Any]], **headers: str) -> Any:

@@ -15,31 +15,9 @@ import rlvr
 from rlvr.errors import MissingDependency, UsageError, WorkerDied
 from rlvr.scoring.records import score_from
 from rlvr.serve import Service, ServiceLimits, jobs, listen
-from tests.environments import Siblings, Trials, right
+from tests.environments import right
 from tests.processes import PATIENCE_S
-from tests.serve.serving import Call, ask, score, talk
-
-ENVS = {"trials": Trials(), "siblings": Siblings()}
-
-
-@pytest.fixture(scope="module")
-def service():
-    """Two environments with one worker each."""
-    with Service(ENVS, workers=1) as service:
-        yield service
-
-
-def serving(**limits) -> Service:
-    """A service of its own limits, with one worker."""
-    return Service({"trials": ENVS["trials"]}, workers=1, limits=ServiceLimits(**limits))
-
-
-def error(answer) -> str:
-    """The one line that an error is."""
-    [(name, text)] = answer.json().items()
-    assert name == "error"
-    assert "\n" not in text
-    return text
+from tests.serve.serving import ENVS, Call, ask, error, score, serving, talk
 
 
 def logged(log: Path) -> list[str]:

@@ -4,32 +4,9 @@ import re
 
 import pytest
 
-from rlvr.serve import Service, ServiceLimits
-from tests.environments import Siblings, Trials, right
-from tests.serve.serving import ask, score
-
-ENVS = {"trials": Trials(), "siblings": Siblings()}
-
-
-@pytest.fixture(scope="module")
-def service():
-    """Two environments with one worker each."""
-    with Service(ENVS, workers=1) as service:
-        yield service
-
-
-def serving(**limits) -> Service:
-    """A service of its own limits, with one worker."""
-    return Service({"trials": ENVS["trials"]}, workers=1, limits=ServiceLimits(**limits))
-
-
-def error(answer) -> str:
-    """The one line that an error is."""
-    [(name, text)] = answer.json().items()
-    assert name == "error"
-    assert "\n" not in text
-    return text
-
+from rlvr.serve import Service
+from tests.environments import right
+from tests.serve.serving import ask, error, score, serving
 
 SAMPLE = re.compile(r'[a-z_]+(\{[a-z]+="[^"\n]*"(,[a-z]+="[^"\n]*")*\})? [0-9.e+-]+')
 
