@@ -100,7 +100,7 @@ def mentions(text: str, answer: str) -> bool:
     if not folded or re.search(rf"(?<!\w){re.escape(folded)}(?!\w)", _folded(text)):
         return True
     number = _number(answer)
-    return number is not None and any(_number(found) in (number, -number) for found in _NUMBERS.findall(text[:100_000]))
+    return number is not None and abs(number) in _sizes(text[:100_000])
 
 
 def wrong_answers(answer: str, others: Iterable[str], count: int, rng: random.Random) -> list[str]:
@@ -178,6 +178,12 @@ def _folded(text: str) -> str:
     digits = "".join(char if char.isascii() else str(unicodedata.decimal(char, char)) for char in text[:100_000])
     folded = " ".join(unicodedata.normalize("NFKC", digits).casefold().split())
     return folded.strip(".,;:!?'\"`*$ ")
+
+
+@lru_cache(maxsize=1024)
+def _sizes(text: str) -> frozenset[Fraction]:
+    """The numbers in a text, without their signs."""
+    return frozenset(abs(number) for found in _NUMBERS.findall(text) if (number := _number(found)) is not None)
 
 
 def _number(text: str) -> Fraction | None:

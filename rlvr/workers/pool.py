@@ -52,7 +52,7 @@ class WorkerPool:
         setup: called once in each worker; returns the handler.  Shipped with cloudpickle, so it may come from a
             script or a notebook.
         workers: how many items may run at once.
-        spares: how many more processes are kept ready, to replace one that was killed.
+        spares: how many more processes are kept ready, once one was lost, to replace the next at once.
         memory_mib: limit on each worker's private memory (Linux: RLIMIT_DATA); beyond it the item gets a MemoryError.
             What a worker starts itself has a limit of its own, of the same size.
         recycle_after: a worker is replaced after so many items, so that leaks in a library stay small.
@@ -97,13 +97,13 @@ class WorkerPool:
         self._slots = threading.BoundedSemaphore(self.workers)
 
     def warm(self) -> None:
-        """Start every process now and return once one of them is ready.
+        """Start every worker now and return once one of them is ready.
 
         Raises:
             WorkerError: `setup` raised in the worker; its traceback is kept.
         """
         with self._lock:
-            self._top_up(self.workers + self.spares)
+            self._top_up(self.workers)
         with self._checkout():
             pass
 
@@ -208,7 +208,8 @@ class WorkerPool:
                 self.lost += 1
                 worker.kill()
             busy = len(self._all) - len(self._idle)
-            self._top_up(min(busy + 1, self.workers) + self.spares)
+            # A spare costs a start and its memory; where workers do not die, none is needed.
+            self._top_up(min(busy + 1, self.workers) + (self.spares if self.lost else 0))
             ready = next((w for w in self._idle if w.is_ready()), self._idle[0])
             self._idle.remove(ready)
             return ready

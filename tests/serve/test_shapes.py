@@ -33,7 +33,7 @@ def test_metrics_are_prometheus_text():
     assert samples['rlvr_queue_rows{env="trials"}'] == "0"
     assert samples['rlvr_workers{env="trials"}'] == "1"
     assert samples['rlvr_worker_losses_total{env="trials"}'] == "2"  # it was tried twice
-    assert int(samples['rlvr_worker_starts_total{env="trials"}']) >= 4  # a worker, its spare, two in their place
+    assert int(samples['rlvr_worker_starts_total{env="trials"}']) >= 3  # a worker, one in its place, a spare
     buckets = [int(value) for name, value in samples.items() if '_bucket{path="/score"' in name]
     assert buckets == sorted(buckets)
     assert buckets[-1] == int(samples['rlvr_request_seconds_count{path="/score"}']) == 2

@@ -216,27 +216,31 @@ def test_a_limit_we_live_under_ourselves_is_kept(tmp_path):
 # ------------------------------------------------------------------------------------------ starting
 
 
-def test_spares_get_ready_by_themselves(fifo):
-    """A spare that has yet to import the verifier when it is needed is no spare."""
+def test_spares_get_ready_by_themselves_once_a_worker_was_lost(fifo):
+    """A spare that has yet to import the verifier when it is needed is no spare; without a loss none is needed."""
 
     path = fifo.path
 
     def setup():
         with path.open("w") as file:
             file.write("ready\n")
-        return lambda item: item
+        return lambda item: item and os._exit(item)
 
     with WorkerPool(setup, workers=1, spares=2) as pool:
-        pool.warm()
-        assert [fifo.line() for _ in range(3)] == ["ready"] * 3
+        pool.call(0, wall_s=WALL_S)
+        assert pool.started == 1
+        pool.run([3, 0], wall_s=WALL_S)
+        assert [fifo.line() for _ in range(4)] == ["ready"] * 4
+        assert pool.started == 4
 
 
 def test_a_killed_worker_is_replaced(pool):
-    """Two workers and a spare, before and after."""
+    """Two workers, before and after."""
     pool.warm()
-    assert len(pids(pool)) == 3
+    before = pids(pool)
     pool.run(["@kill"], wall_s=WALL_S)
-    assert len(pids(pool)) == 3
+    assert len(pids(pool)) == len(before) == 2
+    assert pids(pool) != before
 
 
 def test_workers_that_were_killed_while_idle_are_replaced_unnoticed(pool):

@@ -28,6 +28,7 @@ def pids(pool: WorkerPool) -> set[int]:
 def test_close_ends_idle_and_busy_workers(fifo):
     """Whoever waits for an item is told that the pool was closed: the kill says nothing about the item."""
     pool = WorkerPool(acting, workers=1, spares=1)
+    pool.run(["@kill", 1], wall_s=WALL_S)  # now it keeps a spare
     with ThreadPoolExecutor(2) as threads:
         busy = threads.submit(pool.call, f"@freeze {fifo.path}", wall_s=WALL_S)
         at_work = fifo.pid()
@@ -56,7 +57,7 @@ def test_a_closed_pool_stays_closed():
 
 def test_a_pool_that_is_dropped_ends_its_workers():
     """Nobody has to remember `close`."""
-    pool = WorkerPool(acting)
+    pool = WorkerPool(acting, workers=2)
     pool.warm()
     workers = pids(pool)
     del pool
@@ -102,7 +103,7 @@ PARENT = """if True:
     import signal, sys, threading
     from rlvr.workers import WorkerPool
     from tests.environments import acting
-    pool = WorkerPool(acting, workers=2, spares=1)
+    pool = WorkerPool(acting, workers=2)
 
     def work():
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # which workers inherit
@@ -126,7 +127,7 @@ def test_no_worker_outlives_a_parent_that_is_killed(fifo):
         assert program in children(frozen)
         parent.kill()
     assert frozen in workers
-    assert len(workers) == 3
+    assert len(workers) == 2
     assert all(map(ended, [program, *workers]))
 
 
