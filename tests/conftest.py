@@ -17,8 +17,8 @@ from tests.sandbox.sandboxes import USERS
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # as in the Makefile: torch's threads wait for each other, at full speed
 
-SAME_FOR_BOTH = ("test_compilers.py", "test_crashes.py", "test_sandbox_honest.py", "test_sources.py")
-"""Tables of programs whose ending does not depend on whether root or an ordinary user runs the sandbox."""
+FOR_BOTH_USERS = ("escapes/", "sandbox/test_sandbox_honest.py")
+"""Tables of programs whose ending is the same whether root or an ordinary user runs the sandbox."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -26,7 +26,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where root has run such a table, every fourth row is enough for the ordinary user; the others are slow."""
     rows = Counter()
     for item in items:
-        if len(USERS) > 1 and item.path.name in SAME_FOR_BOTH and "[ordinary" in item.name:
+        table = item.path.relative_to(Path(__file__).parent).as_posix().startswith(FOR_BOTH_USERS)
+        if len(USERS) > 1 and table and "[ordinary" in item.name:
             rows[item.path, item.originalname] += 1
             if rows[item.path, item.originalname] % 4 != 1:
                 item.add_marker("slow")

@@ -18,7 +18,7 @@ WITHOUT_A_CRITIC = [name for name, algorithm in PRESETS.items() if "values" not 
     ("name", "one_step_off"),
     [pytest.param(name, False, id=name) for name in WITHOUT_A_CRITIC]
     + [
-        pytest.param(name, True, id=f"{name}, one step off", marks=[] if name in ("grpo", "dapo") else pytest.mark.slow)
+        pytest.param(name, True, id=f"{name}, one step off", marks=[] if name == "grpo" else pytest.mark.slow)
         for name in WITHOUT_A_CRITIC
     ],
 )

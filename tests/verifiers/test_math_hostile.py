@@ -17,9 +17,12 @@ from rlvr.verifiers.math import MathVerifier, symbolic
 
 VERIFIER = MathVerifier()
 CANARY = Path(tempfile.gettempdir()) / f"rlvr-canary-{os.getpid()}"  # whoever executes one of the texts makes this file
-ALL = [pytest.param(text, id=f"{kind}-{number}") for number, (kind, text) in enumerate(hostile(str(CANARY)))]
 NEVER_BEGUN = {"tower", "factorial", "long", "boxes", "strange", "program"}
 """Kinds that are decided without the engine, or by its first look."""
+ALL = [  # of those that keep the engine busy, one in three is enough for every day
+    pytest.param(text, id=f"{kind}-{number}", marks=[pytest.mark.slow] * (kind not in NEVER_BEGUN and number % 3 > 0))
+    for number, (kind, text) in enumerate(hostile(str(CANARY)))
+]
 QUICK = [text for kind, text in hostile(str(CANARY)) if kind in NEVER_BEGUN]
 HARD = [  # on which a symbolic engine can be kept busy for as long as one lets it
     r"\int_0^{\infty} \frac{\sin(x^x)}{\ln(x+e^{x})} dx",
