@@ -42,7 +42,7 @@ def children(parent: int) -> set[int]:
 
 
 class Fifo:
-    """A named pipe: whoever writes a line into it tells the test that it has come so far."""
+    """A named pipe: a process that writes a line into it tells the test that it has come so far."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
@@ -53,7 +53,7 @@ class Fifo:
     def line(self) -> str:
         """The next line, waited for."""
         while not self._lines:
-            assert select.select([self._fd], [], [], PATIENCE_S)[0], f"nobody wrote into {self.path.name}"
+            assert select.select([self._fd], [], [], PATIENCE_S)[0], f"no line was written into {self.path.name}"
             self._lines += os.read(self._fd, 4096).decode().splitlines()  # writes of a line are atomic
         return self._lines.pop(0)
 

@@ -186,7 +186,7 @@ def test_an_entry_point_leads_somewhere(name: str):
 
 
 def test_constraints_pin_every_dependency():
-    """What stands in pyproject.toml without a pin is a version nobody tested."""
+    """What stands in pyproject.toml without a pin is a version that was not tested."""
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = [Requirement(line) for line in lines if not line.startswith("#")]
     tested = {canonicalize_name(pin.name): pin.specifier for pin in pins}

@@ -60,7 +60,7 @@ def test_grpo_is_verls_up_to_bessels_correction():
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo"])
 def test_verl_passes_the_raw_score_of_a_group_of_one_through(name: str):
-    """Ours is 0: there is nobody to compare with, and a raw score would be a bandit without a baseline."""
+    """Ours is 0: there is no sibling to compare with, and a raw score would be a bandit without a baseline."""
     advantages = {
         "grpo": group_advantages(table(INPUTS["scores"]), SCORED),
         "dr_grpo": group_advantages(table(INPUTS["scores"]), SCORED, scale=False),

@@ -430,7 +430,7 @@ def test_a_replay_that_is_interrupted_exits_with_130(say, tmp_path, monkeypatch)
 
 
 def test_environments_are_listed_with_their_options(say, monkeypatch):
-    """Those that are registered, whoever registered them."""
+    """All that are registered, those of plugins too."""
     monkeypatch.setattr(envs, "environment_ids", lambda: ["tests.environments:Configured"])
     code, said = say("envs")
     assert code == 0

@@ -43,7 +43,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def uninterrupted(say, stopped, tmp_path) -> dict[str, bytes]:
-    """What the same run gives that nobody stops."""
+    """What the same run gives without a stop."""
     (tmp_path / "whole").mkdir()
     argv = [tmp_path / "whole" / arg.name if arg == tmp_path / "out.jsonl" else arg for arg in stopped.argv]
     assert say(*argv)[0] == 1
@@ -135,7 +135,7 @@ def test_a_whole_run_is_resumed_by_finishing_it(score, half, tmp_path):
     ids=["completion", "task", "column", "id", "length", "inserted", "removed", "shorter", "empty"],
 )
 def test_another_input_is_not_mixed_in(score, half, tmp_path, change, where):
-    """Half of the output would be of one file, half of another, and nobody would know."""
+    """Half of the output would be of one file, half of another, without an error."""
     rows, _ = half
     before = (tmp_path / "out.jsonl.partial").read_bytes()
     change(rows)

@@ -371,7 +371,7 @@ def test_no_group_at_all_cannot_be_asked_for():
 
 
 def test_a_collector_closes_the_scorer_it_opened_and_no_other():
-    """Somebody else may go on with theirs."""
+    """The other run may go on with its own."""
     env = Trials()
     scorer = Inline(env)
     with collector(env, scorer=scorer):

@@ -84,7 +84,7 @@ def test_a_group_left_over_survives_with_all_it_has():
     ],
 )
 def test_a_state_of_another_collector_is_refused(other, said):
-    """It would go on with other rollouts, and nobody would know."""
+    """It would go on with other rollouts, and no error would say so."""
     with collector() as one:
         state = one.state_dict()
     with collector(**other) as resumed:

@@ -18,7 +18,7 @@ def rollouts(task: str, outcomes: str, prompt: str | None = None) -> list[dict]:
 
 
 def test_tasks_are_kept_by_pass_rate():
-    """By hand: 2/4 stays; 0/4 is too hard, 4/4 too easy; of 1 scored rollout nobody can tell."""
+    """By hand: 2/4 stays; 0/4 is too hard, 4/4 too easy; 1 scored rollout does not tell."""
     rows = [*rollouts("a", "ccww"), *rollouts("b", "wwwp"), *rollouts("c", "cccc"), *rollouts("d", "c---")]
     kept, dropped = filter_tasks(rows, FilterRules(min_rate=0.1, max_rate=0.9, min_n=4))
     assert [(task.id, task.correct, task.scored) for task in kept] == [("a", 2, 4)]
@@ -175,7 +175,7 @@ def test_rows_that_bring_their_reference_are_told_apart_by_it():
 
 
 def test_tasks_of_one_prompt_keep_their_rollouts():
-    """Two data sets may ask the same; a rate of both together is nobody's."""
+    """Two data sets may ask the same; a rate of both together belongs to neither."""
     rows = [*rollouts("a", "cc", "P"), *rollouts("b", "ww", "P")]
     kept, _ = filter_tasks(rows, FilterRules(duplicates=False))
     assert [(task.id, task.correct, task.scored) for task in kept] == [("a", 2, 2), ("b", 0, 2)]

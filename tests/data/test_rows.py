@@ -192,7 +192,7 @@ def test_others_can_read_our_parquet(tmp_path):
 
 
 def test_parquet_of_others_is_read_as_it_is(tmp_path):
-    """`json:` in a file without our mark is somebody's text; nested columns come as lists and dicts."""
+    """`json:` in a file without our mark is the user's text; nested columns come as lists and dicts."""
     rows = [{"completion": "json:{}", "prompt": [{"role": "user", "content": "?"}], "n": 1}, {"completion": "x"}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in.parquet")
     assert lines(tmp_path / "in.parquet") == [(1, rows[0]), (2, {"completion": "x", "prompt": None, "n": None})]

@@ -190,7 +190,7 @@ def test_a_wrong_option_gets_the_nearest():
 
 
 def test_an_option_without_default_has_to_be_given():
-    """Named, instead of Python's words about an __init__ nobody wrote."""
+    """Named, instead of Python's words about an __init__ that the author did not write."""
     register("x-v1")(echo(__annotations__={"data": str}))
     assert refusal(lambda: make("x-v1")) == "x-v1 needs the option data, which has no default"
     assert make("x-v1", data="rows.jsonl").config == {"data": "rows.jsonl"}

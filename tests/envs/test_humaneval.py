@@ -127,7 +127,7 @@ def test_partial_credit_counts_asserts(env):
 
 
 def test_a_subclass_keeps_its_own_reward(env):
-    """Options build the reward only where nobody else has."""
+    """Options build the reward only where none is given."""
 
     class Own(type(env)):
         reward = rlvr.Correct(lambda completion, reference: True) + 0.1 * rlvr.Format("```python ... ```")

@@ -1,4 +1,4 @@
-"""Attack family: what is compiled or interpreted by somebody else: C++, JavaScript, Bash."""
+"""Attack family: what other programs compile or interpret: C++, JavaScript, Bash."""
 
 import dataclasses
 

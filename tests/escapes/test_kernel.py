@@ -93,7 +93,7 @@ def test_calls_that_no_honest_program_makes_are_refused(host):
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="only this machine has an older door")
 def test_the_32_bit_door_is_shut(host):
-    """int 0x80 has other numbers, which no list for 64 bits knows: whoever uses it is killed."""
+    """int 0x80 has other numbers, which no list for 64 bits knows: a program that uses it is killed."""
     run = host.run(
         "import ctypes, mmap\n"
         "m = mmap.mmap(-1, 4096, prot=7)\n"

@@ -212,7 +212,7 @@ def test_memory_held_by_nobody_ends_the_run_and_not_the_slot(host):
 
 
 def test_address_space_alone_is_free(host):
-    """Only what is written counts: reserving a lot is what honest runtimes do, and it harms nobody."""
+    """Only what is written counts: reserving a lot is what honest runtimes do, and it does no harm."""
     run = host.run("import mmap\nm = mmap.mmap(-1, 1 << 30, flags=0x22 | 0x4000)\nm[5] = 1\nprint(m[5])")
     assert (run.ending, run.text) == ("OK", "1\n")
 

@@ -31,7 +31,7 @@ def test_killing_everybody_kills_the_program_s_own(host):
 
 
 def test_killing_its_own_group_is_its_own_end(host):
-    """kill(0, SIGKILL): the program ends by that signal, nobody of ours is in the group."""
+    """kill(0, SIGKILL): the program ends by that signal, and no process of ours is in the group."""
     run = host.run("import os\nos.kill(0, 9)")
     assert (run.ending, run.signal) == ("RE", 9)
 

@@ -38,13 +38,13 @@ def test_a_flood_of_output_is_ole(host, door):
 
 @pytest.mark.parametrize("size", [1 << 40, 1 << 62])
 def test_output_cannot_be_made_huge_by_a_hole(host, size):
-    """A file size that no kernel limit would allow: the attempt fails, and nobody allocates it."""
+    """A file size that no kernel limit would allow: the attempt fails, and no memory is allocated."""
     run = host.run(f"import os\ntry: os.ftruncate(1, {size})\nexcept OSError as e: print(e.errno)")
     assert (run.ending, run.text) == ("OK", "27\n")
 
 
 def test_a_slow_drip_ends_at_the_wall(host):
-    """A byte now and then keeps nobody waiting for the end of a line."""
+    """A byte now and then does not make the host wait for the end of a line."""
     run = host.run(
         "import os, time\nwhile True: os.write(1, b'.'); time.sleep(0.01)",
         limits=dataclasses.replace(SMALL, wall_s=0.4),

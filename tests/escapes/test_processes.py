@@ -57,7 +57,7 @@ def test_threads_that_never_end_are_ended(host):
 
 @pytest.mark.parametrize("signal", ["SIGTERM", "SIGINT", "SIGHUP", "SIGXCPU", "SIGALRM", "every one"])
 def test_ignoring_signals_does_not_help(host, signal):
-    """We end programs with SIGKILL, which nobody can ignore."""
+    """We end programs with SIGKILL, which no program can ignore."""
     chosen = "range(1, 65)" if signal == "every one" else f"[signal.{signal}]"
     run = host.run(
         "import signal\n"
@@ -137,7 +137,7 @@ def test_stopped_processes_do_not_hold_a_run_open(host):
 
 
 def test_a_program_that_stops_itself_is_ended_by_the_wall(host):
-    """SIGSTOP uses no CPU, and nobody sends SIGCONT."""
+    """SIGSTOP uses no CPU, and no process sends SIGCONT."""
     run = host.run("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", limits=WALL)
     assert run.ending == "TLE"
     assert "wall" in run.why

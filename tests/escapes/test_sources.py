@@ -1,4 +1,4 @@
-"""Attack family: source texts that hurt whoever reads them."""
+"""Attack family: source texts that hurt the program that reads them."""
 
 import dataclasses
 

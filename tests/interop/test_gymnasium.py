@@ -55,7 +55,7 @@ def test_gymnasiums_own_checker_is_content(env):
 
 
 def test_a_seed_gives_the_environments_own_episode():
-    """Whoever changes from one interface to the other keeps his episodes."""
+    """The same seed gives the same episodes through both interfaces."""
     env, made = Trials(), to_gymnasium(Trials())
     for seed in range(3):
         assert made.reset(seed=seed) == env.reset(seed=seed)

@@ -83,7 +83,7 @@ def test_parts_and_outcomes_are_logged(reward):
 
 
 def test_a_data_set_of_the_users_own_is_read_by_the_environment():
-    """Nobody has to rewrite a data set: `task_from` knows its columns, and `reference` is a column of everybody's."""
+    """A data set needs no rewriting: `task_from` knows its columns, and `reference` is a column that any may have."""
     with to_trl(rlvr.make("gsm8k-v1"), workers=1) as reward:
         completions = ["\\boxed{1234}"]
         assert reward(prompts=["…"], completions=completions, **QUESTION) == [1.0]
@@ -117,7 +117,7 @@ def test_columns_are_lists_arrays_or_data_set_columns_of_one_length(reward):
 
 
 def test_a_reward_that_compares_needs_whole_groups():
-    """Half a group compared with itself is another reward, and nobody would notice."""
+    """Half a group compared with itself is another reward, and no error would say so."""
     task = to_trl(Siblings(), tasks=1, workers=0, group_size=2).dataset[TASK][0]
     call = {"prompts": [""] * 4, "completions": ["0"] * 4, TASK: [task] * 4}
     ids = [[1], [1] * 3, [1] * 9, [1] * 9]

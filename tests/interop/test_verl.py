@@ -50,7 +50,7 @@ def test_every_reply_has_the_same_keys(both):
 
 
 def test_our_failure_stops_verl_unless_told_otherwise():
-    """It cannot mask a completion; a reward of 0 that nobody chose would be a lie."""
+    """It cannot mask a completion; a reward of 0 that the user did not choose would be false."""
     with to_verl(Trials(), workers=1) as reward, pytest.raises(rlvr.Unscored, match=r"as asked.*unscored=0.0"):
         reward("Trials", "@raise", None, sent(Trials(), 0)["extra_info"])
     for bad in (float("nan"), "0"):

@@ -318,7 +318,7 @@ def test_relative_length_compares_siblings(lengths: list[int], verdicts: list[Ve
 
 
 def test_relative_length_needs_every_length():
-    """But those of lost completions, which nobody reads."""
+    """But those of lost completions, which are not read."""
     with pytest.raises(rlvr.RewardError, match="part 'relative_length' of task 'task-7' reads length_tokens"):
         of_group(RelativeLength(), [Completion("", 1), Completion("")], [RIGHT, RIGHT])
     assert of_group(RelativeLength(), [Completion("", 1), Completion("")], [RIGHT, OURS]) == [0.0, None]
@@ -329,7 +329,7 @@ def test_relative_length_needs_every_length():
     [
         (["4", "4", "5"], [1, 1, 0]),
         (["4", "4", "5", "5", "6"], [1, 1, 1, 1, 0]),  # a tie: both
-        (["4", "5", "6"], [1, 1, 1]),  # nobody agrees, nothing is learnt
+        (["4", "5", "6"], [1, 1, 1]),  # no two agree, nothing is learnt
         (["4", None, None], [1, 0, 0]),  # no answer is no vote
         ([None, None], [0, 0]),
         (["4"], [1]),

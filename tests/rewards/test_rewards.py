@@ -390,7 +390,7 @@ def test_composing_leaves_the_parts_alone():
 
 
 def test_threads_see_the_same():
-    """The plan is made once, by whoever comes first."""
+    """The plan is made once, by the first thread that needs it."""
     reward = Correct() + 0.5 * A - B.clip(0.25, 0.5)
     with ThreadPoolExecutor(8) as pool:
         totals = list(pool.map(lambda i: scored(reward, {"a": 0.5, "b": i / 64}).total, range(64)))

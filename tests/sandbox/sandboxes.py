@@ -235,10 +235,10 @@ class Canaries:
         for listener in (self.tcp, self.abstract, self.unix):
             with contextlib.suppress(BlockingIOError):
                 listener.accept()
-                raise AssertionError("somebody connected")
+                raise AssertionError("a connection was accepted")
         with contextlib.suppress(BlockingIOError):
             self.udp.recv(1)
-            raise AssertionError("somebody sent a datagram")
+            raise AssertionError("a datagram came")
         assert socket.gethostname() == self.hostname
         assert os.environ[self.name] == self.secret
 

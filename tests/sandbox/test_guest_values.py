@@ -206,7 +206,7 @@ BAD = [
 
 @pytest.mark.parametrize("tree", BAD, ids=lambda t: str(t)[:40])
 def test_a_malformed_tree_is_one_kind_of_error(tree):
-    """Whoever judges has one exception to expect."""
+    """The judge has one exception to expect."""
     with pytest.raises(BadValue):
         decode(tree)
 

@@ -338,7 +338,7 @@ def test_a_missing_guarantee_stops_everything_unless_it_is_waived(monkeypatch):
 
 
 def test_an_attack_that_succeeds_is_found(tmp_path):
-    """A canary that nobody could catch would prove nothing: here the program is handed what it should not reach."""
+    """A canary that could not be caught would prove nothing: here the program is handed what it should not reach."""
 
     def leaky(header, files, stdin, limits, **options):
         """No sandbox at all: the attacks run beside us, though not on our system folders."""

@@ -168,7 +168,7 @@ def test_a_box_keeps_nothing_of_its_runs(sandbox):
 
 
 def test_a_zygote_killed_between_two_runs_is_replaced(sandbox):
-    """Nobody notices but the keeper."""
+    """Only the keeper notices."""
     sandbox.run(HELLO, "1")
     for pid in zygotes(sandbox):
         os.kill(pid, signal.SIGKILL)
@@ -206,7 +206,7 @@ def test_a_zygote_killed_during_a_suite_is_replaced(sandbox):
 
 
 def test_a_box_killed_during_a_run_is_ours_to_answer_for(sandbox):
-    """Pid 1 of a run that somebody kills from outside: IE, which says nothing about the program, and soon."""
+    """Pid 1 of a run that is killed from outside: IE, which says nothing about the program, and soon."""
     sandbox.run(HELLO, "1")
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(sandbox.run, Program("python", "import time\ntime.sleep(0.9)"))
@@ -248,7 +248,7 @@ time.sleep(60)
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_parent_that_is_killed_leaves_nothing(number):
-    """No process, no cgroup, no file: the keeper sees that nobody is there any more."""
+    """No process, no cgroup, no file: the keeper sees that its parent is gone."""
     before = temporary()
     with subprocess.Popen(
         [sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]

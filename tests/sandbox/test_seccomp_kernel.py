@@ -250,7 +250,7 @@ def test_the_kernel_refuses_arguments():
         (("setpriority", 0, os.getpid(), 0), errno.EPERM),
         (("setpriority", 0, 0, 0), 0),
         (("mknodat", 0, 0, 0o020666, 0x103), errno.EPERM),
-        (("fsync", 999), 0),  # nobody looked
+        (("fsync", 999), 0),  # it was not looked at
     ]
     assert called([[here(name), *args] for (name, *args), _ in cases]) == [expected for _, expected in cases]
 

@@ -189,7 +189,7 @@ def test_nothing_gives_nothing():
 
 
 def test_records_that_are_none_are_refused_by_name(recorded):
-    """Somebody's own file, or one that was edited."""
+    """A user's own file, or one that was edited."""
     with pytest.raises(DataError, match="record 'x' is not one that `rlvr score` wrote: it lacks answer, completion,"):
         differences([{"id": "x"}])
     for name, value, why in [

@@ -325,7 +325,7 @@ def test_close_tells_whoever_waits(fifo):
 
 
 def test_a_scorer_that_is_dropped_ends_its_workers_and_threads():
-    """Nobody has to remember `close`."""
+    """`close` may be forgotten."""
     others = set(threading.enumerate())
     scorer = rlvr.Scorer(ENV, workers=1).warm()
     assert [s.outcome for s in scorer.stream(rows("7"))] == ["correct"]

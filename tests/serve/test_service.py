@@ -281,7 +281,7 @@ def test_the_key_opens_and_nothing_else_does(header, status):
 
 
 def test_what_needs_no_key_tells_nothing():
-    """Whoever watches the service has no key; how much is scored is nobody's business."""
+    """A monitor has no key; how much is scored stays secret without one."""
     service = Service(ENVS, workers=1, api_key=KEY)
     for path, status in (("/health", 200), ("/health/live", 200), ("/docs", 200), ("/metrics", 401), ("/none", 401)):
         answer = ask(service, "GET", path)
@@ -292,7 +292,7 @@ def test_what_needs_no_key_tells_nothing():
 
 @pytest.mark.parametrize("key", ["with space", "line\n", "schlüssel"])
 def test_a_key_that_no_header_carries_is_refused(key):
-    """Nobody could ever show it."""
+    """No client could ever show it."""
     with pytest.raises(UsageError, match="API key"):
         Service(ENVS, workers=1, api_key=key)
 
@@ -449,7 +449,7 @@ def test_rows_for_which_no_worker_starts_are_tried_again(service, monkeypatch, d
 
 
 def test_a_service_that_stops_says_so():
-    """Not ready, but alive, and worth asking again: behind the same address somebody else may answer."""
+    """Not ready, but alive, and worth asking again: behind the same address another service may answer."""
     service = Service(ENVS, workers=1)
     assert ask(service, "GET", "/health").json() == {"ready": True}
     service.draining = True

@@ -199,7 +199,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_completion_is_inert_on_the_page(text: str):
-    """Wherever a text of somebody else stands: no tag of its own, no resource from outside, no script."""
+    """Wherever a text from outside stands: no tag of its own, no resource from outside, no script."""
     rows = [row(1, text, True, **{"model<b>": text, "id": f"{text}1"}), row(2, "2", True, **{"model<b>": "plain"})]
     shown = page(audit(Trials(), rows, by=("model<b>",), against=Lenient(), workers=0))
     tags = Tags(shown).seen
@@ -220,7 +220,7 @@ def test_a_completion_is_inert_on_the_page(text: str):
 
 
 def test_the_page_and_the_json_hold_all_of_it():
-    """The same numbers; a page of somebody's folder can be read without the run."""
+    """The same numbers; a page of another's folder can be read without the run."""
     found = audit(Trials(), ROWS, by=("model",), against=Lenient(), workers=0)
     read = json.loads(json.dumps(found.as_dict()))
     assert read["total"]["rates"]["agreement"]["k"] == 4

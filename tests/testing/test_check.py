@@ -30,7 +30,7 @@ def found(env: Environment, *only: str, **options: Any) -> dict[str, Finding]:
 
 
 class Calls:
-    """A number that goes up with every call, whoever calls."""
+    """A number that goes up with every call, from any process."""
 
     made = 0
 

@@ -55,7 +55,7 @@ def test_every_broken_environment_names_a_known_hole():
 
 
 def test_two_tasks_with_one_solution_are_no_false_alarm():
-    """1/2 and 0.5 are one answer: whoever accepts either is right."""
+    """1/2 and 0.5 are one answer: a verifier that accepts either is right."""
     from rlvr.verifiers.math import MathVerifier
 
     rows = [

@@ -115,7 +115,7 @@ def test_one_file_is_not_both_trained_on_and_evaluated_on(say, tmp_path, model):
 
 
 def test_one_task_in_a_hundred_may_be_in_both_splits(tmp_path):
-    """Published sets are like that, and whoever trains on one cannot help it: it is said."""
+    """Published sets are like that, and its user cannot change that: a warning says so."""
     rows = [{"problem": f"{k}+1=", "answer": str(k + 1)} for k in range(300)]
     for name, part in (("train", rows[:200]), ("test", rows[199:])):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))

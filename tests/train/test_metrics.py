@@ -45,7 +45,7 @@ def test_the_terminal_has_a_line_per_step_with_what_is_left(capsys):
 
 
 def test_a_log_file_has_every_tenth_step_and_the_last(capsys):
-    """Nobody watches a file."""
+    """A file needs no progress bar."""
     progress = Progress(12, Console(width=90))
     for step in range(13):
         progress.log(step, {})

@@ -164,7 +164,7 @@ def test_what_models_do_to_their_logits_is_found_out(config, scale, softcap, ful
 
 
 def test_a_model_with_a_head_of_its_own_is_refused():
-    """Its logits are not a matrix times the hidden states; every logprob would be wrong, and nobody would know."""
+    """Its logits are not a matrix times the hidden states; every logprob would be wrong, without an error."""
     model, tokenizer = tiny("abc", hidden=32)
     plain = model.forward
     model.forward = lambda *a, **k: (out := plain(*a, **k)).__setitem__("logits", out.logits.sin()) or out
@@ -183,7 +183,7 @@ def test_a_saved_policy_is_loaded_as_it_was(fresh, tmp_path):
 
 
 def test_no_bar_of_another_library_runs_through_the_log(fresh, tmp_path, capfd):
-    """A policy is saved and loaded in the midst of a run's own lines; whoever wants bars elsewhere keeps them."""
+    """A policy is saved and loaded in the midst of a run's own lines; bars elsewhere stay."""
     from transformers.utils import logging
 
     fresh().save(tmp_path)

@@ -172,7 +172,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path, monkeypatch):
 
 
 def test_a_damaged_config_is_named(tmp_path):
-    """Nobody can tell then whether this is the run."""
+    """It cannot be told then whether this is the run."""
     with trainer(tmp_path / "run", steps=1) as made:
         made.run()
     for text in ("{", "[1]"):
@@ -191,7 +191,7 @@ def test_a_tracker_that_is_not_there_leaves_the_folder_free(tmp_path):
 
 
 def test_a_folder_with_anything_else_in_it_is_left_alone(tmp_path):
-    """It may be somebody's home."""
+    """It may be a user's home."""
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(UsageError, match="not empty"):
         trainer(tmp_path)

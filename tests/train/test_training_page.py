@@ -18,7 +18,7 @@ NAMED = set(re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```$", "", PAGE, flags=re.
 
 
 def test_every_setting_is_named():
-    """A setting that nobody finds is not there."""
+    """A setting that the page leaves out cannot be found."""
     assert {field.name for field in dataclasses.fields(Config)} - NAMED == set()
 
 

@@ -139,7 +139,7 @@ def test_a_budget_is_above_zero(budget: dict):
 
 
 def test_cases_that_any_program_passes_are_refused():
-    """No cases; or nothing but empty outputs, unless somebody looks closer."""
+    """No cases; or nothing but empty outputs, unless a checker looks closer."""
     for none in ([], [StdioCase("1", ""), StdioCase("2", "\n")]):
         with pytest.raises(DataError, match="would pass"):
             judge(PROGRAM, none, sandbox=Scripted(echo))
@@ -383,7 +383,7 @@ def suite_run(*outcomes: str, done: bool = True, **more: Any) -> TestRun:
     ],
 )
 def test_a_suite_counts_only_if_it_came_to_its_end(run: TestRun, verdict: str, fraction: float):
-    """A program that ends after the easy tests has not passed those few of them: nobody knows how many there are."""
+    """A program that ends after the easy tests has not passed those few of them: it is not known how many there are."""
     found = judge(PROGRAM, SUITE, sandbox=Scripted(run), stop=False)
     assert found.verdict == verdict
     if verdict != "IE":

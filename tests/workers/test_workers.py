@@ -298,7 +298,7 @@ def test_workers_are_recycled():
 
 
 def test_a_setup_that_raises_is_reported():
-    """With the traceback: it happened in a process whose terminal nobody sees."""
+    """With the traceback: it happened in a process without a terminal."""
 
     def setup():
         raise ImportError("no module named 'chess'")

@@ -1,4 +1,4 @@
-"""How workers end, and with whom: with the pool, the program and whoever started it; threads and forks."""
+"""How workers end, and with what: the pool, the program, the process that started it; threads and forks."""
 
 import gc
 import json
@@ -26,7 +26,7 @@ def pids(pool: WorkerPool) -> set[int]:
 
 
 def test_close_ends_idle_and_busy_workers(fifo):
-    """Whoever waits for an item is told that the pool was closed: the kill says nothing about the item."""
+    """A caller that waits for an item is told that the pool was closed: the kill says nothing about the item."""
     pool = WorkerPool(acting, workers=1, spares=1)
     pool.run(["@kill", 1], wall_s=WALL_S)  # now it keeps a spare
     with ThreadPoolExecutor(2) as threads:
@@ -56,7 +56,7 @@ def test_a_closed_pool_stays_closed():
 
 
 def test_a_pool_that_is_dropped_ends_its_workers():
-    """Nobody has to remember `close`."""
+    """`close` may be forgotten."""
     pool = WorkerPool(acting, workers=2)
     pool.warm()
     workers = pids(pool)
@@ -132,7 +132,7 @@ def test_no_worker_outlives_a_parent_that_is_killed(fifo):
 
 
 def test_workers_end_with_the_interpreter(fifo):
-    """Nobody closed the pool, and a thread is still waiting for an item."""
+    """The pool was not closed, and a thread is still waiting for an item."""
     code = """if True:
         import sys, threading
         from rlvr.workers import WorkerPool
