@@ -23,8 +23,16 @@ ALL = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 ALL += sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/*/README.md")])
 RUN = ("python", "sh")
 TRAINING = "docs/using/training.md"
-HEAVY = ("docs/using/trl.md", "docs/writing/checking.md", "docs/writing/environments.md")
-"""Pages that import TRL or check environments, which takes 10 CPU seconds and more each."""
+HEAVY = (
+    "docs/reference/code.md",
+    "docs/reference/math.md",
+    "docs/using/openrlhf.md",
+    "docs/using/reasoning_gym.md",
+    "docs/using/trl.md",
+    "docs/writing/checking.md",
+    "docs/writing/environments.md",
+)
+"""Pages that start compilers, services, TRL or checks of environments, which takes 4 to 20 CPU seconds each."""
 
 
 def blocks(page: str) -> list[tuple[str, str]]:

@@ -86,7 +86,7 @@ class Config:
         bad_steps: How many in a row end the run: mini-batches whose loss or gradient is not finite, or steps in which
             no rollout could be scored.
         canary: Largest difference allowed between the sampler's and the trainer's log-probabilities of a token.
-            None: 0.001, or 0.5 in bf16.
+            None: 0.001, or 0.5 in bf16.  Infinity switches the check off.
         seed: Seed of tasks, rollouts and mini-batches.
 
     Raises:
