@@ -70,9 +70,9 @@ def adder(tmp_path_factory) -> list:
 @pytest.mark.parametrize(
     ("name", "flags"),
     [
-        ("math_grpo", []),
+        pytest.param("math_grpo", [], marks=pytest.mark.slow),
         ("math_dapo", ["--minibatch", 4, "--eval-n", 2, "--warmup-steps", 1]),
-        ("math_prorl", ["--minibatch", 4, "--eval-n", 2]),
+        pytest.param("math_prorl", ["--minibatch", 4, "--eval-n", 2], marks=pytest.mark.slow),
     ],
 )
 def test_a_recipe_for_mathematics_trains_on_a_file_of_ones_own(say, adder, tmp_path, name, flags):

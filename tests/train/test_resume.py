@@ -80,7 +80,9 @@ def stopped_after(made: Trainer, step: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("grpo", "dapo", "rloo"))) for name in RUNS]
+)
 def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name):
     """Weights, optimiser, reference, generators, cursor, waiting batch, stall counter and log: nothing may be lost."""
     settings = RUNS[name] | {"steps": STEPS, "seed": 3}
