@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections import Counter
 from functools import lru_cache
 from typing import Any
@@ -143,10 +144,15 @@ def _value(text: str) -> Any:
 
 
 def _changes(text: str) -> bool:
-    """Whether SymPy computes something in an expression, beyond writing it in its own order."""
+    """Whether SymPy computes something in an expression, so that its numbers and names change; order does not count."""
+    text = re.sub(r"(?<![\w.*/)])(\d+)/(\d+)(?![\w.*(])", r"Rational(\1,\2)", text)  # a fraction is a number
     with sympy.evaluate(False):
         written = sympy.sympify(text, locals=_names(), rational=True)
-    return bool(written != _value(text))
+
+    def leaves(value: Any) -> Counter[Any]:
+        return Counter(part for part in sympy.preorder_traversal(value) if not part.args)
+
+    return leaves(written) != leaves(_value(text))
 
 
 def _repeats(row: Row) -> bool:
