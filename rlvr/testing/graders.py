@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from rlvr.errors import UsageError, brief
-from rlvr.types import Outcome, Verdict
+from rlvr.types import Outcome, Task, Verdict
 
 __all__ = ["GRADERS", "Grade", "Grader", "grader", "require_grader"]
 
@@ -33,8 +33,9 @@ def grader(name: str) -> Grader:
 
     Args:
         name: a key of `GRADERS`, or `path/to/file.py:NAME` or `module:NAME` of a function or verifier.  A function
-            takes (completion, reference) or (completion, reference, task), and gives true or false, a score (above
-            1/2 is accepted) or a `Verdict`.  A class is called without arguments; `verify` is used where there is one.
+            takes (completion, reference), and also `task` if it has an argument of that name: the `Task` whose
+            prompt is the question, or None.  It gives true or false, a score (above 1/2 is accepted) or a `Verdict`.
+            A class is called without arguments; `verify` is used where there is one.
 
     Raises:
         UsageError: there is no such grader, or a package of it is not installed.
@@ -118,33 +119,29 @@ def _adapted(found: Any) -> Grader:
     """A user's function or verifier as a grader.
 
     Raises:
-        UsageError: it cannot be called with two or three texts.
+        UsageError: it cannot be called.
     """
     if isinstance(found, type):
         found = found()
     call = getattr(found, "verify", found)
     if not callable(call):
         raise UsageError(f"{brief(found)} is no function of (completion, reference), and has no method `verify`")
-    takes_task = _takes_task(call)
+    asks = _takes_task(call)
 
     def grade(completion: str, reference: str, task: str | None) -> Grade:
-        if takes_task == "keyword":
-            return _grade(call(completion, reference, task=task))
-        return _grade(call(completion, reference, task) if takes_task else call(completion, reference))
+        if not asks:
+            return _grade(call(completion, reference))
+        asked = None if task is None else Task("yardstick", task, reference=reference)
+        return _grade(call(completion, reference, task=asked))
 
     return grade
 
 
-def _takes_task(call: Callable[..., Any]) -> str:
-    """ "keyword", "position", or empty: how a function takes the task."""
+def _takes_task(call: Callable[..., Any]) -> bool:
     try:
-        parameters = inspect.signature(call).parameters
+        return "task" in inspect.signature(call).parameters
     except (TypeError, ValueError):  # some functions in C have no signature
-        return ""
-    if "task" in parameters:
-        return "keyword"
-    positions = [p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return "position" if sum(p.default is p.empty for p in positions) > 2 else ""
+        return False
 
 
 def _grade(said: Any) -> Grade:

@@ -115,12 +115,12 @@ def failing(completion, reference):
         os._exit(3)
     return 1.0 if "right" in completion else 0
 
-def with_task(completion, reference, task):
-    return task == "ask"
+def with_task(completion, reference, *, task):
+    return task.prompt == "ask"
 
 class Verifier:
     def verify(self, completion, reference, task=None):
-        return rlvr.Verdict("correct" if task == "ask" else "wrong", why="task: looked at")
+        return rlvr.Verdict("correct" if task and task.prompt == "ask" else "wrong", why="task: looked at")
 
 def nothing_useful(completion, reference):
     return "yes"
@@ -163,7 +163,7 @@ def test_a_grader_that_fails_is_bounded_and_counted(place: str):
 
 
 def test_what_a_grader_may_be(place: str):
-    """Functions of two or three arguments and classes with `verify`; truth values, scores and verdicts."""
+    """Functions with and without `task`, and classes with `verify`; truth values, scores and verdicts."""
     assert grader(f"{place}:same")("\\boxed{1}", "1", None) == (True, "")
     assert grader(f"{place}:with_task")("x", "1", "ask") == (True, "")
     assert grader(f"{place}:Verifier")("x", "1", "ask") == (True, "task")
