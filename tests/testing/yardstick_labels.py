@@ -195,8 +195,8 @@ def _same_tuples(reference: Any, answer: Any, row: Row) -> bool:
         return False
     if head == "Equation:":
         one, two = (sympy.expand(sympy.together(side[1] - side[2])) for side in (reference, answer))
-        factor = sympy.simplify(one / two)
-        return not factor.free_symbols and factor.is_finite and factor != 0
+        factor = sympy.simplify(_unknowns(one) / _unknowns(two))
+        return bool(not factor.free_symbols and factor.is_finite and factor != 0)
     if head == "Residues:":
         return bool(reference[2] == answer[2] and (reference[1] - answer[1]) % reference[2] == 0)
     if head == "Ratio:":
@@ -251,6 +251,12 @@ def _applied(value: Expr) -> Expr:
     for name, polynomial in _POLYNOMIALS.items():
         value = value.replace(Function(name), polynomial)
     return value
+
+
+def _unknowns(value: Expr) -> Expr:
+    """With a letter for each value of an unknown function: f(3) and f(10) are two numbers of which nothing is known."""
+    applied = [part for part in value.atoms(Function) if part.func.__name__ in _POLYNOMIALS]
+    return value.subs({part: Symbol(str(part)) for part in applied})
 
 
 def _equal(one: Any, other: Any) -> bool:
