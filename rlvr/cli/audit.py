@@ -53,6 +53,8 @@ class AuditCommand:
     """Measure verifiers on labelled rows that come with rlvr, instead of an environment on a file: math."""
     verifier: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME")] = ()
     """With --yardstick: rlvr (the default), math-verify, trl, inspect_ai, or path/to/file.py:FUNCTION; repeatable."""
+    family: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME")] = ()
+    """With --yardstick: measure on this family of rows alone; may be repeated."""
     wall_s: float = 15.0
     """With --yardstick: seconds after which the process of a verifier is killed; the row then counts as stopped."""
     memory_mib: MemoryMib = 4096
@@ -93,6 +95,7 @@ class AuditCommand:
         found = measure_yardstick(
             self.verifier or ("rlvr",),
             name=yardstick,
+            families=self.family,
             wall_s=self.wall_s,
             memory_mib=self.memory_mib,
             workers=self.workers,

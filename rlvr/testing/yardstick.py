@@ -40,7 +40,7 @@ __all__ = [
     "measure_yardstick",
 ]
 
-_COUNTED = ("accepted though wrong", "rejected though right", "raised", "stopped", "seconds")
+_COUNTED = ("accepted\nthough wrong", "rejected\nthough right", "raised", "stopped", "s")
 
 YARDSTICKS: Final = ("math",)
 """Names of the yardsticks."""
@@ -241,26 +241,32 @@ class YardstickReport:
         console.print(table)
         for label, title in ((False, "accepted though wrong"), (True, "rejected though right")):
             rows = list(self.false_grades(label))
-            say(f"{title}: {len(rows)} rows" + (f", {worst} of them" if len(rows) > worst else ""))
+            say(f"{title}: {len(rows)}" + (f", the first {worst}" if len(rows) > worst else ""))
             for row, by in rows[:worst]:
                 said = ", ".join(f"{name} ({_short(grade)})" if _short(grade) else name for name, grade in by.items())
                 text = row.answer if row.answer is not None else row.completion
                 say(f"  {row.id}: {text[:80]!r} for {row.reference[:60]!r}: {row.reason}.  By {said}")
 
 
-def load_yardstick(name: str = "math") -> list[YardstickRow]:
+def load_yardstick(name: str = "math", families: Sequence[str] = ()) -> list[YardstickRow]:
     """The rows of a yardstick.
 
     Args:
         name: one of `YARDSTICKS`.
+        families: names of families, to have their rows alone; all rows if there are none.
 
     Raises:
-        UsageError: there is no such yardstick.
+        UsageError: there is no such yardstick or family.
     """
     if name not in YARDSTICKS:
         raise UsageError(f"there is no yardstick {name!r}; there is {', '.join(YARDSTICKS)}{nearest(name, YARDSTICKS)}")
     text = (files("rlvr.testing") / "yardsticks" / f"{name}.jsonl").read_text(encoding="utf-8")
-    return [_row(json.loads(line)) for line in text.split("\n") if line]
+    rows = [_row(json.loads(line)) for line in text.split("\n") if line]
+    known = dict.fromkeys(row.family for row in rows)
+    for family in families:
+        if family not in known:
+            raise UsageError(f"there is no family {family!r}{nearest(family, known)}; there are {', '.join(known)}")
+    return [row for row in rows if not families or row.family in families]
 
 
 def _row(fields: dict[str, Any]) -> YardstickRow:
@@ -282,6 +288,7 @@ def measure_yardstick(
     graders: Sequence[str] = ("rlvr",),
     *,
     name: str = "math",
+    families: Sequence[str] = (),
     rows: Sequence[YardstickRow] | None = None,
     wall_s: float = WALL_S,
     memory_mib: int | None = 4096,
@@ -292,20 +299,21 @@ def measure_yardstick(
     Args:
         graders: names of graders; see `rlvr.testing.graders.grader`.
         name: one of `YARDSTICKS`.
-        rows: rows to grade instead of all of the yardstick.
+        families: names of families to which it is restricted; none for all.
+        rows: rows to grade instead of the yardstick's.
         wall_s: wall seconds for a row.
         memory_mib: memory limit of each worker process; None for no limit.
         workers: number of worker processes, of which only one grader's run at a time; by default one per core.
 
     Raises:
-        UsageError: there is no such yardstick or grader, a package of it is missing, or a setting cannot work.
+        UsageError: there is no such yardstick, family or grader, a package of it is missing, or a setting cannot work.
         WorkerError: a grader cannot be made in its worker.
     """
     for one in graders:
         require_grader(one)
     require_seconds("wall_s", wall_s)
     count = usable_cores() if workers is None else require_whole("workers", workers, 1)
-    report = YardstickReport(name, load_yardstick(name) if rows is None else list(rows))
+    report = YardstickReport(name, load_yardstick(name, families) if rows is None else list(rows))
     for one in graders:
         with (
             WorkerPool(partial(_handler, one), workers=count, spares=0, memory_mib=memory_mib, quiet=True) as pool,
