@@ -45,9 +45,6 @@ _COUNTED = ("accepted\nthough wrong", "rejected\nthough right", "raised", "stopp
 YARDSTICKS: Final = ("math",)
 """Names of the yardsticks."""
 
-WALL_S: Final = 15.0
-"""Wall seconds after which the process of a grader is killed: math-verify may take three of its own limits of 5 s."""
-
 
 @dataclass(frozen=True, slots=True)
 class YardstickRow:
@@ -290,7 +287,7 @@ def measure_yardstick(
     name: str = "math",
     families: Sequence[str] = (),
     rows: Sequence[YardstickRow] | None = None,
-    wall_s: float = WALL_S,
+    wall_s: float = 15.0,
     memory_mib: int | None = 4096,
     workers: int | None = None,
 ) -> YardstickReport:
@@ -301,7 +298,8 @@ def measure_yardstick(
         name: one of `YARDSTICKS`.
         families: names of families to which it is restricted; none for all.
         rows: rows to grade instead of the yardstick's.
-        wall_s: wall seconds for a row.
+        wall_s: wall seconds after which the process of a grader is killed; math-verify's own limits of 5 s may add up
+            to 15 s.
         memory_mib: memory limit of each worker process; None for no limit.
         workers: number of worker processes, of which only one grader's run at a time; by default one per core.
 
