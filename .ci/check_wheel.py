@@ -20,7 +20,7 @@ FOLDERS = {
     "recipes": "rlvr/recipes",
 }
 
-SUFFIXES = (".py", ".json")
+SUFFIXES = (".py", ".json", ".jsonl")
 
 
 def expected() -> set[str]:

@@ -1,7 +1,8 @@
 r"""The sets that `math_verify.py` measures on: public files, and rewritten answers of them.
 
-A row is `id`, `kind`, `reference`, `completion`, `right` (what it should be), and maybe `marker`.  Nothing of a public
-file is kept here; `math_generated.py` and `math_hostile.py` have the sets that need no file.
+A row is `id`, `kind`, `reference`, `completion`, `right` (what it should be), and maybe `task` (the question), `marker`
+or `any_form` (rlvr's policy with `form="any"`).  Nothing of a public file is kept here; `math_generated.py` and
+`math_hostile.py` have the sets that need no file, and the yardstick comes with rlvr.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import gsm8k_solutions, rows
+from rlvr.testing.yardstick import load_yardstick
 
 Row = dict[str, Any]
 
-__all__ = ["PUBLIC", "Row", "boxed", "row"]
+__all__ = ["PUBLIC", "Row", "boxed", "pairs", "row", "yardstick"]
 
 
 def boxed(answer: str) -> str:
@@ -31,16 +33,26 @@ def row(id: str, kind: str, reference: str, completion: str, right: bool, **more
 # ------------------------------------------------------------------------------------------------- public files
 
 
-def pairs(path: Path) -> list[Row]:
-    """Labelled pairs: `id`, `gold`, `pred`, `label`, maybe `kind`, and `form` = "answer" (default) or "completion"."""
+def pairs(path: Path, **more: Any) -> list[Row]:
+    """Labelled pairs: `gold`, `pred`, `label`, maybe `id`, `kind`, and `form` = "answer" (default) or "completion"."""
     return [
         row(
-            pair["id"],
+            pair.get("id", f"{path.stem}/{number}"),
             pair.get("kind", path.stem.partition("_")[0]),
             pair["gold"],
             pair["pred"] if pair.get("form") == "completion" else boxed(pair["pred"]),
             pair["label"],
+            **more,
         )
+        for number, pair in enumerate(rows(path), 1)
+    ]
+
+
+def real_outputs(data: Path) -> list[Row]:
+    """1,921 completions of models with the labels of their sources' graders, of which some are wrong."""
+    return [
+        row(pair["id"], path.stem.removesuffix("_dev"), pair["gold"], pair["pred"], pair["label"])
+        for path in sorted((data / "real_math").glob("*_dev.jsonl"))
         for pair in rows(path)
     ]
 
@@ -52,27 +64,31 @@ def gsm8k(data: Path, *, in_box: bool = False) -> list[Row]:
         reference = problem["ground_truth"].rpartition("A:")[2].strip()
         before, marker, answer = said["solution"].rpartition("A:")
         text = before + boxed(answer.strip()) if in_box and marker else said["solution"]
-        found.append(row(name, "gsm8k", reference, text, said["is_correct"], marker=True))
+        found.append(row(name, "gsm8k", reference, text, said["is_correct"], marker=True, task=problem["question"]))
     return found
 
 
-def math500(data: Path) -> list[tuple[int, str, str]]:
-    """(number, reference, the dataset's own solution)."""
-    return [(i, x["answer"], x["solution"]) for i, x in enumerate(rows(data / "math500" / "test.jsonl"))]
+def math500(data: Path) -> list[tuple[int, str, str, str]]:
+    """(number, reference, the data set's own solution, problem)."""
+    problems = enumerate(rows(data / "math500" / "test.jsonl"))
+    return [(i, x["answer"], x["solution"], x["problem"]) for i, x in problems]
 
 
 def own_solutions(data: Path) -> list[Row]:
-    return [row(str(i), "own solution", reference, solution, True) for i, reference, solution in math500(data)]
+    return [
+        row(str(i), "own solution", reference, solution, True, task=problem)
+        for i, reference, solution, problem in math500(data)
+    ]
 
 
 def others(data: Path, *, each: int = 3) -> list[Row]:
     """Another problem's answer is wrong, unless it is the same number or the same text."""
     rng, problems = random.Random("others"), math500(data)
     rows = []
-    for i, reference, _ in problems:
-        for j, other, _ in rng.sample(problems, each):
+    for i, reference, _, problem in problems:
+        for j, other, _, _ in rng.sample(problems, each):
             if _plain(reference) != _plain(other):
-                rows.append(row(f"{i}<{j}", "another's", reference, boxed(other), False))
+                rows.append(row(f"{i}<{j}", "another's", reference, boxed(other), False, task=problem))
     return rows
 
 
@@ -84,20 +100,78 @@ def _plain(answer: str) -> str | Fraction:
     return Fraction(bare) if re.fullmatch(r"-?\d+(\.\d+|/[1-9]\d*)?", bare) else bare
 
 
+# ------------------------------------------------------------------------------------------------ restated
+
+_FORMULA = re.compile(r"\$\$(.+?)\$\$|\\\[(.+?)\\\]|\$(.+?)\$", re.DOTALL)
+_NUMERAL = re.compile(r"-?[\d,.]+|-?\d* ?\\[dt]?frac\{?\d+\}?\{?\d+\}?|-?\d+/\d+")
+
+
+def restated(data: Path) -> list[Row]:
+    """The longest formula of each MATH-500 problem put into a box, as it is and in other spellings.
+
+    None answers the question.  A problem is left out where the formula is its reference, or a number.
+    """
+    found = []
+    for i, reference, _, problem in math500(data):
+        formulas = [next(filter(None, groups)).strip().rstrip(".,;") for groups in _FORMULA.findall(problem)]
+        longest = max(formulas, key=len, default="")
+        if not longest or _NUMERAL.fullmatch(longest) or _plain(longest) == _plain(reference):
+            continue
+        for rewrite in ECHOES:
+            answer = rewrite(longest)
+            if answer is not None and (rewrite is as_it_is or answer != longest):
+                number = f"{i}/{rewrite.__name__}"
+                found.append(row(number, rewrite.__name__, reference, boxed(answer), False, task=problem))
+    return found
+
+
+def as_it_is(x: str) -> str | None:
+    return x
+
+
+def plus_zero(x: str) -> str | None:
+    return f"{x}+0" if _is_expression(x) else None
+
+
+def times_one(x: str) -> str | None:
+    return rf"1\cdot\left({x}\right)" if _is_expression(x) else None
+
+
+def in_brackets(x: str) -> str | None:
+    return rf"\left({x}\right)" if _is_expression(x) else None
+
+
+def respaced(x: str) -> str | None:
+    return re.sub(r"([+=-])", r"\\, \1 \\,", x)
+
+
+def swapped(x: str) -> str | None:
+    """The sides of the first plus sign outside of brackets; both have to be free of other signs."""
+    two = re.fullmatch(r"([^+=<>&,-]+)\+([^+=<>&,-]+)", x)
+    balanced = two and all(part.count(a) == part.count(b) for part in two.groups() for a, b in ("{}", "()"))
+    return f"{two[2].strip()}+{two[1].strip()}" if two and balanced else None
+
+
+def _is_expression(x: str) -> bool:
+    return not re.search(r"[=<>&,]|\\(?:le|ge|ne|in|text|begin|cdots|ldots|equiv)(?![a-z])", x)
+
+
+ECHOES: tuple[Callable[[str], str | None], ...] = (as_it_is, plus_zero, times_one, in_brackets, respaced, swapped)
+
+
 # --------------------------------------------------------------------------------------------------- rewritings
 
 
 def rewritten(data: Path) -> list[Row]:
     """Each reference in every other spelling that means exactly the same."""
     rows = []
-    for i, reference, _ in math500(data):
-        for rewrite in REWRITINGS:
-            answer = rewrite(reference)
-            if answer is not None and answer != reference:
-                rows.append(row(f"{i}/{rewrite.__name__}", rewrite.__name__, reference, boxed(answer), True))
+    for i, reference, _, problem in math500(data):
+        answers = [(rewrite.__name__, rewrite(reference)) for rewrite in REWRITINGS]
+        texts = [(name, boxed(answer)) for name, answer in answers if answer is not None and answer != reference]
         for k, frame in enumerate(FRAMES):
             if (i + k) % 8 == 0:  # each frame for every eighth reference: they say more about boxes than about maths
-                rows.append(row(f"{i}/frame {k}", f"frame {k}", reference, frame.replace("ANSWER", reference), True))
+                texts.append((f"frame {k}", frame.replace("ANSWER", reference)))
+        rows += [row(f"{i}/{name}", name, reference, text, True, task=problem) for name, text in texts]
     return rows
 
 
@@ -226,13 +300,26 @@ REWRITINGS: tuple[Callable[[str], str | None], ...] = (
 )  # fmt: skip
 
 
+def yardstick() -> list[Row]:
+    """The rows that come with rlvr, without debatable ones."""
+    return [
+        row(it.id, it.family, it.reference, it.completion, it.label, **({"task": it.task} if it.task else {}))
+        for it in load_yardstick()
+        if it.debatable is None
+    ]
+
+
 PUBLIC: dict[str, Callable[[Path], list[Row]]] = {
     "hard pairs": lambda data: pairs(data / "math_pairs" / "hardverify_dev.jsonl"),
-    "adversarial pairs": lambda data: pairs(data / "math_pairs" / "adversarial_dev.jsonl"),
+    "adversarial pairs": lambda data: pairs(data / "math_pairs" / "adversarial_dev.jsonl", any_form=True),
+    "red team pairs": lambda data: pairs(data / "math_pairs" / "redteam_dev.jsonl"),
+    "red team pairs, any form": lambda data: pairs(data / "math_pairs" / "redteam_dev.jsonl", any_form=True),
+    "real outputs": real_outputs,
     "GSM8K, as written": gsm8k,
     "GSM8K, boxed": lambda data: gsm8k(data, in_box=True),
     "MATH-500, own solutions": own_solutions,
     "MATH-500, rewritten": rewritten,
     "MATH-500, another's answer": others,
+    "MATH-500, restated": restated,
 }
 """Name → rows, of the files below one folder."""

@@ -2,8 +2,9 @@ r"""One grader in one process, for `math_verify.py`: rows come in on stdin, one 
 
     python -P benchmarks/math_sides.py SIDE MODE < rows.jsonl        (-P: or math_verify.py would hide math-verify)
 
-A row has `id`, `reference`, `completion` and maybe `marker`; a line has `id`, `right` (null: it raised), `why`, `s`.
-Every side is called as its own documentation calls it.  The last line says how much memory the run took.
+A row has `id`, `reference`, `completion` and maybe `task`, `marker` or `any_form`; a line has `id`, `right` (null: it
+raised), `why`, `s`.  Every side is called as its own documentation calls it.  The last line says how much memory the
+run took.
 """
 
 from __future__ import annotations
@@ -34,13 +35,18 @@ WARM = [  # nothing of any set, and something for every part of a grader
 
 
 def rlvr() -> Grader:
-    from rlvr.verifiers.math import GSM8K, MathVerifier, symbolic
+    """As the environments math-v2 and gsm8k-v2 do: with the task where the set has questions."""
+    from rlvr.types import Task
+    from rlvr.verifiers.math import GSM8K, MathPolicy, MathVerifier, symbolic
 
     symbolic.warm()
     plain, marked = MathVerifier(), MathVerifier(GSM8K, markers=("A:",))
+    any_form = MathVerifier(MathPolicy(form="any"))
 
     def grade(row: Row) -> tuple[bool, str]:
-        verdict = (marked if row.get("marker") else plain).verify(row["completion"], row["reference"])
+        verifier = marked if row.get("marker") else any_form if row.get("any_form") else plain
+        task = Task(row["id"], row["task"], reference=row["reference"]) if row.get("task") else None
+        verdict = verifier.verify(row["completion"], row["reference"], task=task)
         return verdict.correct, verdict.reason
 
     return grade

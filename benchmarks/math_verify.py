@@ -2,8 +2,8 @@ r"""How often and how fast graders of mathematics are right, as the Markdown tab
 
     python -m benchmarks.math_verify --data DATA --peers peers/bin/python --peers inspect/bin/python
 
-`--data` is a folder with gsm8k/, math500/ and math_pairs/ (docs/benchmarks/math.md names their sources); more
-labelled pairs may be added with `--pairs FILE`.  `--peers` is the interpreter of another virtual environment, with
+`--data` is a folder with gsm8k/, math500/, math_pairs/ and real_math/ (docs/benchmarks/math.md names their sources);
+more labelled pairs may be added with `--pairs FILE`.  `--peers` is the interpreter of another virtual environment, with
 math-verify, trl or inspect_ai in it: none of them is needed to use rlvr.  A package that is missing is left out, and a
 line says so.
 
@@ -34,14 +34,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.math_cases import PUBLIC, Row, pairs, row
+from benchmarks.math_cases import PUBLIC, Row, pairs, row, yardstick
 from benchmarks.math_generated import generated
 from benchmarks.math_hostile import REFERENCE, hostile
 
 SIDES = {"rlvr": "rlvr", "math-verify": "math-verify", "trl": "TRL", "inspect_ai": "inspect_ai"}
 PACKAGES = {"rlvr": "rlvr", "math-verify": "math-verify", "trl": "trl", "inspect_ai": "inspect-ai"}
 KILL_S = 20.0  # a row that takes longer is stopped from outside and its process started anew
-SETS = (*PUBLIC, "generated pairs")
+FAMILIES = ("pairs", "real outputs", "restated", "yardstick")
+"""Sets whose errors are printed by family have one of these in their names."""
 Result = dict[str, Any]
 
 
@@ -211,6 +212,49 @@ def print_threads(pythons: dict[str, str], rows: list[Row]) -> None:
         print("|")
 
 
+GOALS: tuple[tuple[str, str, str], ...] = (
+    ("red team pairs, any form", "errors", "≤ 1 %, ≤ 8 %"),
+    ("MATH-500, restated", "errors", "≤ 0.5 %"),
+    ("real outputs", "errors", "no new rejection without an argument"),
+    ("GSM8K, as written", "accuracy", "100 %"),
+    ("hard pairs", "errors", "no more wrong ones; ≤ 15 rejected"),
+    ("adversarial pairs", "accuracy", "100 %"),
+    ("MATH-500, own solutions", "accuracy", "100 %"),
+    ("MATH-500, rewritten", "accuracy", "≥ 99.5 %"),
+    ("MATH-500, another's answer", "errors", "0"),
+    ("yardstick", "errors", ""),
+    ("real outputs", "mean", "≥ 20 ×"),
+    ("GSM8K, as written", "median", "≤ 50 µs"),
+    ("MATH-500, own solutions", "median", "≤ 50 µs"),
+    ("hard pairs", "mean", "≥ 15 ×"),
+)
+"""Set, what is counted (`errors`: accepted though wrong, rejected though right), and the goal."""
+
+
+def print_goals(measured: dict[str, tuple[list[Row], dict[str, list[list[Result]]]]]) -> None:
+    """One line for each goal whose set was measured."""
+    sides = list(dict.fromkeys(side for _, runs in measured.values() for side in runs))
+    print(f"\n**Goals**\n\n| | goal | {' | '.join(SIDES[side] for side in sides)} |")
+    print(f"|---|---|{'---|' * len(sides)}")
+    for name, what, goal in GOALS:
+        if name in measured:
+            rows, runs = measured[name]
+            cells = [_cell(what, rows, runs[side], runs.get("rlvr")) for side in sides]
+            print(f"| {name}: {what} | {goal} | {' | '.join(cells)} |")
+
+
+def _cell(what: str, rows: list[Row], runs: list[list[Result]], ours: list[list[Result]] | None) -> str:
+    a, t = accuracy(rows, runs[0]), times(runs)
+    if what == "accuracy":
+        return f"{100 * a['accuracy']:.2f} %"
+    if what == "errors":
+        right = sum(r["right"] for r in rows)
+        parts = [f"{a['fp']} of {len(rows) - right}"] * (right < len(rows)) + [f"{a['fn']} of {right}"] * (right > 0)
+        return " · ".join(parts)
+    slower = f" ({t[what] / times(ours)[what]:.3g} ×)" if ours else ""
+    return f"{t[what]:.3g} ms{slower}"
+
+
 # ----------------------------------------------------------------------------------------------------------- main
 
 
@@ -263,18 +307,22 @@ def main() -> None:
         print(f"{SIDES[side]} is left out: no interpreter that --peers names has it.")
 
     sets = {name: read(args.data) for name, read in PUBLIC.items() if args.data}
-    sets |= {path.stem: pairs(path) for path in args.pairs} | {"generated pairs": generated()}
+    sets |= {path.stem: pairs(path) for path in args.pairs}
+    sets |= {"generated pairs": generated(), "yardstick": yardstick()}
     chosen = args.only or [*sets, "hostile", "threads"]
     if unknown := set(chosen) - {*sets, "hostile", "threads"}:
         parser.error(f"--only {', '.join(sorted(unknown))}: no such set; there are {', '.join(sets)}, hostile, threads")
+    measured = {}
     for name, rows in sets.items():
         if name in chosen:
             rows = sample(rows, args.most or len(rows))
-            runs = measure(pythons, rows, args.repeats)
+            measured[name] = rows, measure(pythons, rows, args.repeats)
+            runs = measured[name][1]
             print_set(name, rows, runs)
-            if len({r["kind"] for r in rows}) > 1 and "pairs" in name:
+            if len({r["kind"] for r in rows}) > 1 and any(part in name for part in FAMILIES):
                 print_families(rows, runs)
             print_disagreements(name, rows, runs["rlvr"][0])
+    print_goals(measured)
     if "hostile" in chosen:
         print_hostile(pythons, args.repeats)
     if "threads" in chosen:

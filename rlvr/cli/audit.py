@@ -10,11 +10,10 @@ from typing import Annotated
 
 from rich.console import Console
 from rich.markup import escape
-from tyro.conf import UseAppendAction, arg
+from tyro.conf import Positional, UseAppendAction, arg
 
 from rlvr.cli.arguments import (
-    EnvironmentArgument,
-    InputFile,
+    MemoryMib,
     NameValues,
     Overwrite,
     Workers,
@@ -24,6 +23,7 @@ from rlvr.cli.arguments import (
     write_whole,
 )
 from rlvr.data.rows import read_rows
+from rlvr.errors import UsageError
 
 __all__ = ["AuditCommand"]
 
@@ -36,13 +36,27 @@ class AuditCommand:
 
     Example: rlvr audit gsm8k-v1 labelled.jsonl --label is_correct --by model --html audit.html
 
+    With --yardstick it measures graders of mathematics on labelled rows that come with rlvr, such as
+    `rlvr audit --yardstick math --verifier my_grader.py:grade`.
+
     A row is one that `rlvr score` takes, with a label: true or false, 1 or 0, correct or wrong.  Exit code 1 if either
     environment left a completion UNSCORED or a row out.  False verdicts do not change the exit code.
     """
 
-    env: EnvironmentArgument
-    file: InputFile
+    env: Annotated[
+        Positional[str | None], arg(metavar="ENV", help="The environment: its id, or path/to/file.py:Class.")
+    ] = None
+    file: Annotated[Positional[Path | None], arg(metavar="FILE")] = None
     """File with labelled completions, .jsonl or .parquet."""
+    yardstick: str | None = None
+    """Measure verifiers on labelled rows that come with rlvr, instead of an environment on a file: math."""
+    verifier: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME")] = ()
+    """With --yardstick: rlvr (the default), math-verify, trl, inspect_ai, or path/to/file.py:FUNCTION; repeatable."""
+    family: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME")] = ()
+    """With --yardstick: measure on this family of rows alone; may be repeated."""
+    wall_s: float = 15.0
+    """With --yardstick: seconds after which the process of a verifier is killed; the row then counts as stopped."""
+    memory_mib: MemoryMib = 4096
     label: str = "label"
     """Column that says whether a completion is right."""
     by: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="COLUMN")] = ()
@@ -65,17 +79,46 @@ class AuditCommand:
     workers: Workers = None
 
     def run(self, out: Console, err: Console) -> int:
+        if self.yardstick is not None:
+            return self._measure(self.yardstick, out)
+        if self.env is None or self.file is None:
+            raise UsageError("rlvr audit takes ENV and FILE, or --yardstick math without them")
+        return self._audit(self.env, self.file, out, err)
+
+    def _measure(self, yardstick: str, out: Console) -> int:
+        from rlvr.testing.yardstick import measure_yardstick
+
+        if self.env is not None or self.html is not None:
+            raise UsageError("--yardstick takes no ENV, no FILE and no --html")
+        require_outputs([self.output], [], overwrite=self.overwrite)
+        found = measure_yardstick(
+            self.verifier or ("rlvr",),
+            name=yardstick,
+            families=self.family,
+            wall_s=self.wall_s,
+            memory_mib=self.memory_mib,
+            workers=self.workers,
+        )
+        if self.json:
+            print_json(out, found.as_dict())
+        else:
+            found.show(out, worst=self.worst)
+        if self.output is not None:
+            write_whole(self.output, (json.dumps(found.as_dict(), indent=2) + "\n").encode())
+        return 0
+
+    def _audit(self, env_id: str, file: Path, out: Console, err: Console) -> int:
         from rlvr.testing.audit import audit, inert
         from rlvr.testing.audit_page import page
 
-        read_rows(self.file)  # a missing file should not cost the start of workers
-        require_outputs([self.html, self.output], [self.file], overwrite=self.overwrite)
-        env, other = environment_of(self.env, self.option), None
+        read_rows(file)  # a missing file should not cost the start of workers
+        require_outputs([self.html, self.output], [file], overwrite=self.overwrite)
+        env, other = environment_of(env_id, self.option), None
         if self.against is not None or self.against_option:
-            other = environment_of(self.against or self.env, self.against_option)
+            other = environment_of(self.against or env_id, self.against_option)
         found = audit(
             env,
-            self.file,
+            file,
             label=self.label,
             by=self.by,
             against=other,
