@@ -167,7 +167,7 @@ class Verifier(Protocol):
 
     @property
     def id(self) -> str:
-        """Name and version, such as `math-v1`."""
+        """Name and version, such as `math-v2`."""
 
     def verify(self, completion: str, reference: Any) -> Verdict:
         """The verdict on a completion.
@@ -222,7 +222,7 @@ def as_verifier(verifier: Verifier | VerifierFunction) -> Verifier:
     if isinstance(verifier, Verifier):
         return verifier
     if hasattr(verifier, "verify"):
-        raise UsageError(f"{verifier!r} is no verifier yet: it needs an id, a name and version such as 'math-v1'")
+        raise UsageError(f"{verifier!r} is no verifier yet: it needs an id, a name and version such as 'math-v2'")
     return _Function(verifier)
 
 

@@ -327,9 +327,9 @@ def test_a_function_says_yes_or_no(said: Any):
     ("given", "message"),
     [
         (Same, r"is no verifier: give an object .* such as MathVerifier\(\) with its parentheses"),
-        ("math-v1", r"'math-v1' is no verifier"),
+        ("math-v2", r"'math-v2' is no verifier"),
         (True, r"True is no verifier"),
-        (Nameless(), r"Nameless object .* is no verifier yet: it needs an id, a name and version such as 'math-v1'"),
+        (Nameless(), r"Nameless object .* is no verifier yet: it needs an id, a name and version such as 'math-v2'"),
     ],
 )
 def test_what_is_no_verifier_is_refused_at_once(given: Any, message: str):

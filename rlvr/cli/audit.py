@@ -34,7 +34,7 @@ _SHOWN_CASES, _SHOWN_LEFT_OUT = 10, 20  # lines on the terminal; JSON and the pa
 class AuditCommand:
     """Compare an environment's verdicts with labels: how many are false, which ones, and why.
 
-    Example: rlvr audit gsm8k-v1 labelled.jsonl --label is_correct --by model --html audit.html
+    Example: rlvr audit gsm8k-v2 labelled.jsonl --label is_correct --by model --html audit.html
 
     A row is one that `rlvr score` takes, with a label: true or false, 1 or 0, correct or wrong.  Exit code 1 if either
     environment left a completion UNSCORED or a row out.  False verdicts do not change the exit code.

@@ -52,7 +52,7 @@ class MathVerifier:
 
     policy: MathPolicy = COMPETITION
     markers: tuple[str, ...] = DEFAULT_MARKERS
-    id: ClassVar[str] = "math-verifier-v1"
+    id: ClassVar[str] = "math-verifier-v2"
 
     def __post_init__(self) -> None:
         if isinstance(self.markers, str) or not all(isinstance(m, str) and m.strip() for m in self.markers):
