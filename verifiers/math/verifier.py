@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import ClassVar, TypeAlias
 
 from rlvr.errors import DataError, UsageError
-from rlvr.types import Outcome, Verdict
+from rlvr.types import Outcome, Task, Verdict, plain_reference
 from rlvr.verifiers.math import symbolic
 from rlvr.verifiers.math.extract import DEFAULT_MARKERS, Extraction, bare, extract
 from rlvr.verifiers.math.fold import fold
@@ -59,12 +59,14 @@ class MathVerifier:
             raise UsageError(f"markers={self.markers!r}: a tuple of non-empty strings, such as ('####',)")
         object.__setattr__(self, "markers", tuple(self.markers))  # a list would not hash
 
-    def verify(self, completion: str, reference: Reference) -> Verdict:
+    def verify(self, completion: str, reference: Reference, task: Task | None = None) -> Verdict:
         """Compare the completion's final answer with the reference.  Any text gets a verdict.
 
         Args:
             completion: the model's text.
-            reference: the right answer, as a text or a number.
+            reference: the right answer, as a text or a number; scalars of numpy and torch are numbers too.
+            task: what the completion answers; with it, an answer that repeats the prompt is refused, see
+                `MathPolicy.form`.
 
         Raises:
             DataError: the reference cannot be read; the message names it.
@@ -204,7 +206,8 @@ def _reference_text(reference: Reference) -> str:
     Raises:
         DataError: not a text or number, or one that has no value.
     """
-    if isinstance(reference, bool) or not isinstance(reference, str | int | Fraction | float | Decimal):
+    reference = plain_reference(reference)
+    if isinstance(reference, bool) or not isinstance(reference, str | int | float):
         raise DataError(f"the reference is {reference!r}; it must be a text or a number")
     if isinstance(reference, str):
         boxed = extract(reference) if "\\boxed" in reference or "\\fbox" in reference else None
@@ -213,14 +216,12 @@ def _reference_text(reference: Reference) -> str:
         if not text.strip():
             raise DataError(f"the reference {reference!r} is empty")
         return text
-    if (isinstance(reference, float) and not math.isfinite(reference)) or (
-        isinstance(reference, Decimal) and not reference.is_finite()
-    ):
+    if isinstance(reference, float) and not math.isfinite(reference):
         raise DataError(f"the reference is {reference!r}; it must be finite")
     return _number_text(reference)
 
 
-def _number_text(reference: int | Fraction | float | Decimal) -> str:
+def _number_text(reference: int | float) -> str:
     try:
         return repr(reference) if isinstance(reference, float) else str(reference)
     except ValueError:  # Python writes no integer of more than 4,300 digits
