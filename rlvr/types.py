@@ -428,9 +428,9 @@ def plain(value: Any) -> Any:
 def plain_reference(value: Any) -> Any:
     """A reference with Python's own numbers, which a record can hold and a verifier reads as they were meant.
 
-    Scalars of numpy and torch become int, float or bool, an array of them a list; a number of low precision becomes the
-    shortest decimal that it stands for (`np.float32(0.1)` is 0.1).  A `Decimal` becomes its text, a `Fraction` an int
-    or a text such as "1/3".  Lists, tuples and mappings are searched; anything else is the verifier's and stays.
+    Scalars of numpy and torch become int, float or bool; one of low precision becomes the shortest decimal that it
+    stands for (`np.float32(0.1)` is 0.1).  A `Decimal` becomes its text, a `Fraction` an int or a text such as "1/3".
+    Lists, tuples and mappings are searched; anything else, arrays too, is the verifier's and stays.
 
     Args:
         value: any reference.
@@ -444,8 +444,8 @@ def plain_reference(value: Any) -> Any:
         return _same_or(value, {key: plain_reference(item) for key, item in value.items()})
     if type(value) in (list, tuple):
         return _same_or(value, type(value)(map(plain_reference, value)))
-    if hasattr(value, "dtype") and hasattr(value, "shape"):
-        return _plain_scalar(value) if tuple(value.shape) == () else [plain_reference(item) for item in value]
+    if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
+        return _plain_scalar(value)
     if isinstance(value, Decimal) and value.is_finite():
         return str(value)
     if isinstance(value, Integral):

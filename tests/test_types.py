@@ -427,7 +427,6 @@ def torch_scalars() -> list[tuple[Any, Any]]:
         (np.int64(5), 5),
         (np.array(2.5), 2.5),
         (np.True_, True),
-        (np.array([1, 2.5], dtype=np.float32), [1.0, 2.5]),
         (Decimal("1.50"), "1.50"),
         (Fraction(4, 2), 2),
         (Fraction(-1, 3), "-1/3"),

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from rlvr.verifiers.math.forms import Choice, Family, Form, Named, Quantity, Sequence
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
+from rlvr.verifiers.math.latex.tree import has
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.quantity import measured
 from rlvr.verifiers.math.unfinished import is_written_out, operations
@@ -105,7 +106,8 @@ def tree_of(form: Quantity) -> Node | None:
         form: a number or an expression.
     """
     try:
-        return parse(form.core)
+        tree = parse(form.core)  # of \sin 30^\circ the degrees are no unit
+        return parse(form.text) if form.unit == "degree" and has(tree, "call") else tree
     except (Unreadable, TooLarge, RecursionError):
         return None
 
@@ -162,6 +164,8 @@ def _is_finished_number(form: Form) -> bool:
         return False
     if tree.op == "rel":  # 5 = x
         return all(arg.op in ("sym", "term") or is_written_out(arg) for arg in tree.args)
+    if tree.op == "mul" and len(tree.args) == 2 and is_written_out(tree.args[0]):  # \frac12 times a matrix
+        tree = tree.args[1]
     return tree.op in _SEVERAL and all(map(is_written_out, tree.args))
 
 

@@ -9,6 +9,8 @@ An answer in the reference's own form is none of these: a candidate that the pro
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -18,13 +20,14 @@ from rlvr.types import Prompt
 from rlvr.verifiers.math.canonical import canonical
 from rlvr.verifiers.math.fold import fold, squeeze
 from rlvr.verifiers.math.form import is_numeral, leaves, tree_of
-from rlvr.verifiers.math.forms import Choice, Clock, Form, Quantity, Word
+from rlvr.verifiers.math.forms import Choice, Clock, Family, Form, Named, Quantity, Word
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 from rlvr.verifiers.math.latex.names import FUNCTIONS
 from rlvr.verifiers.math.latex.tree import walk
 from rlvr.verifiers.math.limits import exceeded, too_long
+from rlvr.verifiers.math.unfinished import notation
 
-__all__ = ["expressions", "prompt_text", "restated"]
+__all__ = ["expressions", "formulas", "prompt_text", "restated"]
 
 _MOST_CHARS = 20_000  # of a prompt
 _MOST_FORMULAS = 400
@@ -57,10 +60,15 @@ def prompt_text(prompt: Prompt) -> str:
 def restated(answer: Form, reference: Form, prompt: str) -> bool:
     """True if a right answer is made of expressions of the prompt, and is not written as the reference is.
 
+    A number that is written out may stand in the prompt, unless this says by name that it wants another notation:
+    "Express 3/20 as a decimal", "Write 6/8 in lowest terms".
+
     Args:
         answer, reference: as `reading.read` makes them.
         prompt: the text of the prompt.
     """
+    if isinstance(said := _unnamed(answer), Quantity) and is_numeral(said):
+        return _is_number_asked_for(said, _unnamed(reference), prompt)
     mine = [leaf for leaf in leaves(answer) if not _says_nothing(leaf)]
     if not mine:
         return False
@@ -80,16 +88,13 @@ def expressions(prompt: str) -> frozenset[Any]:
         prompt: its text; of a long one the beginning counts.
     """
     found: set[Any] = set()
-    for number, text in enumerate(_formulas(prompt[:_MOST_CHARS])):
-        if number >= _MOST_FORMULAS:
-            break
+    for text in formulas(prompt):
         for piece in (text, *_PIECES.split(text)):
             found |= _read(piece)
     return frozenset(found)
 
 
 def _read(text: str) -> set[Any]:
-    text = _ASKED.sub("", text.strip()).strip()
     folded = "" if not text or too_long(text) else fold(text)
     if not folded or exceeded(folded):
         return set()
@@ -97,11 +102,22 @@ def _read(text: str) -> set[Any]:
         tree = parse(folded)
     except (Unreadable, TooLarge, RecursionError):
         return {squeeze(folded)}
-    return {canonical(node) for node in walk(tree) if node.op not in _ATOMS} | {squeeze(folded)}
+    inner = list(walk(tree))
+    numbers = {("number", *written) for node in inner if (written := notation(node)) is not None}
+    return {canonical(node) for node in inner if node.op not in _ATOMS} | numbers | {squeeze(folded)}
+
+
+def formulas(prompt: str) -> list[str]:
+    """What stands between dollars and the like, and runs of plain text without words; without `= ?` at the end.
+
+    Args:
+        prompt: its text; of a long one the beginning counts.
+    """
+    found = itertools.islice(_formulas(prompt[:_MOST_CHARS]), _MOST_FORMULAS)
+    return [text for formula in found if (text := _ASKED.sub("", formula.strip()).strip())]
 
 
 def _formulas(prompt: str) -> Iterator[str]:
-    """What stands between dollars and the like, and runs of plain text without words."""
     at = 0
     for match in _FORMULA.finditer(prompt):
         yield from _runs(prompt[at : match.start()])
@@ -114,6 +130,38 @@ def _runs(text: str) -> Iterator[str]:
     for run in _WORD.split(text):
         if any(map(str.isalnum, run)) and _OPERATION.search(run.strip(" -")):
             yield run
+
+
+# ---------------------------------------------------------------------------------------------------------- numbers
+
+
+def _unnamed(form: Form) -> Form:
+    while isinstance(form, Named | Family):
+        form = form.body
+    return form
+
+
+def _is_number_asked_for(answer: Quantity, reference: Form, prompt: str) -> bool:
+    """A number of the prompt, where the prompt asks for the notation of the reference, and the answer has another."""
+    if not isinstance(reference, Quantity) or answer.core.isdigit():
+        return False
+    trees = tree_of(answer), tree_of(reference)
+    mine, theirs = (notation(tree) if tree is not None else None for tree in trees)
+    if mine is None or theirs is None:
+        return False
+    unreduced = mine[0] == "fraction" and math.gcd(int(mine[1]), mine[2]) > 1
+    asked = _ASKS_FOR[theirs[0]] if mine[0] != theirs[0] else _LOWEST_TERMS if unreduced else None
+    return asked is not None and asked.search(prompt) is not None and ("number", *mine) in expressions(prompt)
+
+
+_LOWEST_TERMS = re.compile(r"\b(?:lowest|simplest|simplif|reduce)", re.IGNORECASE)
+_ASKS_FOR = {
+    "whole": re.compile(r"\b(?:integer|whole|simplif|reduce|evaluate|compute|calculate)", re.IGNORECASE),
+    "decimal": re.compile(r"\bdecimal", re.IGNORECASE),
+    "fraction": re.compile(r"\b(?:fraction|lowest|simplest)", re.IGNORECASE),
+    "mixed": re.compile(r"\bmixed\b", re.IGNORECASE),
+    "scientific": re.compile(r"\bscientific\b", re.IGNORECASE),
+}
 
 
 # ------------------------------------------------------------------------------------------------------------ forms

@@ -17,7 +17,7 @@ from fractions import Fraction
 from rlvr.verifiers.math.canonical import factors_of, linear
 from rlvr.verifiers.math.latex.tree import Node, free_symbols
 
-__all__ = ["is_written_out", "operations"]
+__all__ = ["is_written_out", "notation", "operations"]
 
 _E, _I = Node("const", value="e"), Node("const", value="i")
 _INVERSES = frozenset("arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh arctanh".split())
@@ -52,6 +52,26 @@ def is_written_out(node: Node) -> bool:
     if node.op == "div":
         return _is_numeral(node.args[0]) and (_is_numeral(node.args[1]) or _is_power_of_ten(node.args[1]))
     return node.op == "num" or _is_power_of_ten(node) or _is_scientific(node)
+
+
+def notation(node: Node) -> tuple[str, Fraction | int, int] | None:
+    r"""How a number is written out: the kind of notation, and what it is written with; None if it is not.
+
+    Args:
+        node: the tree.
+    """
+    sign, node = (-1, node.args[0]) if node.op == "neg" else (1, node)
+    if node.op == "num":
+        return ("whole" if node.value.denominator == 1 else "decimal"), sign * node.value, 1
+    if not is_written_out(node):
+        return None
+    value = _rational(node)
+    if value is None:
+        return "scientific", Fraction(sign), 1
+    if node.op == "add":
+        return "mixed", sign * value, 1
+    above, below = (_rational(arg) or Fraction(1) for arg in node.args)
+    return "fraction", sign * above, int(below) if below.denominator == 1 else 1
 
 
 def _operations(node: Node, *, equation: bool) -> Iterator[str]:
@@ -157,11 +177,11 @@ def _bases(node: Node) -> Iterator[object]:
     """What the factors are powers of, constants and letters alone: (x-1)(x-1) is as good as (x-1)^2."""
     for base, exponent in factors_of(node)[1]:
         if isinstance(exponent, Fraction) and (exponent.denominator == 1 or base[0] != "num"):
-            yield base
+            yield base, exponent.denominator  # x√x stands for one power
 
 
 def _is_repeated(bases: Sequence[object]) -> bool:
-    plain = [base for base in bases if not (isinstance(base, tuple) and base[0] == "sum" and "'sym'" in repr(base))]
+    plain = [base for base in bases if "'sum'" not in repr(base) or "'sym'" not in repr(base)]
     return len(plain) > len(set(plain))
 
 
@@ -214,7 +234,7 @@ def _root(node: Node) -> str:
         return ""
     coefficient, factors = factors_of(radicand)
     unfinished = (
-        (not factors and coefficient in (0, 1))
+        (not factors and coefficient in (-1, 0, 1))
         or _has_power(coefficient, int(degree))
         or any(isinstance(power, Fraction) and abs(power) >= degree for _, power in factors)
     )
@@ -398,7 +418,9 @@ def _is_power_of_ten(node: Node) -> bool:
 
 
 def _is_scientific(node: Node) -> bool:
-    return node.op == "mul" and len(node.args) == 2 and _is_numeral(node.args[0]) and _is_power_of_ten(node.args[1])
+    if node.op != "mul" or len(node.args) != 2 or not _is_power_of_ten(node.args[1]):
+        return False
+    return _is_numeral(node.args[0]) and _rational(node.args[0]) != 10
 
 
 def _is_square(node: Node) -> bool:

@@ -215,7 +215,7 @@ def _judged(decision: Decision, answer: str, form: Form, right: Form, policy: Ma
     """The verdict on an answer that is equal to the reference: it must be finished, and not taken from the prompt."""
     if policy.form == "any":
         return Verdict(Outcome.CORRECT, why=decision.reason, answer=answer)
-    if decision.reason != "same-text" and not is_numeral(form):
+    if decision.reason != "same-text" and not (is_numeral(form) and (not prompt or answer.isdigit())):
         try:
             if left := unfinished(form, right, policy):
                 return Verdict(Outcome.WRONG, why=f"unfinished: {left}", answer=answer)
