@@ -43,7 +43,7 @@ _PIECES = re.compile(
     r"\\(?:qquad|quad|text|mbox|textrm|mathrm|hbox)(?:\s?\{[^{}]*\})?|\\\\|&|,|;|:|=|\\equiv|<|>|\\(?:le|ge|lt|gt|ne)q?(?![a-zA-Z])"
 )
 _ASKED = re.compile(r"(?:=|\\equiv)?\s*(?:\\[,;!]|[?_~\s]|\\underline\{[^{}]*\}|\\boxed\{\s*\}|\\_)*$")
-_OPERATION = re.compile(r"[-+*/^!=<>(|\\]")
+_OPERATION = re.compile(r"[-+*/^!=<>(|\\]|\d\.\d")
 _ATOMS = frozenset(("num", "sym", "const", "numbers", "term"))
 _PAYLOAD = frozenset(("list", "set", "tuple", "matrix", "rel"))
 
