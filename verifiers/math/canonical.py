@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from rlvr.verifiers.math.latex.tree import Node
 
-__all__ = ["Factors", "Linear", "canonical", "factors_of", "linear"]
+__all__ = ["Factors", "Linear", "canonical", "factors_of", "linear", "loosened"]
 
 Factors: TypeAlias = tuple[tuple[Any, Any], ...]
 """What a term consists of but for its coefficient: (base, exponent) of each factor, in a fixed order; () for a number.
@@ -55,23 +55,38 @@ def canonical(node: Node) -> Any:
     return _sum(terms)
 
 
-def linear(node: Node) -> Linear:
+def loosened(node: Node) -> Any:
+    """A looser form: numbers are multiplied into sums, 2(x + 1) is 2x + 2, and an equation is one up to a factor.
+
+    Args:
+        node: the tree.
+    """
+    if node.op == "rel" and node.value == ("=",):
+        left, right = node.args
+        gap = _added((linear(left, spread=True), linear(Node("neg", (right,)), spread=True)))
+        terms = sorted(((factors, value) for factors, value in gap.items() if value), key=repr)
+        return ("equation", tuple((factors, value / terms[0][1]) for factors, value in terms))
+    return _sum(linear(node, spread=True)) if node.op in _ARITHMETIC else canonical(node)
+
+
+def linear(node: Node, *, spread: bool = False) -> Linear:
     """The terms of an expression, like ones together.  Terms that cancel stay with the coefficient 0.
 
     Args:
         node: the tree.
+        spread: multiply a number into the sum beside it, as it is done with -1 anyway.
     """
     match node.op:
         case "num":
             return {(): node.value}
         case "neg":
-            return {factors: -coefficient for factors, coefficient in linear(node.args[0]).items()}
+            return {factors: -coefficient for factors, coefficient in linear(node.args[0], spread=spread).items()}
         case "add":
-            return _added(linear(arg) for arg in node.args)
+            return _added(linear(arg, spread=spread) for arg in node.args)
         case "mul" | "div" | "pow" | "root":
             coefficient, factors = factors_of(node)
             [(only, exponent), *more] = factors or (((), None),)
-            if not more and exponent == 1 and coefficient in (1, -1) and _is_sum(only):
+            if not more and exponent == 1 and (spread or coefficient in (1, -1)) and _is_sum(only):
                 return {term: coefficient * value for term, value in only[1]}  # -(a - b) is b - a
             return {factors: coefficient}
     return {((canonical(node), Fraction(1)),): Fraction(1)}

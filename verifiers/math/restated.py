@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from rlvr.types import Prompt
-from rlvr.verifiers.math.canonical import canonical
+from rlvr.verifiers.math.canonical import canonical, loosened
 from rlvr.verifiers.math.fold import fold, squeeze
 from rlvr.verifiers.math.form import is_numeral, leaves, tree_of
 from rlvr.verifiers.math.forms import Choice, Clock, Family, Form, Named, Quantity, Word
@@ -77,7 +77,10 @@ def restated(answer: Form, reference: Form, prompt: str) -> bool:
     if not mine or _forms(answer, whole=True) & own:
         return False
     known = expressions(prompt)
-    return all(_forms(leaf) & known for leaf in mine) or bool(_forms(answer, whole=True) & known)
+    if all((_forms(leaf) | _loose(leaf)) & known for leaf in mine) or _forms(answer, whole=True) & known:
+        return True
+    is_solved = _solved_for(reference) and _solved_for(answer) == _solved_for(reference)
+    return not is_solved and bool(_loose(answer) & known)
 
 
 @lru_cache(maxsize=128)
@@ -104,7 +107,8 @@ def _read(text: str) -> set[Any]:
         return {squeeze(folded)}
     inner = list(walk(tree))
     numbers = {("number", *written) for node in inner if (written := notation(node)) is not None}
-    return {canonical(node) for node in inner if node.op not in _ATOMS} | numbers | {squeeze(folded)}
+    known = [node for node in inner if node.op not in _ATOMS]
+    return {*map(canonical, known), *(("loose", loosened(node)) for node in known), *numbers, squeeze(folded)}
 
 
 def formulas(prompt: str) -> list[str]:
@@ -191,6 +195,27 @@ def _forms(form: Form, *, whole: bool = False) -> frozenset[Any]:
         except (Unreadable, TooLarge, RecursionError):
             found.add(squeeze(text))
     return frozenset(found)
+
+
+def _whole_tree(form: Form) -> Node | None:
+    try:
+        return parse(form.text)
+    except (Unreadable, TooLarge, RecursionError):
+        return None
+
+
+def _loose(form: Form) -> frozenset[Any]:
+    """The looser form of an expression or an equation."""
+    tree = tree_of(form) if isinstance(form, Quantity) and not form.unit else _whole_tree(form)
+    return frozenset() if tree is None or _is_atom(tree) else frozenset({("loose", loosened(tree))})
+
+
+def _solved_for(form: Form) -> str:
+    """The letter that stands alone on one side of an equation."""
+    tree = _whole_tree(form)
+    if tree is None or tree.op != "rel" or tree.value != ("=",):
+        return ""
+    return next((arg.value for arg in tree.args if arg.op == "sym"), "")
 
 
 def _texts(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
