@@ -85,9 +85,9 @@ def linear(node: Node, *, spread: bool = False) -> Linear:
             return _added(linear(arg, spread=spread) for arg in node.args)
         case "mul" | "div" | "pow" | "root":
             coefficient, factors = factors_of(node)
-            [(only, exponent), *more] = factors or (((), None),)
-            if not more and exponent == 1 and (spread or coefficient in (1, -1)) and _is_sum(only):
-                return {term: coefficient * value for term, value in only[1]}  # -(a - b) is b - a
+            lone: Any = factors[0][0] if len(factors) == 1 and factors[0][1] == 1 else None
+            if _is_sum(lone) and (spread or coefficient in (1, -1)):
+                return {term: coefficient * value for term, value in lone[1]}  # -(a - b) is b - a
             return {factors: coefficient}
     return {((canonical(node), Fraction(1)),): Fraction(1)}
 
@@ -98,11 +98,12 @@ def factors_of(node: Node) -> tuple[Fraction, Factors]:
     Args:
         node: the tree.
     """
-    coefficient, powers = Fraction(1), {}
+    coefficient = Fraction(1)
+    powers: dict[Any, Any] = {}
     for factor, exponent in _factors(node, Fraction(1)):
         number, base = _split(factor)
         if exponent in (1, -1) and (number or exponent == 1):
-            coefficient *= number**exponent
+            coefficient *= number if exponent == 1 else 1 / number
         elif number == -1 and exponent.denominator == 1:
             coefficient *= -1 if exponent.numerator % 2 else 1
         elif number != 1:  # 3^5 is not worked out

@@ -48,7 +48,7 @@ def is_written_out(node: Node) -> bool:
     if node.op == "neg":
         node = node.args[0]
     if node.op == "add":
-        return node.value == "mixed"
+        return bool(node.value == "mixed")
     if node.op == "div":
         return _is_numeral(node.args[0]) and (_is_numeral(node.args[1]) or _is_power_of_ten(node.args[1]))
     return node.op == "num" or _is_power_of_ten(node) or _is_scientific(node)
@@ -402,7 +402,7 @@ def _rational(node: Node) -> Fraction | None:
         above, below = (_rational(arg) for arg in node.args)
         return above / below if above is not None and below else None
     if node.op == "add" and node.value == "mixed":
-        return sum((arg.value if arg.op == "num" else _rational(arg) or 0 for arg in node.args), Fraction(0))
+        return sum((_rational(arg) or Fraction(0) for arg in node.args), Fraction(0))
     return None
 
 
