@@ -72,8 +72,8 @@ def code_rows(data: Path, env: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def verdicts(data: Path) -> Iterator[dict[str, Any]]:
     sources = {
-        "math-v1": [("math_pairs", math_rows(data))],
-        "gsm8k-v1": [("gsm8k/example_model_solutions.jsonl", gsm8k_rows(data))],
+        "math-v2": [("math_pairs", math_rows(data))],
+        "gsm8k-v2": [("gsm8k/example_model_solutions.jsonl", gsm8k_rows(data))],
         "humaneval-v1": [("humaneval", code_rows(data, "humaneval"))],
         "mbpp-v1": [("mbpp", code_rows(data, "mbpp"))],
     }

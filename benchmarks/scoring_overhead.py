@@ -35,7 +35,7 @@ sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != Pa
 COMPLETIONS = 5000  # of the trivial kind
 HEAVY = ("torch", "transformers", "datasets", "sympy")
 IMPORTS = {
-    "rlvr": ("import rlvr", "import rlvr; rlvr.make('gsm8k-v1')"),
+    "rlvr": ("import rlvr", "import rlvr; rlvr.make('gsm8k-v2')"),
     "trl": ("import trl", "from trl.rewards import accuracy_reward"),
     "verifiers": ("import verifiers", "import verifiers.v1"),
 }
@@ -155,7 +155,7 @@ def checker(side: str, workers: int) -> Callable[[list[str], list[str]], list[bo
         return lambda cs, rs: [verify_boxed_math_answer(c, r) == 1.0 for c, r in zip(cs, rs, strict=True)]
     import rlvr
 
-    env = rlvr.make("gsm8k-v1")
+    env = rlvr.make("gsm8k-v2")
     scorer = rlvr.Scorer(env, workers=workers)
 
     def check(completions: list[str], references: list[str]) -> list[bool]:

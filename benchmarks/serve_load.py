@@ -146,11 +146,11 @@ def gsm8k(data: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "rows.jsonl"), Path(folder, "scored.jsonl")
         source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        command = [sys.executable, "-m", "rlvr", "score", "gsm8k-v1", source, "-o", target, "--workers", "2"]
+        command = [sys.executable, "-m", "rlvr", "score", "gsm8k-v2", source, "-o", target, "--workers", "2"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         recorded = [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
-    with served("gsm8k-v1") as (url, _):
-        took, _, replies = ask(url, "gsm8k-v1", rows, 512, 4)
+    with served("gsm8k-v2") as (url, _):
+        took, _, replies = ask(url, "gsm8k-v2", rows, 512, 4)
     from rlvr.records import score_from
 
     same = sum(

@@ -9,6 +9,7 @@ from typing import Any
 
 import rlvr
 from rlvr.data.rows import load_dataset
+from rlvr.types import plain_reference
 from rlvr.verifiers.math import GSM8K as GSM8K_POLICY
 from rlvr.verifiers.math import MathVerifier
 
@@ -23,7 +24,7 @@ _NUMBER = re.compile(
 )
 
 
-@rlvr.register("gsm8k-v1")
+@rlvr.register("gsm8k-v2")
 class GSM8K(rlvr.SingleTurnEnv):
     r"""Grade-school word problems; the reference is the number after '####', or after 'A:' in older files.
 
@@ -67,6 +68,7 @@ class GSM8K(rlvr.SingleTurnEnv):
         Raises:
             DataError: it is none of these.
         """
+        value = plain_reference(value)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
             return value
         number = _number(_stated(value) or value) if isinstance(value, str) else None

@@ -8,6 +8,7 @@ from typing import Any
 
 import rlvr
 from rlvr.data.rows import load_dataset
+from rlvr.types import plain_reference
 from rlvr.verifiers.math import BOXED, MathPolicy, MathVerifier, extract
 
 __all__ = ["MATH"]
@@ -15,7 +16,7 @@ __all__ = ["MATH"]
 _EXACT = MathVerifier(policy=MathPolicy(symbolic=False))  # starts no engine
 
 
-@rlvr.register("math-v1")
+@rlvr.register("math-v2")
 class MATH(rlvr.SingleTurnEnv):
     r"""Competition problems; the reference is the column `answer`, else the last \boxed{} of `solution`.
 
@@ -51,6 +52,7 @@ class MATH(rlvr.SingleTurnEnv):
         Raises:
             DataError: it is none of these, or has no value, such as 1/0.
         """
+        value = plain_reference(value)
         if isinstance(value, str) and value.strip():
             found = _boxed(value) or value
             _EXACT.check(found)  # reports 1/0 when the data is read, not at every completion

@@ -5,15 +5,18 @@ Task ──▶ Completion ──▶ Verdict ──▶ Score ──▶ Rollout ×
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from numbers import Real
+from decimal import Decimal
+from enum import Enum, StrEnum
+from functools import lru_cache, partial
+from numbers import Integral, Number, Rational, Real
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from rlvr.display import shown
-from rlvr.errors import UsageError, brief
+from rlvr.errors import DataError, UsageError, brief
 from rlvr.validate import is_whole
 
 __all__ = [
@@ -31,6 +34,8 @@ __all__ = [
     "VerifierFunction",
     "as_verifier",
     "plain",
+    "plain_reference",
+    "verified",
 ]
 
 Message: TypeAlias = Mapping[str, Any]
@@ -60,7 +65,8 @@ class Task:
     Attributes:
         id: unique within its environment, stable across runs.
         prompt: a text, or at least one chat message.  The text is empty if a recorded row had none.
-        reference: the trusted answer, in the form that the verifier takes.  The model never sees it.
+        reference: the trusted answer, in the form that the verifier takes.  The model never sees it.  Numbers become
+            Python's own, see `plain_reference`.
         meta: anything else worth keeping (subject, level, source row).
     """
 
@@ -77,6 +83,11 @@ class Task:
                 f"task {self.id!r}: prompt is {brief(self.prompt)}; it must be a string or a non-empty list of "
                 "messages like {'role': 'user', 'content': '…'}"
             )
+        if type(self.reference) not in _PLAIN:
+            try:
+                object.__setattr__(self, "reference", plain_reference(self.reference))
+            except DataError as error:
+                raise DataError(f"task {self.id!r}: {error}") from None
         if not isinstance(self.meta, Mapping):
             raise TypeError(f"task {self.id!r}: meta is {brief(self.meta)}; it must be a mapping")
 
@@ -107,6 +118,8 @@ class Completion:
         if not isinstance(self.truncated, bool):
             raise TypeError(f"truncated is {self.truncated!r}; it must be True or False")
 
+
+_PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 
 _BY_OUTCOME: Final = float("nan")  # this object, and no other NaN, means "derive it from the outcome"
 
@@ -163,11 +176,14 @@ class Verifier(Protocol):
 
     `id` ends in `-vN`, which goes up when a verdict could change; it is recorded with every score.  What the completion
     did wrong is a verdict with a reason; an exception means that the verifier failed.
+
+    A verifier that wants to see the prompt has a third argument with the name `task` and a default,
+    `verify(completion, reference, task=None)`; it gets the `Task`.
     """
 
     @property
     def id(self) -> str:
-        """Name and version, such as `math-v1`."""
+        """Name and version, such as `math-v2`."""
 
     def verify(self, completion: str, reference: Any) -> Verdict:
         """The verdict on a completion.
@@ -178,8 +194,45 @@ class Verifier(Protocol):
         """
 
 
-VerifierFunction: TypeAlias = Callable[[str, Any], bool | Verdict]
-"""A verifier as a pure function of (completion, reference)."""
+VerifierFunction: TypeAlias = Callable[..., bool | Verdict]
+"""A verifier as a pure function of (completion, reference), or of (completion, reference, task=None)."""
+
+
+def verified(verifier: Verifier, completion: str, task: Task) -> Verdict:
+    """The verdict on a completion; the task is passed on to verifiers that take it.
+
+    Args:
+        verifier: its `verify` takes (completion, reference), or an argument with the name `task` too.
+        completion: its text.
+        task: what the completion answers.
+    """
+    verify: Callable[..., Verdict] = verifier.verify
+    if _takes_task(verify):
+        return verify(completion, task.reference, task=task)
+    return verify(completion, task.reference)
+
+
+def _takes_task(function: Callable[..., Any]) -> bool:
+    """True if it has an argument `task`.  One that a `partial` has set is the user's."""
+    if isinstance(function, partial) and "task" in function.keywords:
+        return False
+    try:
+        return _names_task(getattr(function, "__func__", function))
+    except TypeError:  # not hashable
+        return _names_task.__wrapped__(function)
+
+
+@lru_cache(maxsize=256)
+def _names_task(function: Callable[..., Any]) -> bool:
+    """By its own signature; a decorator that passes on any keyword has the signature of what it decorates."""
+    try:
+        own = inspect.signature(function, follow_wrapped=False).parameters
+        inner = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some builtins have none
+        return False
+    anything = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in own.values())
+    found = own.get("task") or (inner.get("task") if anything else None)
+    return found is not None and found.kind in (found.POSITIONAL_OR_KEYWORD, found.KEYWORD_ONLY)
 
 
 @dataclass(frozen=True)
@@ -196,8 +249,9 @@ class _Function:
     def __str__(self) -> str:  # `id` is the same for all lambdas
         return shown(self.function)
 
-    def verify(self, completion: str, reference: Any) -> Verdict:
-        result = plain(self.function(completion, reference))
+    def verify(self, completion: str, reference: Any, task: Task | None = None) -> Verdict:
+        known = {"task": task} if _takes_task(self.function) else {}
+        result = plain(self.function(completion, reference, **known))
         if isinstance(result, Verdict):
             return result
         if not isinstance(result, bool):
@@ -209,7 +263,7 @@ def as_verifier(verifier: Verifier | VerifierFunction) -> Verifier:
     """A verifier unchanged, or a verifier made from a function.
 
     Args:
-        verifier: an object with `verify`, or a function of (completion, reference).
+        verifier: an object with `verify`, or a function of (completion, reference); either may take `task` too.
 
     Raises:
         UsageError: it is neither.
@@ -222,7 +276,7 @@ def as_verifier(verifier: Verifier | VerifierFunction) -> Verifier:
     if isinstance(verifier, Verifier):
         return verifier
     if hasattr(verifier, "verify"):
-        raise UsageError(f"{verifier!r} is no verifier yet: it needs an id, a name and version such as 'math-v1'")
+        raise UsageError(f"{verifier!r} is no verifier yet: it needs an id, a name and version such as 'math-v2'")
     return _Function(verifier)
 
 
@@ -369,3 +423,73 @@ def plain(value: Any) -> Any:
         value: any value.
     """
     return value.item() if getattr(value, "shape", None) == () else value
+
+
+def plain_reference(value: Any) -> Any:
+    """A reference with Python's own numbers, which a record can hold and a verifier reads as they were meant.
+
+    Scalars of numpy and torch become int, float or bool; one of low precision becomes the shortest decimal that it
+    stands for (`np.float32(0.1)` is 0.1).  A `Decimal` becomes its text, a `Fraction` an int or a text such as "1/3".
+    Lists, tuples and mappings are searched; anything else, arrays too, is the verifier's and stays.
+
+    Args:
+        value: any reference.
+
+    Raises:
+        DataError: a number that Python's int and float cannot hold, such as a complex one, or a Decimal that is none.
+    """
+    if type(value) in _PLAIN or isinstance(value, Enum):
+        return value
+    if isinstance(value, Mapping):
+        return _same_or(value, {key: plain_reference(item) for key, item in value.items()})
+    if type(value) in (list, tuple):
+        return _same_or(value, type(value)(map(plain_reference, value)))
+    if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
+        return _plain_scalar(value)
+    if isinstance(value, Decimal) and value.is_finite():
+        return str(value)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Rational):
+        return int(value.numerator) if value.denominator == 1 else f"{int(value.numerator)}/{int(value.denominator)}"
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, Number):
+        raise _no_number(value)
+    return value
+
+
+def _same_or(value: Any, converted: Any) -> Any:
+    """The container itself if nothing in it had to change, so that a verifier's own type of mapping stays."""
+    before, after = (x.values() if isinstance(x, Mapping) else x for x in (value, converted))
+    return value if all(old is new for old, new in zip(before, after, strict=True)) else converted
+
+
+def _plain_scalar(value: Any) -> Any:
+    try:
+        number = value.item()
+    except Exception:  # noqa: BLE001  a library's own, such as for a tensor without storage
+        raise _no_number(value) from None
+    kind = str(value.dtype)
+    if kind == "object":
+        return plain_reference(number)
+    if type(number) in (int, bool, str) and "time" not in kind:
+        return number
+    if not isinstance(number, Real) or "time" in kind:
+        raise _no_number(value)
+    number = float(number)  # of numpy's longdouble too
+    if "64" in kind or not math.isfinite(number):
+        return number
+    again = value.new_tensor if hasattr(value, "new_tensor") else value.dtype.type
+    for digits in range(1, 17):
+        short = float(f"{number:.{digits}g}")
+        if float(again(short)) == number:
+            return short
+    return number
+
+
+def _no_number(value: Any) -> DataError:
+    return DataError(
+        f"the reference is {brief(value)}; a number in it must be one that Python's int or float can hold, or a "
+        "Decimal or Fraction"
+    )

@@ -2,7 +2,11 @@
 
 import copy
 import pickle
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -11,7 +15,7 @@ import pytest
 import rlvr
 from rlvr import Completion, Group, Outcome, Rollout, Score, Task, Turn, Verdict, Verifier
 from rlvr.errors import brief
-from rlvr.types import as_verifier, plain
+from rlvr.types import as_verifier, plain, plain_reference, verified
 
 CHAT = [{"role": "user", "content": "1 + 1?"}]
 TASK = Task("sum/1", "1 + 1?", reference="2", meta={"level": 1})
@@ -327,15 +331,137 @@ def test_a_function_says_yes_or_no(said: Any):
     ("given", "message"),
     [
         (Same, r"is no verifier: give an object .* such as MathVerifier\(\) with its parentheses"),
-        ("math-v1", r"'math-v1' is no verifier"),
+        ("math-v2", r"'math-v2' is no verifier"),
         (True, r"True is no verifier"),
-        (Nameless(), r"Nameless object .* is no verifier yet: it needs an id, a name and version such as 'math-v1'"),
+        (Nameless(), r"Nameless object .* is no verifier yet: it needs an id, a name and version such as 'math-v2'"),
     ],
 )
 def test_what_is_no_verifier_is_refused_at_once(given: Any, message: str):
     """And not when the first completion is scored, as UNSCORED."""
     with pytest.raises(rlvr.UsageError, match=message):
         as_verifier(given)
+
+
+# ------------------------------------------------------------------------------------------ verifiers and the task
+
+
+class Repeats:
+    """Says whether the completion is the prompt."""
+
+    id = "repeats-v1"
+
+    def verify(self, completion: str, reference: Any, task: Task | None = None) -> Verdict:
+        return Verdict("wrong" if task and completion == task.prompt else "correct", why="compared")
+
+
+def takes_task(completion: str, reference: Any, *, task: Task) -> bool:
+    return task is TASK
+
+
+def passes_on(function: Callable[..., bool]) -> Callable[..., bool]:
+    @wraps(function)
+    def outer(*args: Any, **kwargs: Any) -> bool:
+        return function(*args, **kwargs)
+
+    return outer
+
+
+def hides(function: Callable[..., bool]) -> Callable[..., bool]:
+    @wraps(function)
+    def outer(completion: str, reference: Any) -> bool:
+        return not function(completion, reference, task=TASK)
+
+    return outer
+
+
+class Calls:
+    def __call__(self, completion: str, reference: Any, task: Any = None) -> bool:
+        return task is TASK
+
+
+@pytest.mark.parametrize("function", [takes_task, partial(takes_task), passes_on(takes_task), Calls()])
+def test_a_verifier_that_names_the_task_gets_it(function: Callable[..., bool]):
+    """As a function, a partial, behind a decorator, or as an object; so does one with `verify`."""
+    assert verified(as_verifier(function), "2", TASK).correct
+    assert not verified(Repeats(), "1 + 1?", TASK).correct
+    assert verified(Repeats(), "2", TASK).correct
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda completion, reference: completion == reference,
+        lambda completion, reference, strict=False: not strict,
+        lambda completion, reference, **rest: not rest,
+        lambda completion, reference, *rest: not rest,
+        lambda completion, reference, task=None, /: task is None,
+        partial(lambda completion, reference, task: task == "mine", task="mine"),
+        passes_on(exactly),
+    ],
+)
+def test_a_verifier_of_two_arguments_goes_on_working(function: Callable[..., bool]):
+    """Only an argument with the name `task` means the task; a partial's own value of it stays."""
+    assert verified(as_verifier(function), "2", TASK).correct
+
+
+def test_a_decorator_that_takes_two_arguments_gets_two():
+    """Its signature says otherwise, since it copies that of what it decorates."""
+    assert not verified(as_verifier(hides(takes_task)), "2", TASK).correct
+
+
+# ------------------------------------------------------------------------------------------ references
+
+
+def torch_scalars() -> list[tuple[Any, Any]]:
+    import torch
+
+    return [(torch.tensor(0.1), 0.1), (torch.tensor(8), 8), (torch.tensor(0.1, dtype=torch.bfloat16), 0.1)]
+
+
+@pytest.mark.parametrize(
+    ("given", "plain_value"),
+    [
+        (np.float64(8.0), 8.0),
+        (np.float32(0.1), 0.1),
+        (np.float16(0.1), 0.1),
+        (np.int64(5), 5),
+        (np.array(2.5), 2.5),
+        (np.True_, True),
+        (Decimal("1.50"), "1.50"),
+        (Fraction(4, 2), 2),
+        (Fraction(-1, 3), "-1/3"),
+        ([np.int8(3), (Fraction(1, 2),)], [3, ("1/2",)]),
+        ({"inputs": [np.int64(1)], "tests": ["a"]}, {"inputs": [1], "tests": ["a"]}),
+        *torch_scalars(),
+    ],
+)
+def test_a_reference_has_pythons_own_numbers(given: Any, plain_value: Any):
+    """`np.float64(8.0)` would be compared as the text of its repr; a float32's 0.1 means 0.1."""
+    found = Task("t", "p", given).reference
+    assert found == plain_value
+    assert repr(found) == repr(plain_value)
+
+
+def test_any_other_reference_is_the_verifiers():
+    """Nothing is copied that has no such number in it."""
+    for reference in ({"inputs": ["1"]}, [1, "a"], {1, 2}, Outcome.CORRECT, object()):
+        assert Task("t", "p", reference).reference is reference
+
+
+@pytest.mark.parametrize("given", [1j, np.complex64(1j), Decimal("nan"), np.datetime64("2020-01-01"), [1, 2j]])
+def test_a_reference_that_no_record_can_hold_is_refused(given: Any):
+    """One error, for one task: it says what the reference is."""
+    with pytest.raises(rlvr.DataError, match=r"task 't': the reference is .*; a number in it must be one that"):
+        Task("t", "p", given)
+
+
+def test_references_are_plain_before_anything_reads_them():
+    """From a row, by an environment, and by a verifier alone."""
+    for name in ("math-v2", "gsm8k-v2", "arithmetic-v1"):
+        env = rlvr.make(name)
+        [scored] = rlvr.score(env, [{"reference": np.float64(8.0), "completion": r"\boxed{8}"}], workers=0)
+        assert scored.score.total == 1.0, name
+    assert plain_reference(np.float64(8.0)) == 8.0
 
 
 # ------------------------------------------------------------------------------------------ errors

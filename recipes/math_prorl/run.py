@@ -15,7 +15,7 @@ __all__ = ["DEFAULTS", "main"]
 DEFAULTS = Flags(
     data="DigitalLearningGmbH/MATH-lighteval",  # theirs: 136,000 tasks of five kinds, 40,000 of them mathematics
     config=Config(
-        env="math-v1",
+        env="math-v2",
         model=MISSING,
         run=Path("runs/math_prorl"),
         # Clip 0.2 and 0.4, dynamic sampling, a KL penalty, and a new reference and optimiser where validation stalls.

@@ -26,7 +26,7 @@ __all__ = ["EvalCommand"]
 class EvalCommand:
     """Evaluate a model on an environment: avg@n, pass@k, maj@k with 95 % intervals.
 
-    Example: rlvr eval gsm8k-v1 --model Qwen/Qwen3-0.6B -n 8 -k 1 8 --limit 200 --option split=test
+    Example: rlvr eval gsm8k-v2 --model Qwen/Qwen3-0.6B -n 8 -k 1 8 --limit 200 --option split=test
     """
 
     env: EnvironmentArgument

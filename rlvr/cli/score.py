@@ -43,7 +43,7 @@ _SHOWN = 20  # rejected rows listed on the terminal; the rest is counted
 class ScoreCommand:
     """Score the completions in a file with an environment.
 
-    Example: rlvr score gsm8k-v1 completions.jsonl -o scored.jsonl --workers 2
+    Example: rlvr score gsm8k-v2 completions.jsonl -o scored.jsonl --workers 2
 
     A row has "completion" and says which task it answers: "task" (an index or an id), or "reference", or the columns
     of the environment's own data set.  All other columns are passed through.  See docs/using/scoring.md.

@@ -29,7 +29,7 @@ __all__ = ["ServeCommand", "environments"]
 class ServeCommand:
     """Score over HTTP until SIGTERM or Ctrl-C; requests under way are then finished first.
 
-    Example: rlvr serve gsm8k-v1 math-v1 --port 8000
+    Example: rlvr serve gsm8k-v2 math-v2 --port 8000
 
     If the variable RLVR_API_KEY is set, every caller must send that key.  See docs/using/serving.md.
     """

@@ -30,7 +30,7 @@ RECIPES = ("arithmetic_cpu", "code_grpo", "math_dapo", "math_grpo", "math_prorl"
 class TrainCommand:
     """Train a policy on an environment.  The same command continues a run that was stopped.
 
-    Example: rlvr train --env gsm8k-v1 --model Qwen/Qwen3-0.6B --run runs/a --algorithm dapo --max-tokens 1024
+    Example: rlvr train --env gsm8k-v2 --model Qwen/Qwen3-0.6B --run runs/a --algorithm dapo --max-tokens 1024
 
     `rlvr train NAME …` starts from the settings of a recipe, such as those of a paper; `rlvr train NAME --help` shows
     them.  The recipes are arithmetic_cpu, code_grpo, math_dapo, math_grpo and math_prorl.

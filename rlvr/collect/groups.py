@@ -52,7 +52,7 @@ class Groups:
         require_whole("group_size", group_size, 1)
         require_whole("max_turns", max_turns, 1)
         if not isinstance(env, (SingleTurnEnv, MultiTurnEnv)):
-            raise UsageError(f"{env!r} is no environment to sample; rlvr.make('gsm8k-v1') gives one")
+            raise UsageError(f"{env!r} is no environment to sample; rlvr.make('gsm8k-v2') gives one")
         if not isinstance(sampler, Sampler):
             raise UsageError(f"{sampler!r} is no sampler: it needs version, generate, encode, decode and sync")
         if scorer is not None and isinstance(env, MultiTurnEnv):

@@ -27,7 +27,17 @@ from rlvr.data.rows import load_dataset
 from rlvr.environment.options import check_annotations, typed_options
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.rewards import Correct, Observation, Reward
-from rlvr.types import Completion, Prompt, Score, Task, Verdict, Verifier, VerifierFunction
+from rlvr.types import (
+    Completion,
+    Prompt,
+    Score,
+    Task,
+    Verdict,
+    Verifier,
+    VerifierFunction,
+    plain_reference,
+    verified,
+)
 from rlvr.validate import is_whole
 
 __all__ = ["Environment", "MultiTurnEnv", "RowsEnv", "SingleTurnEnv", "seeded"]
@@ -150,7 +160,9 @@ class Environment(ABC):
         """
         if "reference" in row:
             name = str(row.get("task", row.get("id", "row")))
-            return Task(name, row.get("prompt", ""), self.reference_of(row["reference"]), row.get("meta", {}))
+            return Task(
+                name, row.get("prompt", ""), self.reference_of(plain_reference(row["reference"])), row.get("meta", {})
+            )
         if "task" in row:
             return self.find(row["task"])
         return self.task_from(row)
@@ -165,6 +177,8 @@ class Environment(ABC):
 
     def reference_of(self, value: Any) -> Any:
         """The reference as the verifier takes it, from a row's column `reference`; by default unchanged.
+
+        Numbers of other libraries are Python's own by now, see `rlvr.types.plain_reference`.
 
         Override it if that column may hold more than the answer, such as a whole solution.  Refuse here what cannot be
         read, as an error of one row: the verifier would fail at each of its completions.
@@ -212,7 +226,7 @@ class Environment(ABC):
                 f"{type(self).__name__} cannot tell right from wrong: define verify(self, task, completion), or name a "
                 "verifier, reward = Correct(MathVerifier())"
             )
-        return primary.verifier.verify(completion, task.reference)
+        return verified(primary.verifier, completion, task)
 
     def observe(self, task: Task, completion: Completion) -> Observation:
         """The first stage of a score: verdict and raw values of the parts.  Runs in a worker.

@@ -32,6 +32,9 @@ _C = TypeVar("_C", bound=type[Environment])
 _ID = re.compile(r"(?:[a-z0-9_.-]+/)?[a-z0-9_.-]+-v[0-9]+")
 _registered: dict[str, type[Environment]] = {}
 
+_RETIRED = {"gsm8k-v1": "gsm8k-v2", "math-v1": "math-v2"}
+"""Ids of rlvr's own whose verdicts have changed, with their successors."""
+
 
 def register(id: str) -> Callable[[_C], _C]:
     """Class decorator that gives an environment its id, `[owner/]name-vN` in lower case.
@@ -46,9 +49,9 @@ def register(id: str) -> Callable[[_C], _C]:
         UsageError: the id is malformed, or another class has it.
     """
     if not isinstance(id, str):
-        raise UsageError(f"@register on {id!r}: write its id in parentheses, @rlvr.register('gsm8k-v1')")
+        raise UsageError(f"@register on {id!r}: write its id in parentheses, @rlvr.register('gsm8k-v2')")
     if not _ID.fullmatch(id):
-        raise UsageError(f"environment id {id!r}: write [owner/]name-vN in lower case, such as 'gsm8k-v1'")
+        raise UsageError(f"environment id {id!r}: write [owner/]name-vN in lower case, such as 'gsm8k-v2'")
 
     def decorate(cls: _C) -> _C:
         if not (isinstance(cls, type) and issubclass(cls, Environment)):
@@ -79,11 +82,12 @@ def load(id: str) -> type[Environment]:
         id: a registered id, or `"module:Class"` or `"path/to/file.py:Class"`.
 
     Raises:
-        UnknownEnvironment: there is no such environment; the message names the nearest id.
+        UnknownEnvironment: there is no such environment, or its id is retired; the message names the nearest id, or
+            the successor.
         UsageError: the entry point of the id cannot be loaded.
     """
     if not isinstance(id, str):
-        raise UnknownEnvironment(f"{id!r} is no environment id; write one such as 'gsm8k-v1', or call the class itself")
+        raise UnknownEnvironment(f"{id!r} is no environment id; write one such as 'gsm8k-v2', or call the class itself")
     if ":" in id:
         return _from_place(id)
     if id not in _registered and id in _entry_points():
@@ -102,7 +106,7 @@ def load(id: str) -> type[Environment]:
 
 
 def make(id: str, **config: Any) -> Environment:
-    """An environment by id, with options: `rlvr.make("gsm8k-v1", split="test")`.
+    """An environment by id, with options: `rlvr.make("gsm8k-v2", split="test")`.
 
     Args:
         id: see `load`.
@@ -162,6 +166,11 @@ def _import_file(path: Path) -> Any:
 
 
 def _unknown(id: str) -> str:
+    if id in _RETIRED:
+        return (
+            f"environment {id!r} is retired: its verdicts have changed, so records of it cannot be repeated; its "
+            f"successor is {_RETIRED[id]!r}"
+        )
     ids = environment_ids()
     if not ids:
         return (

@@ -1,6 +1,6 @@
 """Gymnasium: an environment as `gymnasium.Env`, or many at once as `gymnasium.vector.VectorEnv`.
 
-    env = to_gymnasium(rlvr.make("gsm8k-v1"))
+    env = to_gymnasium(rlvr.make("gsm8k-v2"))
     prompt, info = env.reset(seed=0)
     _, reward, terminated, truncated, info = env.step("… \\boxed{72}")
 
@@ -148,7 +148,7 @@ def to_gymnasium(
         judge = _Judge(env, unscored=unscored, count_tokens=count_tokens, **settings)
         return GymEnv(env, judge) if num_envs is None else GymVectorEnv(env, judge, num_envs)
     if not isinstance(env, MultiTurnEnv):
-        raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v1') gives one")
+        raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v2') gives one")
     if (unscored, count_tokens, workers, wall_s, memory_mib) != (None, None, None, WALL_S, MEMORY_MIB):
         raise UsageError(
             f"{env.id} has several turns, which the environment itself scores in this process: unscored, "

@@ -3,7 +3,7 @@
     # reward.py, named in reward.custom_reward_function.path
     import rlvr
     from rlvr.interop import to_verl
-    compute_score = to_verl(rlvr.make("gsm8k-v1"))
+    compute_score = to_verl(rlvr.make("gsm8k-v2"))
 
 The convention: `f(data_source, solution_str, ground_truth, extra_info) -> {"score": float, …}`.  verl makes arrays of
 the other values, so every reply has the same keys.  Written against verl 0.9.1.

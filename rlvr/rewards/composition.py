@@ -24,7 +24,18 @@ from typing import Any, ClassVar, TypeAlias, TypeGuard
 
 from rlvr.display import number, settings
 from rlvr.errors import RewardError, Unscored, UsageError, brief
-from rlvr.types import Completion, Outcome, Score, Task, Verdict, Verifier, VerifierFunction, as_verifier, plain
+from rlvr.types import (
+    Completion,
+    Outcome,
+    Score,
+    Task,
+    Verdict,
+    Verifier,
+    VerifierFunction,
+    as_verifier,
+    plain,
+    verified,
+)
 
 __all__ = ["Bounds", "Correct", "GroupPart", "Observation", "Part", "Reward"]
 
@@ -298,8 +309,8 @@ class Correct(Part):
     The first `Correct` of a reward gives the score its verdict.  Further ones need a verifier and a name of their own.
 
     Args:
-        verifier: a `Verifier`, or a function `(completion, reference) -> bool | Verdict`; None for the environment's
-            own `verify`.
+        verifier: a `Verifier`, or a function `(completion, reference) -> bool | Verdict`, which get the task too if
+            they have an argument `task`; None for the environment's own `verify`.
         name: of the part in `Score.parts`.
     """
 
@@ -327,7 +338,7 @@ class Correct(Part):
         """
         if self.verifier is None:
             raise UsageError(f"part {self.name!r}: only the first Correct may go without a verifier")
-        own = self.verifier.verify(completion.text, task.reference)
+        own = verified(self.verifier, completion.text, task)
         if not isinstance(own, Verdict):
             raise UsageError(f"part {self.name!r}: its verifier returned {brief(own)}; it must be a Verdict")
         if own.outcome is Outcome.UNSCORED:  # a failure of the verifier has no value: the whole completion is unscored

@@ -96,7 +96,7 @@ class Scorer:
         memory_mib: int | None = MEMORY_MIB,
     ) -> None:
         if not isinstance(env, Environment):
-            raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v1') gives one")
+            raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v2') gives one")
         if isinstance(env, MultiTurnEnv):
             raise UsageError(
                 f"{env.id} has several turns; its last step's info has the episode's score, no Scorer does"
@@ -326,7 +326,7 @@ def score(
 ) -> Iterator[Scored]:
     """Score rows with worker processes of their own, in order; see `Scorer` and `Scorer.stream`.
 
-        for scored in rlvr.score(rlvr.make("gsm8k-v1"), rows, workers=2):
+        for scored in rlvr.score(rlvr.make("gsm8k-v2"), rows, workers=2):
             print(scored.item.id, scored.score.total, scored.score.verdict.why)
 
     Args:

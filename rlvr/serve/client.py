@@ -1,7 +1,7 @@
 """The client of `rlvr serve`: scores over HTTP, with retries.
 
     with Client("http://127.0.0.1:8000") as client:
-        for served in client.score("gsm8k-v1", rows):
+        for served in client.score("gsm8k-v2", rows):
             print(served.id, served.score.total if served.score else served.error)
 
 It needs the standard library alone.  A request keeps its id when it is sent again, so that the service does not score

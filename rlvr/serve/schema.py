@@ -86,7 +86,7 @@ SCORE = _operation(
         },
         required=["rows"],
     ),
-    {"env": "gsm8k-v1", "rows": [{"completion": "It is \\boxed{1234}.", "reference": "1234"}]},
+    {"env": "gsm8k-v2", "rows": [{"completion": "It is \\boxed{1234}.", "reference": "1234"}]},
     _object({"env": _TEXT, "scores": _list(_SCORED)}),
     **{"application/x-ndjson": {"schema": _SCORED}},
 )

@@ -27,7 +27,7 @@ MIB = 1 << 20
 class Service:
     """Environments behind one HTTP service, each with one `Scorer` that all requests share.
 
-        with Service({"gsm8k-v1": rlvr.make("gsm8k-v1")}) as service:
+        with Service({"gsm8k-v2": rlvr.make("gsm8k-v2")}) as service:
             run(service, listen("127.0.0.1", 8000))
 
     Args:
@@ -51,7 +51,7 @@ class Service:
         api_key: str | None = None,
     ) -> None:
         if not envs:
-            raise UsageError("there is no environment to serve; name one, such as gsm8k-v1")
+            raise UsageError("there is no environment to serve; name one, such as gsm8k-v2")
         if api_key is not None and not (api_key.isascii() and api_key.isprintable() and " " not in api_key):
             raise UsageError("the API key has spaces, line ends or letters beyond ASCII; use letters and digits")
         self.limits = limits or ServiceLimits()

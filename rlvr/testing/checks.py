@@ -51,7 +51,7 @@ def check(
         UsageError: `env` is no environment, an argument cannot work, or this machine cannot score completions.
     """
     if not isinstance(env, (SingleTurnEnv, MultiTurnEnv)):
-        raise UsageError(f"{env!r} is neither a SingleTurnEnv nor a MultiTurnEnv; rlvr.make('gsm8k-v1') gives one")
+        raise UsageError(f"{env!r} is neither a SingleTurnEnv nor a MultiTurnEnv; rlvr.make('gsm8k-v2') gives one")
     tasks = require_optional_whole("tasks", tasks, 1, none="all")
     require_seconds("budget_s", budget_s)
     require_seconds("wall_s", wall_s)

@@ -64,6 +64,7 @@ _EXPLOITS: Final = {
     "candidates": "a list of candidates, one of them right",
     "substring": "a wrong answer that contains the right one",
     "near-miss": "an answer that is off by a little, by its sign, by one digit or one letter",
+    "restated": "an expression of the prompt, as the answer: the question, given back",
     "thinking-only": "the right answer inside the thinking part alone",
     "format-without-content": "the form that the prompt asks for, with no answer in it",
     "repetition": "one text repeated many times",

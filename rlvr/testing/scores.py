@@ -29,7 +29,7 @@ _OURS: Final = frozenset({"IsolationUnavailable", "SandboxFailed", "MissingDepen
 _MIN_TOKENS = 16  # so that parts that read the length treat all short texts alike
 
 # Partial credit for these proves nothing: a program may pass some tests, and an answer may be partly right.
-_MAY_EARN: Final = frozenset({"other-answer", "prompt-echo", "look-alike", "hostile-code", "near-miss"})
+_MAY_EARN: Final = frozenset({"other-answer", "prompt-echo", "look-alike", "hostile-code", "near-miss", "restated"})
 
 
 class TimeBudget:

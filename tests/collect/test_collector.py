@@ -356,7 +356,7 @@ class Nothing(rlvr.SingleTurnEnv):
         ({"sampling": Sampling(max_tokens=8, temperature=0)}, "temperature is 0: all rollouts of a group"),
         ({"env": Nothing()}, "Nothing has no tasks in split 'train'"),
         ({"scorer": Inline(Trials())}, "the scorer is one of "),
-        ({"env": "gsm8k-v1", "scorer": None}, "'gsm8k-v1' is no environment to sample"),
+        ({"env": "gsm8k-v2", "scorer": None}, "'gsm8k-v2' is no environment to sample"),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused(settings, said):

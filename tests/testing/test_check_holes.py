@@ -117,4 +117,6 @@ def test_what_cannot_be_tried_without_an_answer_is_said():
     verify = {"verify": lambda self, task, text: judged(text == task.reference)}
     env = changed(Words, tasks=lambda self: made, **verify)
     notes = [it for it in check(env, only=("exploits",)).findings if it.hole == "not-checked"]
-    assert "hedge, several-boxes, candidates, substring, look-alike, near-miss were not tried" in notes[0].what
+    assert (
+        "hedge, several-boxes, candidates, substring, look-alike, near-miss, restated were not tried" in notes[0].what
+    )

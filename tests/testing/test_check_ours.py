@@ -43,8 +43,8 @@ NEXT = {
 
 OURS = {
     "arithmetic-v1": (None, {"difficulty": 4}),
-    "gsm8k-v1": (GSM8K, {}),
-    "math-v1": (MATH, {}),
+    "gsm8k-v2": (GSM8K, {}),
+    "math-v2": (MATH, {}),
     "humaneval-v1": ([DOUBLE], {"cpu_s": 1.0}),
     "mbpp-v1": ([ADD], {"cpu_s": 1.0}),
     "code-stdio-v1": ([NEXT], {"cpu_s": 1.0}),

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -89,6 +90,9 @@ def test_every_reason_has_its_case(completion, reference, outcome, reason):
         (1e23, "10^{23}", "10^{22}"),
         (Decimal("1.50"), "1.5", "1.05"),
         (Decimal("1E+3"), "1000", "100"),
+        (np.float64(8.0), "8", "9"),
+        (np.float32(0.1), r"\frac{1}{10}", "0.11"),
+        (np.int64(8), "8", "9"),
         (r"$\frac{1}{2}$", "0.5", "2"),
         (r"\boxed{5}", "5", "6"),
     ],
@@ -201,7 +205,7 @@ def test_it_is_a_verifier_and_travels():
     """Frozen, hashable, picklable, with a versioned id."""
     verifier = MathVerifier(GSM8K, markers=["A:"])  # type: ignore[arg-type]  # a list is made a tuple
     assert isinstance(verifier, Verifier)
-    assert verifier.id == "math-verifier-v1"
+    assert verifier.id == "math-verifier-v2"
     assert pickle.loads(pickle.dumps(verifier)) == verifier
     assert hash(verifier) == hash(MathVerifier(GSM8K, markers=("A:",)))
 

@@ -18,6 +18,9 @@ class MathPolicy:
     r"""How strictly an answer is compared with the reference.
 
     Attributes:
+        form: `"finished"`: an answer that still has to be worked out, such as 3^5 for 243, is wrong unless the
+            reference has that form; and so is one that repeats an expression of the prompt, where the verifier gets
+            the task.  `"any"`: the value decides alone.
         percent: `"fraction"`: 50\% is 1/2 and nothing else.  `"either"`: it is 1/2, and also 50 where the other
             side has no sign ("what percent …?" has references of both kinds).  `"ignore"`: the sign is dropped.
         units: `"optional"`: 5 cm is 5, for a unit may be left out, but it is neither 5 m nor \$5.  `"required"`:
@@ -43,6 +46,7 @@ class MathPolicy:
             wrong, and no engine is ever started.
     """
 
+    form: Literal["finished", "any"] = "finished"
     percent: Literal["either", "fraction", "ignore"] = "either"
     units: Literal["optional", "required", "ignore"] = "optional"
     convert_units: bool = True

@@ -11,16 +11,18 @@ from functools import lru_cache
 from typing import ClassVar, TypeAlias
 
 from rlvr.errors import DataError, UsageError
-from rlvr.types import Outcome, Verdict
+from rlvr.types import Outcome, Task, Verdict, plain_reference
 from rlvr.verifiers.math import symbolic
 from rlvr.verifiers.math.extract import DEFAULT_MARKERS, Extraction, bare, extract
 from rlvr.verifiers.math.fold import fold
+from rlvr.verifiers.math.form import is_numeral, unfinished
 from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Sequence
 from rlvr.verifiers.math.limits import exceeded, too_long
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.normal import compare, decide
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.reading import read
+from rlvr.verifiers.math.restated import prompt_text, restated
 
 __all__ = ["MathVerifier", "Reference"]
 
@@ -40,7 +42,10 @@ class MathVerifier:
 
     The reasons: `same-number same-text same-items same-set same-choice symbolic-equal` are CORRECT; `no-answer
     empty-box unclosed-box unboxed` UNPARSED; anything else WRONG, among it `hedged limit too-hard chain tautology
-    undefined unreadable unreduced unit-omitted symbolic-different` and `different-…`.
+    undefined unreadable unreduced unit-omitted unfinished restated symbolic-different` and `different-…`.
+
+    Without a task nothing is known of the prompt: then the detail of a CORRECT verdict has `"restated": "unchecked"`,
+    unless the policy takes any form.
 
     Attributes:
         policy: what counts as equal.
@@ -52,36 +57,38 @@ class MathVerifier:
 
     policy: MathPolicy = COMPETITION
     markers: tuple[str, ...] = DEFAULT_MARKERS
-    id: ClassVar[str] = "math-verifier-v1"
+    id: ClassVar[str] = "math-verifier-v2"
 
     def __post_init__(self) -> None:
         if isinstance(self.markers, str) or not all(isinstance(m, str) and m.strip() for m in self.markers):
             raise UsageError(f"markers={self.markers!r}: a tuple of non-empty strings, such as ('####',)")
         object.__setattr__(self, "markers", tuple(self.markers))  # a list would not hash
 
-    def verify(self, completion: str, reference: Reference) -> Verdict:
+    def verify(self, completion: str, reference: Reference, task: Task | None = None) -> Verdict:
         """Compare the completion's final answer with the reference.  Any text gets a verdict.
 
         Args:
             completion: the model's text.
-            reference: the right answer, as a text or a number.
+            reference: the right answer, as a text or a number; scalars of numpy and torch are numbers too.
+            task: what the completion answers; with it, an answer that repeats the prompt is refused, see
+                `MathPolicy.form`.
 
         Raises:
             DataError: the reference cannot be read; the message names it.
             Unscored: no symbolic worker can be started here.
         """
-        return _resolved([self._examined(completion, reference)])[0]
+        return _resolved([self._examined(completion, reference, task)])[0]
 
-    def verify_many(self, pairs: Iterable[tuple[str, Reference]]) -> list[Verdict]:
+    def verify_many(self, pairs: Iterable[tuple[str, Reference] | tuple[str, Reference, Task | None]]) -> list[Verdict]:
         """The verdicts of many completions, the same as one by one; the worker is called once for all of them.
 
         Args:
-            pairs: (completion, reference), see `verify`.
+            pairs: (completion, reference), or with the task as a third, see `verify`.
 
         Raises:
             DataError, Unscored: see `verify`.
         """
-        return _resolved([self._examined(completion, reference) for completion, reference in pairs])
+        return _resolved([self._examined(*pair) for pair in pairs])
 
     def compare(self, answer: str, reference: Reference) -> Verdict:
         r"""Compare an answer alone, such as one of a file of labelled pairs, with the reference.
@@ -102,7 +109,7 @@ class MathVerifier:
             return self.verify(answer, reference)
         trusted = _reference_text(reference)
         right = _reference_form(trusted)
-        return _resolved([self._compared(bare(answer), trusted, right)])[0]
+        return _resolved([self._compared(bare(answer), trusted, right, "")])[0]
 
     def check(self, reference: Reference) -> str | None:
         r"""Why a reference can only be compared as text, for a report on a data set; None if it can be read.
@@ -121,7 +128,7 @@ class MathVerifier:
         needed = _needs_engine(_reference_form(trusted)) and self.policy.symbolic
         return symbolic.check_reference(trusted) if needed else None
 
-    def _examined(self, completion: str, reference: Reference) -> Verdict | _Undecided:
+    def _examined(self, completion: str, reference: Reference, task: Task | None = None) -> Verdict | _Undecided:
         if not isinstance(completion, str):
             raise UsageError(f"the completion is a {type(completion).__name__}; it must be a string")
         trusted = _reference_text(reference)
@@ -129,11 +136,12 @@ class MathVerifier:
         found = extract(completion, markers=self.markers)
         if found is None:
             return Verdict(Outcome.UNPARSED, why="no-answer")
+        prompt = "" if task is None else prompt_text(task.prompt)
         if found.parts and (answer := _joined(found, right)):
-            return self._compared(answer, trusted, right)
+            return self._compared(answer, trusted, right, prompt)
         if flaw := self._flaw(found):
             return flaw
-        return self._compared(found.answer, trusted, right)
+        return self._compared(found.answer, trusted, right, prompt)
 
     def _flaw(self, found: Extraction) -> Verdict | None:
         if found.flaw == "hedged" and self.policy.several_boxes == "hedge" and not self._all_say_the_same(found):
@@ -148,20 +156,26 @@ class MathVerifier:
         r"""`\boxed{1\frac12} or \boxed{\frac32}` is one answer in two spellings."""
         return all(compare(other, found.answer, self.policy) for other in found.others)
 
-    def _compared(self, answer: str, trusted: str, right: Form) -> Verdict | _Undecided:
-        decision = self._decided(answer, right)
+    def _compared(self, answer: str, trusted: str, right: Form, prompt: str) -> Verdict | _Undecided:
+        decision, form = self._decided(answer, right)
         if decision.equal is None and decision.reason == "undecided" and self.policy.symbolic:
-            return _Undecided(answer, trusted, self.policy) if _balanced(answer) else _verdict(_UNBALANCED, answer)
-        return _verdict(decision, answer)
+            if not _balanced(answer):
+                return _wrong(_UNBALANCED, answer)
+            return _Undecided(answer, trusted, self.policy, prompt)
+        if not decision.equal or form is None:
+            return _wrong(decision, answer)
+        return _judged(decision, answer, form, right, self.policy, prompt)
 
-    def _decided(self, answer: str, right: Form) -> Decision:
+    def _decided(self, answer: str, right: Form) -> tuple[Decision, Form | None]:
+        """The decision of the normal form, and what was read if there was anything to read."""
         limit = too_long(answer)
         folded = "" if limit else fold(answer)
         if limit := limit or exceeded(folded):
-            return Decision(False, f"limit: {limit}")
+            return Decision(False, f"limit: {limit}"), None
         if not folded:
-            return Decision(False, "unreadable: nothing but punctuation")
-        return decide(read(folded), right, self.policy)
+            return Decision(False, "unreadable: nothing but punctuation"), None
+        form = read(folded)
+        return decide(form, right, self.policy), form
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +185,7 @@ class _Undecided:
     answer: str
     reference: str
     policy: MathPolicy
+    prompt: str
 
 
 def _balanced(text: str) -> bool:
@@ -182,11 +197,34 @@ def _balanced(text: str) -> bool:
 def _resolved(found: list[Verdict | _Undecided]) -> list[Verdict]:
     asked = [item for item in found if isinstance(item, _Undecided)]
     replies = iter(symbolic.decide_many([(item.answer, item.reference, item.policy) for item in asked]))
-    return [item if isinstance(item, Verdict) else _verdict(next(replies), item.answer) for item in found]
+    return [item if isinstance(item, Verdict) else _settled(item, next(replies)) for item in found]
 
 
-def _verdict(decision: Decision, answer: str) -> Verdict:
-    return Verdict(Outcome.CORRECT if decision.equal else Outcome.WRONG, why=decision.reason, answer=answer)
+def _settled(item: _Undecided, decision: Decision) -> Verdict:
+    if not decision.equal:
+        return _wrong(decision, item.answer)
+    right = _reference_form(item.reference)
+    return _judged(decision, item.answer, read(fold(item.answer)), right, item.policy, item.prompt)
+
+
+def _wrong(decision: Decision, answer: str) -> Verdict:
+    return Verdict(Outcome.WRONG, why=decision.reason, answer=answer)
+
+
+def _judged(decision: Decision, answer: str, form: Form, right: Form, policy: MathPolicy, prompt: str) -> Verdict:
+    """The verdict on an answer that is equal to the reference: it must be finished, and not taken from the prompt."""
+    if policy.form == "any":
+        return Verdict(Outcome.CORRECT, why=decision.reason, answer=answer)
+    if decision.reason != "same-text" and not (is_numeral(form) and (not prompt or answer.isdigit())):
+        try:
+            if left := unfinished(form, right, policy):
+                return Verdict(Outcome.WRONG, why=f"unfinished: {left}", answer=answer)
+            if prompt and restated(form, right, prompt):
+                return Verdict(Outcome.WRONG, why="restated: an expression of the prompt", answer=answer)
+        except RecursionError:
+            return Verdict(Outcome.WRONG, why="unfinished: nested too deeply to be judged", answer=answer)
+    detail = {} if prompt.strip() else {"restated": "unchecked"}
+    return Verdict(Outcome.CORRECT, why=decision.reason, answer=answer, detail=detail)
 
 
 def _joined(found: Extraction, right: Form) -> str | None:
@@ -204,7 +242,8 @@ def _reference_text(reference: Reference) -> str:
     Raises:
         DataError: not a text or number, or one that has no value.
     """
-    if isinstance(reference, bool) or not isinstance(reference, str | int | Fraction | float | Decimal):
+    reference = plain_reference(reference)
+    if isinstance(reference, bool) or not isinstance(reference, str | int | float):
         raise DataError(f"the reference is {reference!r}; it must be a text or a number")
     if isinstance(reference, str):
         boxed = extract(reference) if "\\boxed" in reference or "\\fbox" in reference else None
@@ -213,14 +252,12 @@ def _reference_text(reference: Reference) -> str:
         if not text.strip():
             raise DataError(f"the reference {reference!r} is empty")
         return text
-    if (isinstance(reference, float) and not math.isfinite(reference)) or (
-        isinstance(reference, Decimal) and not reference.is_finite()
-    ):
+    if isinstance(reference, float) and not math.isfinite(reference):
         raise DataError(f"the reference is {reference!r}; it must be finite")
     return _number_text(reference)
 
 
-def _number_text(reference: int | Fraction | float | Decimal) -> str:
+def _number_text(reference: int | float) -> str:
     try:
         return repr(reference) if isinstance(reference, float) else str(reference)
     except ValueError:  # Python writes no integer of more than 4,300 digits

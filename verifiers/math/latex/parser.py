@@ -214,7 +214,7 @@ class Parser:
             )  # in brackets, 7(1/5) and (7)(\frac15), is a product
             factor = self.power()
             if bare and len(factors) == 1 and _mixed(factors[0], factor):
-                factors = [Node("add", (factors[0], factor))]
+                factors = [Node("add", (factors[0], factor), "mixed")]
             else:
                 factors.append(factor)
         if self.peek.kind == "number":
@@ -281,7 +281,8 @@ class Parser:
 
 def _joined(op: str, left: Node, right: Node) -> Node:
     """One flat sum or product, so that a thousand terms are no thousand levels."""
-    return Node(op, (*left.args, right)) if left.op == op else Node(op, (left, right))
+    flat = left.op == op and left.value is None  # a mixed number stays one
+    return Node(op, (*left.args, right)) if flat else Node(op, (left, right))
 
 
 def _mixed(whole: Node, part: Node) -> bool:

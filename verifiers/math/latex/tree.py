@@ -7,7 +7,7 @@ op       args, value                                    op       args, value
 num      value: Fraction                                rel      sides; value: the signs between them
 sym      value: name                                    list     items without brackets; value: and, or
 const    value: pi e i inf                              tuple    items; value: the two brackets
-add mul  any number                                     set      items
+add mul  any number; value: mixed, of 2\frac13          set      items
 neg fact fact2 conj deg                                 builder  (condition); value: the variable
 div pow mod                                             numbers  value: R Q Z N empty
 pm       (a, b): a ± b; value: + or - for the upper     union intersection minus

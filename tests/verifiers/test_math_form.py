@@ -1,0 +1,336 @@
+"""What still has to be worked out is refused, and so is what stands in the prompt; what is finished is paid."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import pytest
+
+import rlvr
+from rlvr.types import Outcome, Task
+from rlvr.verifiers.math import GSM8K, MathPolicy, MathVerifier, symbolic
+from rlvr.verifiers.math.canonical import canonical
+from rlvr.verifiers.math.fold import fold
+from rlvr.verifiers.math.latex import parse
+from rlvr.verifiers.math.restated import expressions
+from rlvr.verifiers.math.unfinished import operations
+
+VERIFIER, ANY = MathVerifier(), MathVerifier(MathPolicy(form="any"))
+
+
+def kinds(text: str) -> frozenset[str]:
+    return operations(parse(fold(text)))
+
+
+# ------------------------------------------------------------------------------------------ what could be carried out
+
+FINISHED = r"""
+    7 | -\frac{3}{4} | \frac{-3}{4} | \frac{6}{8} | 5\frac{2}{7} | -5\frac27 | x+5\frac27 | 5\frac27+x
+    4.1\times10^{9} | 10^{-4}
+    5+3\sqrt2 | 4\sqrt7 | \frac{5\pi}{6} | 3-4i | \frac{3+\sqrt{7}}{4} | 3^{1/4} | \frac{1}{\sqrt5} | \sqrt{\frac{2}{5}}
+    \ln 5 | \log_3 5 | \sin 2 | \cos 50^\circ | e^3 | \pi^2 | e^{2\pi i/7} | \frac{\ln 7}{\ln 2} | 3\ln 5-4 | \arctan 3
+    x^3-x | 7-2x+x^2 | (x+3)(x-4) | (x-5)^2 | 3(x+2)+1 | 2^n | 5\cdot2^n | n! | \binom{n}{k} | \frac{m(m+1)}{2} | x^{-2}
+    \frac{x}{3}+\frac{y}{4} | \frac{5}{8}x^3 | \sqrt{x^2+9} | \sqrt{7}y | |t-2| | \lfloor t\rfloor | a^3b^2
+    \frac23\pi r^3 | 0.5x
+    \frac{1}{x}+\frac{1}{x+2} | x\sqrt{x} | \sqrt{x}\sqrt{y} | 3\sin t\cos t | \sin^2 t | e^{-t^2} | 4x^2y-3xy^2
+    (x-2)^2+(y+1)^2=6^2 | \frac{1}{5}\begin{pmatrix}2&1\\0&3\end{pmatrix} | \frac{5\pm\sqrt{13}}{6} | \pm 4
+"""
+
+UNFINISHED = {
+    "sum": r"""
+        81+19 | 4\sqrt7+\sqrt7 | 6y-y | 1+\frac13 | \frac12+\frac14 | x^2+3x+x+3 | 8\pm3 | -(-6) | x+0
+        x^{1+4} | 5\frac27+1
+    """,
+    "product": r"""
+        6\cdot7 | 3\times 5\pi | \sqrt3\sqrt7 | \sqrt3\cdot\sqrt7 | y\cdot y^4 | 81\cdot1 | 10^3\cdot10^4 | \pi\pi
+        (2+\sqrt3)(2-\sqrt5)
+    """,
+    "quotient": r"\frac{\frac13}{5} | 1/(1/9) | \frac{\pi}{\pi} | \frac{y^3}{y} | \frac{\sqrt{15}}{\sqrt3}",
+    "power": r"7^2 | 2^{-3} | (\frac13)^2 | (-4)^3 | (2+\sqrt3)^2 | i^3 | 9^1 | (y^2)^5 | y^0 | (\sqrt5)^2",
+    "root": r"""
+        \sqrt{18} | \sqrt{49} | \sqrt[3]{40} | \sqrt{\frac{9}{25}} | 27^{1/3} | \sqrt{0.25} | \sqrt{9y} | \sqrt{y^2}
+        \sqrt{-1}
+    """,
+    "factorial": r"6! | \frac{7!}{5!} | 7!! | \binom{7}{2} | C(7,2)",
+    "function": r"""
+        \cos 0 | \sin\frac{\pi}{4} | \tan 60^\circ | \sin 15^\circ | \arctan 1 | \arcsin\frac12 | \ln e^4 | \log_3 81
+        \log 100 | e^{\ln 6} | e^{2\ln y} | e^{i\pi} | |-8| | \lfloor 3.7\rfloor | \gcd(12,18) | \max(3,8) | 17\bmod 5
+        \overline{1+2i} | \tan(\arctan 4)
+    """,
+    "integral": r"\int_0^3 x\,dx | \int x\,dx",
+    "limit": r"\lim_{x\to0}\frac{\sin x}{x}",
+    "series": r"\sum_{k=1}^{9}k | \prod_{k=1}^{4}k | 1+2+\dots+50",
+    "derivative": r"\frac{d}{dx}x^4",
+    "matrix": r"""
+        \begin{vmatrix}2&1\\0&3\end{vmatrix}
+        \begin{pmatrix}1\\2\end{pmatrix}+\begin{pmatrix}3\\4\end{pmatrix}
+    """,
+}
+
+
+def parts(table: str) -> list[str]:
+    return [text.strip() for line in table.strip().splitlines() for text in line.strip().split(" | ")]
+
+
+@pytest.mark.parametrize("text", parts(FINISHED))
+def test_what_is_finished_has_no_operation_left(text: str):
+    """Roots, logarithms and polynomials are answers, whatever their order."""
+    assert not kinds(text)
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, row in UNFINISHED.items() for text in parts(row)])
+def test_what_could_be_carried_out_is_named(kind: str, text: str):
+    """The kind decides whether the reference has the same."""
+    assert kind in kinds(text)
+
+
+# ------------------------------------------------------------------------------------------ verdicts on form
+
+PAYS = [  # reference, answer
+    ("81", r"\frac{162}{2}"),
+    ("81", "81.0"),
+    ("81", "8.1e1"),
+    (r"\frac{17}{5}", r"3\frac{2}{5}"),
+    (r"\frac{17}{5}", "3 2/5"),
+    ("7", r"\text{seven}"),
+    ("x=7", "7=x"),
+    (r"6\cdot7!", r"7!\cdot6"),
+    (r"3^{12}", "531441"),
+    (r"3^{12}", "9^6"),
+    (r"3^{12}", r"3\cdot3^{11}"),
+    (r"\binom{9}{2}", "36"),
+    (r"\sin 15^\circ", r"\sin 15^\circ"),
+    (r"\frac{\pi}{3}", r"60^\circ"),
+    (r"60^\circ", r"\frac{\pi}{3}"),
+    ("1.732", r"\sqrt3"),
+    (r"(x-1)^2+(y-3)^2=16", r"(x-1)^2+(y-3)^2=4^2"),
+    (r"y=3x+2", r"3x-y+2=0"),
+    (r"\{3,-3\}", r"\pm3"),
+    (r"2\pm\sqrt7", r"2+\sqrt7, 2-\sqrt7"),
+    (r"(-\infty,4]", r"x\le4"),
+    (r"\begin{pmatrix}1/3\\2\end{pmatrix}", r"\frac13\begin{pmatrix}1\\6\end{pmatrix}"),
+    (r"7\text{ m}", "7 m"),
+    (r"\frac{\sqrt5}{5}", r"\frac{1}{\sqrt5}"),
+    (r"\sin 2x", r"2\sin x\cos x"),
+]
+
+PAYS_NOT = [
+    ("81", "3^4"),
+    ("81", r"\left(3\right)^{4}"),
+    ("81", r"\int_0^{81}dx"),
+    ("81", "81!/80!"),
+    ("81", r"81\cdot1"),
+    ("81", "80+1"),
+    ("81", "162\N{DIVISION SIGN}2"),
+    ("81", r"\sqrt{81}\cdot9"),
+    ("81", r"e^{\ln 81}"),
+    ("81", r"\log_2 2^{81}"),
+    ("81", r"\lfloor 81.5\rfloor"),
+    ("81", "x = 3^4"),
+    ("81", "|{-81}|"),
+    ("1", r"\sin^2x+\cos^2x"),
+    ("1", r"\frac{x}{x}"),
+    ("84", "C(9,3)"),
+    (r"50\%", r"(20+30)\%"),
+    (r"7\text{ cm}", r"(3+4)\text{ cm}"),
+    ("(2,9)", "(2,3^2)"),
+    (r"\{1,9\}", r"\{1,3^2\}"),
+    ("[0,8)", r"0\le x<2^3"),
+    (r"\begin{pmatrix}1\\9\end{pmatrix}", r"\begin{pmatrix}1\\3^2\end{pmatrix}"),
+    ("x=7", "2x=14"),
+    ("2,6", r"4\pm2"),
+    (r"14\sqrt5", r"\sqrt{980}"),
+    (r"14\sqrt5", r"7\sqrt5+7\sqrt5"),
+    (r"\frac{\pi}{4}", r"\arctan 1"),
+    (r"\frac{\sqrt3}{2}", r"\cos 30^\circ"),
+    (r"\pi", r"\int_0^1\frac{4\,dx}{1+x^2}"),
+    ("e", r"\sum_{n=0}^\infty\frac{1}{n!}"),
+    (r"3^{4}", r"\int_0^{81}dx"),
+    ("x^3", r"x\cdot x^2"),
+]
+
+
+@pytest.mark.parametrize(("reference", "answer"), PAYS)
+def test_a_finished_answer_is_paid(reference: str, answer: str):
+    """And one that leaves open what the reference leaves open."""
+    assert VERIFIER.compare(answer, reference).correct
+
+
+@pytest.mark.parametrize(("reference", "answer"), PAYS_NOT)
+def test_an_unfinished_answer_is_not_paid(reference: str, answer: str):
+    """It has the right value, which is another policy's question."""
+    verdict = VERIFIER.compare(answer, reference)
+    assert (verdict.outcome, verdict.reason, verdict.answer) == (Outcome.WRONG, "unfinished", answer)
+    assert ANY.compare(answer, reference).correct
+
+
+def test_the_preset_for_word_problems_refuses_sums():
+    """GSM8K has no engine, and needs none for this."""
+    verifier = MathVerifier(GSM8K)
+    assert verifier.verify(r"\boxed{16-3-4}", "9").reason == "unfinished"
+    assert verifier.verify(r"\boxed{16-3-4=9}", "9").correct
+    assert verifier.verify(r"\boxed{\$9.00}", "9").correct
+
+
+# ------------------------------------------------------------------------------------------ canonical form
+
+SAME = [
+    ("x-3+0", "1(-3+x)"),
+    ("x-3", "-(3-x)"),
+    (r"\frac{5\pi}{6}", r"\frac56\pi"),
+    (r"\frac{\sqrt7}{7}", r"\frac{1}{\sqrt7}"),
+    ("(x-4)(x+3)", "-(3+x)(4-x)"),
+    ("(x+1)^2", "(1+x)(x+1)"),
+    ("(1-x)^2", "(x-1)^2"),
+    ("y=3x+1", "1+3x=y"),
+    ("x>3", "3<x"),
+    (r"\sqrt{7}", "7^{1/2}"),
+    (r"\sin(x+2)", r"\sin(2+x)"),
+    (r"\{a,b+1\}", r"\{1+b,a\}"),
+]
+OTHER = [
+    ("(x-4)(x+3)", "x^2-x-12"),
+    ("3^4", "9^2"),
+    (r"\sqrt{18}", r"3\sqrt2"),
+    ("2(x+1)", "2x+2"),
+    (r"\sqrt{x^2}", "x"),
+    ("x", "-x"),
+    ("(a,b)", "(b,a)"),
+    ("x<3", "x>3"),
+    (r"\sin 2x", r"2\sin x"),
+    ("0^{-1/2}", "0"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_the_order_and_brackets_do_not_matter(one: str, other: str):
+    """So a reordered echo is an echo."""
+    assert canonical(parse(fold(one))) == canonical(parse(fold(other)))
+
+
+@pytest.mark.parametrize(("one", "other"), OTHER)
+def test_what_is_carried_out_is_another_form(one: str, other: str):
+    """Else a factored polynomial would be the one that was to be factored."""
+    assert canonical(parse(fold(one))) != canonical(parse(fold(other)))
+
+
+# ------------------------------------------------------------------------------------------ restated
+
+SIMPLIFY = r"Simplify $\sqrt{980}$."
+FACTOR = r"Factor completely: $x^3-16x^2 = \,?$"
+CIRCLE = r"Find the center of the circle $x^2-6x+y^2=7$, whose area is $16\pi$. Is it $\frac{1}{4}$ of $64\pi$?"
+SLOPE = "Write 3x+6y=12 in slope-intercept form."
+OPTIONS = r"Which is odd? $$\text{(A)}\ x^2\qquad\text{(B)}\ x^3\qquad\text{(C)}\ x^4$$"
+
+ECHOES = [  # prompt, reference, answer
+    (FACTOR, "x^2(x-16)", "x^3-16x^2"),
+    (FACTOR, "x^2(x-16)", "-16x^2+x^3"),
+    (FACTOR, "x^2(x-16)", r"x^3 \, - \, 16 x^2"),
+    (FACTOR, "x^2(x-16)", "(x^3-16x^2)"),
+    (FACTOR, "x^2(x-16)", r"\left[x^3-16x^2\right]"),
+    (FACTOR, "x^2(x-16)", r"1\cdot(x^3-16x^2)"),
+    (FACTOR, "x^2(x-16)", "-(16x^2-x^3)"),
+    (FACTOR, "x^2(x-16)", "y = x^3-16x^2"),
+    (SLOPE, r"y=-\frac12x+2", "3x+6y=12"),
+    (SLOPE, r"y=-\frac12x+2", "12=6y+3x"),
+    (SLOPE, r"y=-\frac12x+2", "3x+6y-12=0"),
+    (SLOPE, r"y=-\frac12x+2", "x+2y=4"),
+    (FACTOR, "x^2(x-16)", r"\frac{2x^3-32x^2}{2}"),
+    (FACTOR, "x^2(x-16)", r"2(\frac{x^3}{2}-8x^2)"),
+    (r"Expand \((a+b)(a-2b)\).", "a^2-ab-2b^2", "(a-2b)(b+a)"),
+    (r"Combine \[\frac{1}{t}+\frac{1}{t+1}.\]", r"\frac{2t+1}{t(t+1)}", r"\frac{1}{1+t}+\frac1t"),
+    ("Simplify (a+1)(a-1) please", "a^2-1", "(a-1)(a+1)"),
+    (r"Let $f(x)=\frac{x^2-9}{x+3}$. Simplify $f$.", "x-3", r"\frac{x^2-9}{x+3}"),
+    (r"Write $\frac{7}{20}$ as a decimal.", "0.35", r"\frac{7}{20}"),
+    (r"Write $\frac{7}{20}$ as a decimal.", "0.35", r"x = \frac{7}{20}"),
+    ("Write 0.35 as a common fraction.", r"\frac{7}{20}", "0.35"),
+    (r"Write $\frac{18}{24}$ in lowest terms.", r"\frac34", r"\frac{18}{24}"),
+    (r"Compute $\frac{162}{2}$.", "81", r"\frac{162}{2}"),
+]
+
+NO_ECHOES = [
+    (FACTOR, "x^2(x-16)", "(x-16)x^2"),
+    (SIMPLIFY, r"14\sqrt5", r"14\sqrt5"),
+    (CIRCLE, "(3,0)", "(3,0)"),
+    (CIRCLE, r"16\pi", r"16\pi"),
+    (CIRCLE, r"\frac14", r"\frac{1}{4}"),
+    (CIRCLE, "0.25", r"\frac{1}{4}"),
+    (CIRCLE, "7", "7"),
+    (SLOPE, r"y=-\frac12x+2", r"y=2-\frac{x}{2}"),
+    (SLOPE, r"y=-\frac12x+2", r"y=\frac{4-x}{2}"),
+    (r"Expand $2(x+4)$.", "2x+8", "8+2x"),
+    (r"Factor $2x+8$.", "2(x+4)", "2(4+x)"),
+    (r"Give $x^2-6x+y^2=7$ in standard form.", "(x-3)^2+y^2=16", "(x-3)^2+y^2-16=0"),
+    (OPTIONS, "x^3", "x^3"),
+    (OPTIONS, "x^3", r"\text{(B)}\ x^3"),
+    (OPTIONS, r"\text{(B)}", "B"),
+    ("Is it x or y that is larger?", "x", r"\text{x}"),
+    ("Parallel, perpendicular or neither?", r"\text{parallel}", r"\text{Parallel}"),
+    (r"Which number is largest, $\sqrt{7}$ or $\pi$?", r"\pi", r"\pi"),
+    (r"Write $\frac{7}{20}$ as a decimal.", "0.35", "0.350"),
+    (r"How many times 2/4 is 1?", "2", "2"),
+    ("What is 2/4 of 1?", "1/2", "2/4"),
+]
+
+
+def verdict(prompt: str, reference: str, answer: str, verifier: MathVerifier = VERIFIER) -> rlvr.Verdict:
+    return verifier.verify(rf"\boxed{{{answer}}}", reference, Task("t", prompt))
+
+
+@pytest.mark.parametrize(("prompt", "reference", "answer"), ECHOES)
+def test_the_question_given_back_is_not_paid(prompt: str, reference: str, answer: str):
+    """In any order, with +0, 1· or brackets around it.  Without the task it cannot be known, and the detail says so."""
+    assert verdict(prompt, reference, answer).reason == "restated"
+    assert verdict(prompt, reference, answer, ANY).correct
+    alone = VERIFIER.verify(rf"\boxed{{{answer}}}", reference)
+    assert (alone.correct, alone.detail) == (True, {"restated": "unchecked"})
+
+
+@pytest.mark.parametrize(("prompt", "reference", "answer"), NO_ECHOES)
+def test_what_happens_to_stand_in_the_prompt_is_paid(prompt: str, reference: str, answer: str):
+    """A number, a word, a candidate in the reference's own form."""
+    found = verdict(prompt, reference, answer)
+    assert found.correct, found.why
+    assert not found.detail
+
+
+def test_what_is_unfinished_is_named_so_with_the_task_too():
+    """√980 and x + 0 are, whatever the prompt."""
+    assert verdict(SIMPLIFY, r"14\sqrt5", r"\sqrt{980}").reason == "unfinished"
+    assert verdict(FACTOR, "x^2(x-16)", "x^3-16x^2+0").reason == "unfinished"
+
+
+def test_prompts_are_chats_too():
+    """All texts count, also of parts; a prompt without text is none."""
+    parts = [{"type": "image"}, {"type": "text", "text": FACTOR}]
+    for content in (FACTOR, parts):
+        task = Task("t", [{"role": "system", "content": None}, {"role": "user", "content": content}])
+        assert VERIFIER.verify(r"\boxed{x^3-16x^2}", "x^2(x-16)", task).reason == "restated"
+    empty = VERIFIER.verify(r"\boxed{x^3-16x^2}", "x^2(x-16)", Task("t", ""))
+    assert empty.detail == {"restated": "unchecked"}
+
+
+def test_many_at_once_get_the_same():
+    """With a task or without."""
+    task = Task("t", FACTOR)
+    rows = [(r"\boxed{x^3-16x^2}", "x^2(x-16)", task), (r"\boxed{x^3-16x^2}", "x^2(x-16)"), ("7", "7", None)]
+    assert [v.reason for v in VERIFIER.verify_many(rows)] == ["restated", "symbolic-equal", "no-answer"]
+
+
+def test_environments_pass_the_task_on():
+    """math-v2 refuses an echo of the row's own problem; a reward of one's own does with the same verifier."""
+    row = {"problem": FACTOR, "answer": "x^2(x-16)", "completion": r"\boxed{x^3-16x^2}"}
+    own = rlvr.Environment.from_rows([], prompt="problem", reference="answer", verifier=MathVerifier())
+    for env in (rlvr.make("math-v2"), own):
+        [scored] = rlvr.score(env, [row], workers=0)
+        assert scored.score.verdict.reason == "restated"
+
+
+def test_a_long_prompt_is_read_to_a_limit():
+    """A megabyte of formulas costs what 20,000 characters do."""
+    symbolic.warm()
+    prompt = "$x^2 + \\frac{1}{x}$ and then 3x + 4 of it. " * 25_000
+    started = perf_counter()
+    assert len(expressions(prompt)) < 100
+    assert len(expressions("$" + "(" * 5000 + "$" + "{" * 5000 + "$\\frac" * 3000)) < 100
+    assert perf_counter() - started < 5

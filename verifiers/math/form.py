@@ -1,0 +1,177 @@
+r"""Whether a right answer is finished: an answer that still has to be worked out is refused.
+
+    reference 243     \frac{486}{2}, 243.0, 2.43\times10^2 are finished     3^5, 243\cdot1, \sqrt9\cdot81 are not
+    reference 2^{10}  1024, 2^{10}, 4^5, 2\cdot2^9 have its form            \int_0^{1024}dx has not
+
+An operation that could still be carried out counts against the answer unless the reference has one of the same kind.
+Where the reference is a number, nothing but a numeral, a fraction or mixed number, or scientific notation is finished.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from rlvr.verifiers.math.forms import Choice, Family, Form, Named, Quantity, Sequence
+from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
+from rlvr.verifiers.math.latex.tree import has
+from rlvr.verifiers.math.policy import MathPolicy
+from rlvr.verifiers.math.quantity import measured
+from rlvr.verifiers.math.unfinished import is_written_out, operations
+
+__all__ = ["is_numeral", "leaves", "tree_of", "unfinished"]
+
+_NUMERAL = re.compile(
+    r"[+-]? ?[$£€]? ?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?: ?%)?"
+    r"|[+-]? ?(?:\\frac\{-?\d+\}\{\d+\}|\d+/\d+|\{?\d+ ?\\over ?\d+\}?)"
+)
+_WORDS = re.compile(r'[A-Za-z" -]+')
+_MIXED = re.compile(r"[+-]? ?\d+ \d+/\d+")
+# What no tree can be made of: an operation between two numbers, or behind one.
+_OPERATION = re.compile(r"\d[\d)}.]* ?(?:(?:[+*^-]|\\cdot|\\times|\\div)[ ({]*[\d.\\]|!)")
+_WORKED_OUT = frozenset(("product", "power", "factorial"))
+_ORDERED = frozenset(("()", "[]", "(]", "[)", "matrix", "row"))
+_INFINITY = re.compile(r"[+-]? ?\\infty")
+_DECIMAL = re.compile(r"\d\.\d|^\.\d")
+_SEVERAL = frozenset(("matrix", "tuple", "set", "list"))
+_PHRASES = {
+    "sum": "like terms can still be added",
+    "product": "factors can still be multiplied",
+    "quotient": "a quotient can still be worked out",
+    "power": "a power can still be worked out",
+    "root": "a root can still be taken",
+    "factorial": "a factorial or a number of choices can still be worked out",
+    "function": "a function has a simpler value",
+    "integral": "an integral can still be worked out",
+    "limit": "a limit can still be worked out",
+    "series": "a sum or product of many terms can still be worked out",
+    "derivative": "a derivative can still be worked out",
+    "matrix": "matrices can still be worked out",
+}
+
+
+def unfinished(answer: Form, reference: Form, policy: MathPolicy) -> str:
+    """What could still be worked out in an answer that is right; "" if it is finished.
+
+    Args:
+        answer, reference: as `reading.read` makes them.
+        policy: says whether a decimal reference may have been rounded.
+    """
+    if isinstance(answer, Quantity) and is_numeral(answer):
+        return ""
+    left = _kinds(answer, isinstance(reference, Choice)) - _allowed(reference)
+    if left:
+        return _PHRASES[min(left, key=list(_PHRASES).index)]
+    return "" if _numbers_are_written(answer, reference, policy) else "the number can still be written out"
+
+
+def is_numeral(form: Form) -> bool:
+    """True for a number that is written out, such as 243, -1.5, 3/4, 2 1/3 and one half.
+
+    Args:
+        form: as `reading.read` makes it.
+    """
+    if not isinstance(form, Quantity):
+        return False
+    if _NUMERAL.fullmatch(form.core):
+        return True
+    if form.value is not None and (_MIXED.fullmatch(form.core) or _WORDS.fullmatch(form.core)):
+        return True
+    tree = tree_of(form)
+    if r"\div" in form.core:
+        return False  # a sign of division is no fraction's line
+    return is_written_out(tree) if tree else form.value is not None and not _OPERATION.search(form.core)
+
+
+def leaves(form: Form) -> Iterator[Form]:
+    """The single things in a form.
+
+    Args:
+        form: as `reading.read` makes it.
+    """
+    if isinstance(form, Sequence):
+        for item in form.items:
+            yield from leaves(item)
+    elif isinstance(form, Named | Family):
+        yield from leaves(form.body)
+    else:
+        yield form
+
+
+def tree_of(form: Quantity) -> Node | None:
+    """The tree of an expression without its unit; None where our parser cannot read it.
+
+    Args:
+        form: a number or an expression.
+    """
+    try:
+        tree = parse(form.core)  # of \sin 30^\circ the degrees are no unit
+        return parse(form.text) if form.unit == "degree" and has(tree, "call") else tree
+    except (Unreadable, TooLarge, RecursionError):
+        return None
+
+
+def _allowed(reference: Form) -> frozenset[str]:
+    """The kinds of operations in the reference; a product of powers may be written with factorials too."""
+    kinds = _kinds(reference)
+    return kinds | _WORKED_OUT if kinds & _WORKED_OUT else kinds
+
+
+@lru_cache(maxsize=4096)
+def _kinds(form: Form, is_choice: bool = False) -> frozenset[str]:
+    found: frozenset[str] = frozenset()
+    for leaf in leaves(form):
+        if isinstance(leaf, Choice):
+            found |= _kinds(leaf.rest) if leaf.rest is not None and not is_choice else frozenset()
+        elif isinstance(leaf, Quantity) and not _NUMERAL.fullmatch(leaf.core) and not _MIXED.fullmatch(leaf.core):
+            tree = tree_of(leaf)
+            if r"\div" in leaf.core:
+                found |= {"quotient"}
+            if tree is not None:
+                found |= operations(tree)
+            elif _OPERATION.search(leaf.core):
+                found |= {"product"}
+    return found
+
+
+def _numbers_are_written(answer: Form, reference: Form, policy: MathPolicy) -> bool:
+    """Where the reference has a number, the answer has one too, and no x/x or sin²x + cos²x."""
+    mine, theirs = list(leaves(answer)), list(leaves(reference))
+    bounded = [leaf for leaf in theirs if not _is_infinite(leaf)]
+    if bounded and all(_is_exact_number(leaf, policy) for leaf in bounded):
+        return all(map(_is_finished_number, mine))
+    if len(mine) == len(theirs) and _is_ordered(answer) and _is_ordered(reference):
+        return all(_is_finished_number(a) for a, b in zip(mine, theirs, strict=True) if _is_exact_number(b, policy))
+    return all(_is_finished_number(leaf) for leaf in mine if isinstance(leaf, Quantity) and leaf.value is not None)
+
+
+def _is_exact_number(form: Form, policy: MathPolicy) -> bool:
+    """A number that the answer must be too: no angle, which may be given in radians, no decimal of an irrational."""
+    if not isinstance(form, Quantity) or form.value is None or form.unit.startswith("degree") or not is_numeral(form):
+        return False
+    return policy.rounding == "exact" or not _DECIMAL.search(form.core)
+
+
+def _is_finished_number(form: Form) -> bool:
+    """Operations that the reference has are settled already."""
+    if not isinstance(form, Quantity) or is_numeral(form) or _is_infinite(form) or _kinds(form):
+        return True
+    if measured(form.text) is not None:
+        return True  # 5 m, where the reference has the unit
+    tree = tree_of(form)
+    if tree is None:
+        return False
+    if tree.op == "rel":  # 5 = x
+        return all(arg.op in ("sym", "term") or is_written_out(arg) for arg in tree.args)
+    if tree.op == "mul" and len(tree.args) == 2 and is_written_out(tree.args[0]):  # \frac12 times a matrix
+        tree = tree.args[1]
+    return tree.op in _SEVERAL and all(map(is_written_out, tree.args))
+
+
+def _is_infinite(form: Form) -> bool:
+    return isinstance(form, Quantity) and _INFINITY.fullmatch(form.core) is not None
+
+
+def _is_ordered(form: Form) -> bool:
+    return isinstance(form, Sequence) and form.kind in _ORDERED
