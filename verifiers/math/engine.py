@@ -21,6 +21,7 @@ from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Named, Quant
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 from rlvr.verifiers.math.latex.indexed import resolved
 from rlvr.verifiers.math.latex.numeric import Evaluation
+from rlvr.verifiers.math.latex.roles import settled
 from rlvr.verifiers.math.latex.tree import UnknownCommand, free_symbols, has, num, walk
 from rlvr.verifiers.math.latex.values import Undefined, approximate
 from rlvr.verifiers.math.normal import decide
@@ -104,7 +105,7 @@ def _expressions(form: Form) -> Iterator[Form]:
 def _check(form: Form) -> None:
     """A constant must have a value; anything else must be readable by us or, at last, by math-verify."""
     try:
-        tree = resolved(_tree(form))
+        tree = resolved(settled(_tree(form), _tree(form))[0])
     except UnknownCommand:
         if not last_resort.readable(form.text):
             raise
@@ -156,7 +157,7 @@ def _within(tree: Node, answer: Quantity, reference: Quantity, policy: MathPolic
 
 def _in_one_measure(answer: Form, reference: Form) -> tuple[Node, Node]:
     r"""Both trees; degrees become radians where the other side is written with \pi."""
-    a, b = _tree(answer), _tree(reference)
+    a, b = settled(_tree(answer), _tree(reference))
     radians = any(node == Node("const", value="pi") for tree in (a, b) for node in walk(tree))
     return (_degrees(a, answer), _degrees(b, reference)) if radians else (a, b)
 

@@ -18,6 +18,7 @@ from fractions import Fraction
 from rlvr.verifiers.math import probing, realsets
 from rlvr.verifiers.math.latex.indexed import resolved
 from rlvr.verifiers.math.latex.numeric import Evaluation
+from rlvr.verifiers.math.latex.roles import settled
 from rlvr.verifiers.math.latex.tree import Node, Unreadable, free_symbols, has, num, sym, walk
 from rlvr.verifiers.math.latex.values import is_integer
 
@@ -35,6 +36,10 @@ def same(a: Node, b: Node) -> bool:
         Undefined: a side has no value.
         TooLarge, Unreadable: see `latex.tree`.
     """
+    return _same(*settled(a, b))
+
+
+def _same(a: Node, b: Node) -> bool:
     a, b = (_both_signs(resolved(side)) for side in (a, b))
     if a.op == b.op == "rel":
         return _relations(a, b)
@@ -144,7 +149,7 @@ def _constant(node: Node) -> str | None:
 
 def _relations(a: Node, b: Node) -> bool:
     if "in" in a.value + b.value:
-        return a.value == b.value and len(a.value) == 1 and same(a.args[0], b.args[0]) and same(a.args[1], b.args[1])
+        return a.value == b.value and len(a.value) == 1 and _same(a.args[0], b.args[0]) and _same(a.args[1], b.args[1])
     if not set(a.value) | set(b.value) <= _TURNED.keys():
         raise Unreadable("relations other than of size")
     if len(a.value) != len(b.value):
@@ -164,12 +169,12 @@ def _gap(relation: Node) -> Node:
 def _chains(a: Node, b: Node) -> bool:
     if a.value != b.value:
         b = Node("rel", b.args[::-1], tuple(_TURNED[sign] for sign in b.value[::-1]))
-    return a.value == b.value and all(same(x, y) for x, y in zip(a.args, b.args, strict=True))
+    return a.value == b.value and all(_same(x, y) for x, y in zip(a.args, b.args, strict=True))
 
 
 def _congruences(a: Node, b: Node) -> bool:
     """The same modulus, and residues that differ by a multiple of it."""
-    if not same(a.args[1], b.args[1]):
+    if not _same(a.args[1], b.args[1]):
         return False
     sides = a.args[0], b.args[0]
     relations = [side for side in sides if side.op == "rel"]
@@ -229,11 +234,11 @@ def _in_order(a: Node, b: Node) -> bool:
         return False
     if any(side.op == "matrix" and 1 not in side.value for side in (a, b)):
         return False
-    return all(same(x, y) for x, y in zip(a.args, b.args, strict=True))
+    return all(_same(x, y) for x, y in zip(a.args, b.args, strict=True))
 
 
 def _in_any_order(a: Sequence[Node], b: Sequence[Node]) -> bool:
     """Each item has its like; equality is transitive, so the first like will do."""
     if len(a) * len(b) > _MOST_PAIRS:
         raise Unreadable("a list that is too long to compare in any order")
-    return all(any(same(x, y) for y in b) for x in a) and all(any(same(x, y) for x in a) for y in b)
+    return all(any(_same(x, y) for y in b) for x in a) and all(any(_same(x, y) for x in a) for y in b)

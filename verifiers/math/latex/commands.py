@@ -229,6 +229,8 @@ def _conjugate(parser: Parser) -> Node:
 
 def _blackboard(parser: Parser) -> Node:
     name = "".join(token.text for token in atoms.raw_group(parser))
+    if name in ("E", "P"):  # of a random variable, of an event
+        return atoms.variable(parser, name)
     if name not in _NUMBERS:
         raise Unreadable(f"the set {name!r}")
     return Node("numbers", value=_NUMBERS[name])

@@ -182,7 +182,7 @@ _NAMES = {name: name for name in "sin cos tan cot sec csc sinh cosh tanh coth se
     f"arc{name}": f"a{name}" for name in "sin cos tan cot sec csc sinh cosh tanh".split()
 } | {
     "ln": "log", "log": "log", "abs": "Abs", "sgn": "sign", "Re": "re", "Im": "im", "max": "Max", "min": "Min",
-    "ceil": "ceiling", "binom": "binomial",
+    "ceil": "ceiling", "binom": "binomial", "gamma": "gamma",
 }  # fmt: skip
 
 

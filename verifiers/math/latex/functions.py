@@ -166,5 +166,6 @@ FUNCTIONS: dict[str, Callable[..., Number]] = {
     "arg": _numeric(mp.arg),
     "binom": _binomial,
     "perm": _permutations,
+    "gamma": lambda x: factorial(x - 1),
 }
 """By the names that the parser gives them; `log` and `det` are not plain functions and have rules of their own."""

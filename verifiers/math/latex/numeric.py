@@ -19,6 +19,7 @@ from rlvr.verifiers.math.latex.budget import Budget
 from rlvr.verifiers.math.latex.conditions import holds
 from rlvr.verifiers.math.latex.matrices import Grid, determinant, length, raised
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable
+from rlvr.verifiers.math.latex.unknown import is_notation, stand_in, unknown
 from rlvr.verifiers.math.latex.values import (
     MOST_BITS,
     MOST_MAGNITUDE,
@@ -37,7 +38,7 @@ from rlvr.verifiers.math.latex.values import (
 __all__ = ["Evaluation"]
 
 _ROUGH_DIGITS = 10
-_COSTS = {"fact": 20, "int": 100, "lim": 100, "diff": 20}  # in units of an addition, about 5 µs
+_COSTS = {"fact": 20, "int": 100, "lim": 100, "diff": 20, "apply": 5}  # in units of an addition, about 5 µs
 
 
 class Evaluation:
@@ -160,6 +161,18 @@ class Evaluation:
     def _degrees(self, node: Node) -> Number:
         return approximate(self.number(node.args[0])) * mp.pi / 180
 
+    def _application(self, node: Node) -> Number:
+        r"""f(x) of a function of which nothing is known; which one it is, the value of the letter f says."""
+        head, inner = node.args
+        inside = inner.args if inner.op == "tuple" else (inner,)
+        values = [stand_in(arg) if is_notation(arg) else self.number(arg) for arg in inside]
+        if head.op == "compose":
+            return self._application(Node("apply", (head.args[0], Node("apply", (head.args[1], inner)))))
+        return unknown(self.number(head), _alike(values))
+
+    def _composition(self, node: Node) -> Number:
+        return unknown(self.number(node.args[0]), [self.number(node.args[1])])
+
     def _cases(self, node: Node) -> Number | Grid:
         for value, condition in zip(node.args[::2], node.args[1::2], strict=True):
             if holds(condition, self):
@@ -251,6 +264,11 @@ def _times(a: Number | Grid, b: Number | Grid) -> Number | Grid:
     return a * b if isinstance(a, Fraction) is isinstance(b, Fraction) else approximate(a) * approximate(b)
 
 
+def _alike(values: list[Number]) -> list[Number]:
+    """All fractions, or all approximate: mpmath and fractions do not mix."""
+    return values if all(isinstance(value, Fraction) for value in values) else list(map(approximate, values))
+
+
 def _end(evaluation: Evaluation, node: Node) -> Number:
     infinite = {Node("const", value="inf"): mp.inf, Node("neg", (Node("const", value="inf"),)): -mp.inf}
     return infinite[node] if node in infinite else approximate(evaluation.number(node))
@@ -275,6 +293,8 @@ _RULES: dict[str, Callable[[Evaluation, Node], Number | Grid]] = {
     "term": Evaluation._term,
     "conj": lambda at, node: mp.conj(at.number(node.args[0])) if not at.real else at.number(node.args[0]),
     "cases": Evaluation._cases,
+    "apply": Evaluation._application,
+    "compose": Evaluation._composition,
     "matrix": Evaluation._matrix,
     "tuple": Evaluation._vector,
     "det": lambda at, node: determinant(at._grid(node)),

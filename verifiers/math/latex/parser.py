@@ -5,7 +5,7 @@ r"""Tokens → tree: a recursive descent whose levels are the binding strengths 
     power       x_1'^2!            atom       number, letter, command, bracket
 
 Of two possible readings one is chosen, the same for both sides:
-`a(b+c)` is a product unless a is the name of a function.  Side by side binds tighter than `/`, so `a/bc` is
+`a(b+c)` is an `apply`, of which `roles.py` makes a product unless a is a function.  Side by side binds tighter than `/`, so `a/bc` is
 a/(bc), except that a fraction of two written numbers is a coefficient: `1/2x` is x/2.  `\sin 2x y` takes all that
 stands side by side up to the next function; `\sin(x)y` takes the bracket.  `i` and `e` are constants.  `x^10` is
 x^{10}, not x^1 0.  `-7 \bmod 3` takes the whole sum before it.
@@ -20,6 +20,7 @@ from functools import lru_cache
 
 from rlvr.verifiers.math.latex import atoms, brackets, commands
 from rlvr.verifiers.math.latex.lexer import END, Token, tokens
+from rlvr.verifiers.math.latex.roles import may_apply
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, call, depth, num
 
 __all__ = ["Parser", "parse"]
@@ -235,7 +236,12 @@ class Parser:
         """An atom and what is attached to it."""
         base = self.atom()
         while True:
-            if self.accept("!"):
+            if base.op != "apply" and self.peek.kind == "sign" and may_apply(base, self.peek.text):
+                base = Node("apply", (base, self.atom()))
+            elif base.op == "sym" and self.peek.text == r"\circ" and self.ahead().kind in ("letter", "command"):
+                self.take()
+                base = Node("compose", (base, self.atom()))
+            elif self.accept("!"):
                 base = Node("fact2" if not self.peek.spaced and self.accept("!") else "fact", (base,))
             elif self.accept("%"):
                 base = Node("div", (base, num(100)))

@@ -17,6 +17,7 @@ sum prod (body, from, to); value: variable              cases    value, conditio
 int      (body[, from, to]); value: variable            lim      (body, point); value: (variable, side)
 term     indices; value: the name, a in a_i
 diff     (body); value: (variable, order)               congruent (x, modulus)
+apply    (letter, what stands in brackets behind it)    compose  (f, g)
 """
 
 from __future__ import annotations
