@@ -13,7 +13,7 @@ READINGS = {
         ("2x", "(mul 2 x)"),
         ("2(3)", "(mul 2 3)"),
         ("a(b+c)", "(mul a (add b c))"),
-        ("f(x)", "(mul f x)"),
+        ("f(x)", "(apply f x)"),
         ("xy^2", "(mul x (pow y 2))"),
         ("2pi", "(mul 2 pi)"),
         (r"3\sqrt2x", "(mul 3 (root 2 2) x)"),
