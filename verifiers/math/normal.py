@@ -159,7 +159,7 @@ class _Comparison:
             return self.decide(again[0], again[1]) if sequence is a else self.decide(again[1], again[0])
         if sequence.kind in _REGIONS and (found := same_region(a, b)):
             return found
-        several = sequence.kind not in _SINGLE or may_be_several(other)
+        several = sequence.kind not in _SINGLE or may_be_several(other) or is_relation(other)
         return self._ask(a, b) if several and not is_number(other) else _DIFFERENT_KIND
 
     def _two_sequences(self, a: Sequence, b: Sequence) -> Decision:

@@ -175,6 +175,8 @@ def _conditions(node: Node) -> list[Piece]:
     """x > 1, x < 3 are one interval; x < 1, x > 3, which no x fulfils at once, are two."""
     if len({side.value for item in node.args for side in item.args if item.op == "rel" and side.op == "sym"}) > 1:
         raise Unreadable("conditions on more than one variable")
+    if not any(map(is_set, node.args)):
+        return _points(node)  # 2, 3
     if node.args[0].op == "rel" and node.args[0].value == ("=",) and not any(is_set(item) for item in node.args[1:]):
         return _united([*_pieces(node.args[0]), *_points(Node("set", node.args[1:]))])  # x = 2, 3
     parts = [_pieces(item) for item in node.args]
