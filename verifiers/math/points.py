@@ -26,7 +26,7 @@ from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, free_symbols, has, walk
 from rlvr.verifiers.math.latex.values import Number, Undefined, approximate, is_integer
 
-__all__ = ["Point", "has_steps", "is_rational", "nudged", "random_points", "special_points"]
+__all__ = ["Point", "has_steps", "is_analytic", "nudged", "random_points", "special_points"]
 
 Point = Mapping[str, Number]
 
@@ -40,6 +40,8 @@ _ROOT_DIGITS = 100
 _SEARCH_STEPS = 20_000  # nodes visited to find roots; about 0.1 s
 _MOST_SWITCHES, _MOST_ROOTS, _MOST_NUMBERS = 8, 12, 10
 _MOST_BITS = 2_000  # of a number that the expressions are written with
+_MOST_FOR_CALCULUS = 6
+_INFINITY = Node("const", value="inf")
 _JOINT = 30  # points at which all variables have special values at once
 _POWERS = (2, 3, 4, 6, 9, 12, 18, 30)
 _FAR = (100, 1_000, 10_000)  # as exponents of ten: only looked at for a change of sign
@@ -68,16 +70,34 @@ def _root_of_power(node: Node) -> Node | None:
     return None if whole else node.args[0].args[0]
 
 
-def is_rational(*trees: Node) -> bool:
-    """Quotients of polynomials, which random points decide alone: they differ almost everywhere or nowhere."""
-    return all(_is_rational(node) for tree in trees for node in walk(tree))
-
-
-def _is_rational(node: Node) -> bool:
+def is_analytic(node: Node) -> bool:
+    """Quotients of polynomials, sines and powers of numbers: two of them differ nearly everywhere or nowhere."""
+    if not free_symbols(node):
+        return True
     if node.op == "pow":
-        exponent = node.args[1].args[0] if node.args[1].op == "neg" else node.args[1]
-        return exponent.op == "num" and exponent.value.denominator == 1
-    return node.op in ("num", "sym", "add", "mul", "neg", "div")
+        base, exponent = node.args
+        whole = exponent.args[0] if exponent.op == "neg" else exponent
+        if (
+            not (whole.op == "num" and whole.value.denominator == 1)
+            and base not in _POSITIVE
+            and not _is_positive(base)
+        ):
+            return False
+    elif node.op == "call":
+        if node.value not in _ENTIRE:
+            return False
+    elif node.op not in _ANALYTIC:
+        return False
+    return all(map(is_analytic, node.args))
+
+
+def _is_positive(base: Node) -> bool:
+    return base.op == "num" and base.value > 0
+
+
+_ANALYTIC = frozenset(("sym", "add", "mul", "neg", "div", "deg", "apply"))
+_ENTIRE = frozenset("sin cos tan cot sec csc sinh cosh tanh coth sech csch".split())
+_POSITIVE = (Node("const", value="e"), Node("const", value="pi"))
 
 
 # ------------------------------------------------------------------------------------------------------------ random
@@ -145,17 +165,22 @@ def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, 
 
     There is none for quotients of polynomials.
     """
-    if is_rational(*seeds):
+    if all(map(is_analytic, seeds)):
         return
     rng = _seeded(seeds)
-    near = has(Node("", tuple(seeds)), *_CALCULUS)  # SymPy puts numbers into what it found, and large ones take long
     steps = has_steps(*seeds)
     known = _known_numbers(seeds)
-    plain = [x for x in dict.fromkeys((*_plain_numbers(steps), *known)) if not near or abs(x) <= 10]
+    calculus = any(has(seed, *_CALCULUS) or _INFINITY in walk(seed) for seed in seeds)
+    if calculus:  # each point costs milliseconds
+        plain = [*(x for x in known if _is_far(x)), Fraction(1000), Fraction(-1000)][:_MOST_FOR_CALCULUS]
+    elif steps:
+        plain = list(dict.fromkeys((*_PLAIN_WITH_STEPS, *known)))
+    else:
+        plain = list(dict.fromkeys((*_PLAIN, *filter(_is_far, known))))
     whole = _whole_variables(seeds)
     values: dict[str, list[Number]] = {}
     for name in names:
-        roots, beside = _turning_numbers(name, names, seeds, known, rng) if steps and not near else ([], [])
+        roots, beside = _turning_numbers(name, names, seeds, known, rng) if steps and not calculus else ([], [])
         values[name] = _whole_only([*roots, *beside, *plain], name in whole)
         for x in _whole_only(roots, name in whole):
             yield {other: _middling(rng) * rng.choice((1, -1)) for other in names} | {name: x}, True
@@ -187,10 +212,18 @@ def _whole_variables(seeds: Sequence[Node]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _plain_numbers(steps: bool) -> list[Fraction]:
-    halves = [Fraction(n, 2) for n in ((0, 1, -1, 2, -2, 3, -3, 5, -5, 6, -6) if steps else (0, 1, -1, 2, -2, -3, 5))]
-    powers = [Fraction(sign * 10**k) for k in (_POWERS if steps else (2, 3, 6, 12)) for sign in (1, -1)]
-    return halves + powers + [Fraction(sign, 10**k) for k in (3, 12) for sign in (1, -1)]
+def _is_far(x: Fraction) -> bool:
+    """Where random points do not come."""
+    return not Fraction(1, 50) < abs(x) < 50
+
+
+def _numbers(halves: Sequence[int], powers: Sequence[int], tiny: Sequence[int]) -> list[Fraction]:
+    large = [Fraction(sign * 10**k) for k in powers for sign in (1, -1)]
+    return [Fraction(n, 2) for n in halves] + large + [Fraction(sign, 10**k) for k in tiny for sign in (1, -1)]
+
+
+_PLAIN = _numbers((0, 1, 2, -2, -3), (2, 4, 9), (3,))
+_PLAIN_WITH_STEPS = _numbers((0, 1, -1, 2, -2, 3, -3, 5, -5, 6, -6), _POWERS, (3, 12))
 
 
 def _known_numbers(seeds: Sequence[Node]) -> list[Fraction]:

@@ -45,9 +45,10 @@ _SLACK_BITS = 50
 _BITS_A_DIGIT = 3.32
 _ROOT_DIGITS, _ROOT_SLACK_BITS = 95, 180  # near a root, where sqrt{1 - cos^2 x} loses half of the digits
 _SPECIAL_STEPS = 20_000
-"""Nodes visited at all special points; those of a pair without steps may end early."""
-_MOST_SPECIAL_STEPS = 4_000
+"""Nodes visited at all special points; those of a pair without steps end early, at a quarter."""
+_MOST_SPECIAL_STEPS = 1_500
 """At one special point: a sum to a million is left out."""
+_MOST_SPECIAL_DIGITS = 500
 # Of negative and complex numbers these have several values.
 _LOGARITHMS = frozenset("log ln arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh arctanh".split())
 
@@ -132,7 +133,7 @@ def _special(names: Sequence[str], steps: bool, *seeds: Node) -> Iterator[tuple[
     Raises:
         TooLarge: there are steps, and not all points could be looked at.
     """
-    left = _SPECIAL_STEPS
+    left = _SPECIAL_STEPS if steps else _SPECIAL_STEPS // 4
     for point, turning in special_points(names, *seeds):
         if left <= 0:
             if steps:
@@ -167,7 +168,7 @@ class _Judge:
             TooLarge: one of them turns here, and it cannot be seen how.
         """
         try:
-            return self._values(point, budget).agree()
+            return self._values(point, budget, _MOST_DIGITS if turning else _MOST_SPECIAL_DIGITS).agree()
         except _Missing as missing:
             if missing.unmeant:
                 return None
@@ -184,8 +185,8 @@ class _Judge:
         except TooLarge:
             return None
 
-    def _values(self, point: Point, budget: Budget) -> Pair:
-        return _values(self.answer, self.reference, point, budget, self.log_base)
+    def _values(self, point: Point, budget: Budget, most_digits: int = _MOST_DIGITS) -> Pair:
+        return _values(self.answer, self.reference, point, budget, self.log_base, most_digits)
 
     def _beyond(self, point: Point, budget: Budget) -> bool:
         """The answer has no real value here.  Its complex one will do, of a logarithm's the real part."""
@@ -238,7 +239,9 @@ def _agree_closely(a: Node, b: Node, spread: int, log_base: int | None) -> bool:
         return Pair(left.value(a), right.value(b), max(left.top, right.top), digits).agree()
 
 
-def _values(a: Node, b: Node, point: Point, budget: Budget, log_base: int | None = None) -> Pair:
+def _values(
+    a: Node, b: Node, point: Point, budget: Budget, log_base: int | None = None, most_digits: int = _MOST_DIGITS
+) -> Pair:
     """Both values, to so many digits that what is small beside the largest number met still shows."""
     real = not any(n == Node("const", value="i") for t in (a, b) for n in walk(t))
     rounded = any(not isinstance(value, Fraction) for value in point.values())  # a root that was searched for
@@ -260,7 +263,7 @@ def _values(a: Node, b: Node, point: Point, budget: Budget, log_base: int | None
         enough = _DIGITS + (3 * pair.top + 9 * small) // 10
         if digits >= enough or (_exact(pair.x) and _exact(pair.y)) or pair.differ():
             return pair
-        if enough > _MOST_DIGITS:
+        if enough > most_digits:
             raise TooLarge(f"a comparison to {enough} digits")
         digits = enough
 
