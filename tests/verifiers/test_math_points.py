@@ -142,3 +142,9 @@ def _right(answer: str, reference: str) -> bool | None:
         return same(parse(fold(answer)), parse(fold(reference)))
     except (Undefined, TooLarge):
         return None
+
+
+def test_a_very_small_number_does_not_make_others_equal():
+    """Small numbers ask for more digits, and never for a wider tolerance."""
+    assert _right(r"\frac{1}{2}" * 150, r"\frac\pi7+x") is False
+    assert _right(r"10^{-200}x", r"\frac\pi7+x") is False

@@ -254,15 +254,16 @@ def _values(
                 x = left.value(a)
             except Undefined as undefined:
                 raise _Missing(undefined) from None
-            small = -min(left.bottom, right.bottom)
-            slack = _ROOT_SLACK_BITS if rounded else _SLACK_BITS + small
-            pair = Pair(x, y, max(left.top, right.top), digits, slack)
+            pair = Pair(x, y, max(left.top, right.top), digits)
         if rounded:
+            return replace(pair, slack=_ROOT_SLACK_BITS)
+        if (_exact(x) and _exact(y)) or pair.differ():
             return pair
         # Twice the digits of what is small, since cos 10^{-100} differs from 1 by 10^{-200}; and what a root may lose.
+        small = -min(left.bottom, right.bottom)
         enough = _DIGITS + (3 * pair.top + 9 * small) // 10
-        if digits >= enough or (_exact(pair.x) and _exact(pair.y)) or pair.differ():
-            return pair
+        if digits >= enough:
+            return replace(pair, slack=_SLACK_BITS + small)
         if enough > most_digits:
             raise TooLarge(f"a comparison to {enough} digits")
         digits = enough

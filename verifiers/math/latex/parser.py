@@ -40,7 +40,9 @@ _NO_FACTOR = (
     | _OVER
     | _MODULO
     | _PLUS
-    | frozenset((r"\pmod", r"\}", r"\\", r"\end", r"\rfloor", r"\rceil", r"\rangle", r"\to", r"\choose", r"\circ"))
+    | frozenset(
+        (r"\pmod", r"\}", r"\\", r"\end", r"\rfloor", r"\rceil", r"\rangle", r"\to", r"\choose", r"\over", r"\circ")
+    )
 )
 
 
@@ -160,6 +162,8 @@ class Parser:
             left = Node(op, (left, self.sum()))
         if self.accept(r"\choose"):  # TeX's own, whose braces are often gone by now
             return call("binom", left, self.sum())
+        if self.accept(r"\over"):
+            return Node("div", (left, self.sum()))
         return left
 
     def sum(self) -> Node:

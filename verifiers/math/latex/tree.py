@@ -32,7 +32,6 @@ __all__ = [
     "BINDERS",
     "Node",
     "TooLarge",
-    "UnknownCommand",
     "Unreadable",
     "call",
     "depth",
@@ -50,10 +49,6 @@ BINDERS = frozenset(("sum", "prod", "int", "lim", "builder"))
 
 class Unreadable(Exception):
     """The text has no reading, or has two."""
-
-
-class UnknownCommand(Unreadable):
-    """It holds a command that is in none of our tables; the rest may well be in order."""
 
 
 class TooLarge(Exception):
