@@ -200,7 +200,7 @@ class _Pool:
         self.outcomes, self.reference = list(outcomes), reference
 
     def run(self, items, *, wall_s):
-        [((answer, _, _), _, _)] = items
+        [((answer, *_), _, _)] = items
         return [self.reference if answer is None else self.outcomes.pop(0)]
 
 

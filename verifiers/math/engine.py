@@ -19,7 +19,7 @@ from rlvr.verifiers.math import equality
 from rlvr.verifiers.math.fold import fold
 from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Named, Quantity, Sequence, Word
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
-from rlvr.verifiers.math.latex.compile import is_zero
+from rlvr.verifiers.math.latex.compile import is_zero, proportional
 from rlvr.verifiers.math.latex.indexed import resolved
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.roles import settled
@@ -150,9 +150,11 @@ def _opinion(policy: MathPolicy, answer: Form, reference: Form, equal: bool) -> 
         a, b = map(resolved, _in_one_measure(answer, reference))
         if a == b:
             return equal
-        names = free_symbols(a)
+        if equal and a.op == b.op == "rel" and a.value == b.value == ("=",):
+            return proportional(*(Node("add", (side.args[0], Node("neg", (side.args[1],)))) for side in (a, b))) or None
+        mine, other = free_symbols(a), free_symbols(b)
         sets = any(has(tree, *_NO_VALUE, "tuple", "matrix") for tree in (a, b))
-        if sets or names != free_symbols(b) or not names.isdisjoint(("C", "c")):
+        if sets or (mine - other and other - mine) or "C" in mine | other:
             return None  # k\pi and n\pi, constants of integration
         gap = Node("add", (a, Node("neg", (b,))))
         zero = is_zero(gap)

@@ -21,7 +21,7 @@ from rlvr.verifiers.math.latex.values import Number, Undefined
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["compiled", "is_zero", "value_of", "vanishes"]
+__all__ = ["compiled", "is_zero", "proportional", "value_of", "vanishes"]
 
 _MOST_NODES = 120
 _MOST_DIGITS = 200  # of a literal
@@ -98,6 +98,19 @@ def is_zero(difference: Node, *, positive: bool = False) -> bool | None:
             return True
         found = sympy.simplify(expression.rewrite(sympy.exp)).equals(0)
     return None if found is None else bool(found)
+
+
+def proportional(a: Node, b: Node) -> bool:
+    """A proof that a / b is one number other than 0; False where none is found.
+
+    Raises:
+        TooLarge, Unreadable: see `compiled`.
+    """
+    import sympy
+
+    with _bounded(_MOST_FOR_A_PROOF):
+        ratio = sympy.simplify(compiled(a) / compiled(b))
+    return bool(ratio.is_number and ratio.is_finite and ratio != 0)
 
 
 # ----------------------------------------------------------------------------------------------- bounded by operations
