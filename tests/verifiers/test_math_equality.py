@@ -18,7 +18,6 @@ EQUAL = {
         (r"\sqrt[3]{2}", "2^{1/3}"),
         (r"\sqrt[4]{x^4}", "|x|"),
         (r"\sqrt{x^2}", "|x|"),
-        (r"\sqrt{ab}", r"\sqrt a\sqrt b"),
         (r"\frac{1}{\sqrt3-1}", r"\frac{\sqrt3+1}{2}"),
         (r"\sqrt{a^2b^2+b^2c^2}", r"\sqrt{b^2(a^2+c^2)}"),
     ],

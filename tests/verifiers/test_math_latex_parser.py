@@ -6,13 +6,14 @@ import pytest
 
 from rlvr.verifiers.math.fold import fold
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
+from rlvr.verifiers.math.latex.roles import settled
 
 READINGS = {
     "side by side": [
         ("2x", "(mul 2 x)"),
         ("2(3)", "(mul 2 3)"),
         ("a(b+c)", "(mul a (add b c))"),
-        ("f(x)", "(mul f x)"),
+        ("f(x)", "(apply f x)"),
         ("xy^2", "(mul x (pow y 2))"),
         ("2pi", "(mul 2 pi)"),
         (r"3\sqrt2x", "(mul 3 (root 2 2) x)"),
@@ -153,9 +154,10 @@ READINGS = {
 
 @pytest.mark.parametrize("family", READINGS)
 def test_every_construct_has_one_reading(family):
-    """The choices where mathematics leaves one are in the docstring of `parser.py`."""
+    """The choices where mathematics leaves one are in the docstrings of `parser.py` and `roles.py`."""
     for text, tree in READINGS[family]:
-        assert _shown(parse(fold(text))) == tree, text
+        read = parse(fold(text))
+        assert _shown(settled(read, read)[0]) == tree, text
 
 
 UNREADABLE = [

@@ -200,7 +200,7 @@ class _Pool:
         self.outcomes, self.reference = list(outcomes), reference
 
     def run(self, items, *, wall_s):
-        [((answer, _, _), _, _)] = items
+        [((answer, *_), _, _)] = items
         return [self.reference if answer is None else self.outcomes.pop(0)]
 
 
@@ -322,7 +322,7 @@ def test_the_engine_never_executes_text(tmp_path):
     """In process, so that a file it might write would be seen."""
     target = tmp_path / "written"
     for text in (f"__import__('pathlib').Path('{target}').touch()", f"open('{target}','w')", r"\write18{touch x}"):
-        engine.handle((text, "x+1", COMPETITION))
+        engine.handle((text, "x+1", COMPETITION, False))
     assert not target.exists()
 
 

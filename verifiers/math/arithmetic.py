@@ -26,6 +26,7 @@ _VOCABULARY = re.compile(r"(?:[\d\s+\-*/^!(){}.,]|\\frac(?![a-zA-Z])|\\cdot(?![a
 _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+")
 _TIMES = {"*": 1, r"\cdot": 1, r"\times": 1, "/": -1, r"\div": -1}
 _OPERATOR = re.compile(r"\*|/|\\cdot|\\times|\\div")
+_POWER_BEFORE = re.compile(r"\d+ ?\^ ?(?:\d+ |\{ ?\d+ ?\} ?)[1-9]")
 _MIXED = re.compile(r"(\d+) (\d+)/(\d+)")
 _REPEATING = re.compile(r"([+-]?) ?(\d*)\.(\d*)(?:\\(?:overline|bar|dot|overbar) ?\{? ?(\d+) ?\}?|\((\d+)\))")
 _GOES_ON = re.compile(r"([+-]?) ?(\d*)\.(\d+) ?\\dots")
@@ -92,13 +93,16 @@ class _Reader:
         return self.product()
 
     def product(self) -> Fraction:
+        start = self.at
         value = self.power()
         while True:
             if operator := _OPERATOR.match(self.text, self.at):
                 self._move(operator.end())
+                start = self.at
                 value = _times(value, self._factor(), _TIMES[operator[0]])
-            elif self._peek() in ("(", "{", "\\"):
-                value *= self.power()  # 2(3); two numbers side by side never get here
+            elif self._peek() in ("(", "{", "\\") or _POWER_BEFORE.fullmatch(self.text, start, self.at + 1):
+                start = self.at
+                value *= self.power()  # 2(3), 2^6 3^5; two bare numbers side by side never get here
             else:
                 return value
 

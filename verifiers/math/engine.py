@@ -3,7 +3,7 @@ r"""The part of the symbolic engine that runs in the worker process: are two exp
 It searches no text for an answer and reads neither units nor prose: `normal.py` compares lists, names, units and
 numbers, and calls this module, as its `leaf`, for pairs of expressions.
 
-    form ─ latex ─▶ tree ─ equality ─▶ equal | different         what our parser cannot read ─▶ last_resort
+    form ─ latex ─▶ tree ─ equality ─▶ equal | different
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from functools import lru_cache, partial
 
 from mpmath import mp
 
-from rlvr.verifiers.math import equality, last_resort
+from rlvr.verifiers.math import equality
 from rlvr.verifiers.math.fold import fold
 from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Named, Quantity, Sequence, Word
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
+from rlvr.verifiers.math.latex.compile import is_zero, proportional
 from rlvr.verifiers.math.latex.indexed import resolved
 from rlvr.verifiers.math.latex.numeric import Evaluation
-from rlvr.verifiers.math.latex.tree import UnknownCommand, free_symbols, has, num, walk
+from rlvr.verifiers.math.latex.roles import settled
+from rlvr.verifiers.math.latex.tree import free_symbols, has, num, walk
 from rlvr.verifiers.math.latex.values import Undefined, approximate
 from rlvr.verifiers.math.normal import decide
 from rlvr.verifiers.math.policy import MathPolicy
@@ -30,8 +32,8 @@ from rlvr.verifiers.math.rounding import bounds
 
 __all__ = ["Reply", "Request", "handle", "start"]
 
-Request = tuple[str | None, str, MathPolicy]
-"""Answer, reference, policy; without an answer only the reference is checked."""
+Request = tuple[str | None, str, MathPolicy, bool]
+"""Answer, reference, policy, and whether to try a proof; without an answer only the reference is checked."""
 
 Reply = tuple[bool | None, str]
 """Equal and the reason; None where the reference cannot be read, with what is wrong with it."""
@@ -46,34 +48,39 @@ _WARMING = (
 
 def start() -> None:
     """Set up one worker: load everything, silence it, and compare once, so that no item pays for warming up."""
-    logging.disable(logging.CRITICAL)  # math-verify warns about switched-off alarms, and quotes hostile text
+    logging.disable(logging.CRITICAL)  # a library's warning could quote hostile text
     for answer, reference in _WARMING:
-        handle((answer, reference, MathPolicy()))
+        handle((answer, reference, MathPolicy(), False))
 
 
 def handle(request: Request) -> Reply:
     """Decide one pair.  The answer's faults are replies; only memory running out ends the worker."""
-    answer, reference, policy = request
+    answer, reference, policy, prove = request
+    opinions: list[bool | None] = []
     try:
         right = _reference(reference)
         if isinstance(right, str):
             return None, right
         if answer is None:
             return True, "readable"
-        decision = decide(read(fold(answer)), right, policy, partial(_equal, policy))
+        leaf = partial(_examined, policy, opinions) if prove else partial(_equal, policy)
+        decision = decide(read(fold(answer)), right, policy, leaf)
     except Unreadable as unreadable:
         return False, f"unreadable: {unreadable}"
     except TooLarge as beyond:
         return False, f"limit: {beyond}"
     except Undefined:
         return False, "undefined"
-    except last_resort.NotLoaded:
-        return None, last_resort.NOT_LOADED
     except MemoryError:
         raise
     except (Exception, RecursionError) as error:  # noqa: BLE001  # SymPy raises anything; the answer made it do so
         return False, f"too-hard: {type(error).__name__}"
-    return bool(decision.equal), decision.reason
+    return bool(decision.equal), f"{decision.reason}: {_certainty(opinions)}" if prove else decision.reason
+
+
+def _certainty(opinions: list[bool | None]) -> str:
+    """What SymPy's opinions of our decisions on the parts come to."""
+    return "refuted" if False in opinions else "evidence" if None in opinions else "proved"
 
 
 @lru_cache(maxsize=4096)
@@ -102,13 +109,8 @@ def _expressions(form: Form) -> Iterator[Form]:
 
 
 def _check(form: Form) -> None:
-    """A constant must have a value; anything else must be readable by us or, at last, by math-verify."""
-    try:
-        tree = resolved(_tree(form))
-    except UnknownCommand:
-        if not last_resort.readable(form.text):
-            raise
-        return
+    """A constant must have a value; anything else must be readable."""
+    tree = resolved(settled(_tree(form), _tree(form))[0])
     if not free_symbols(tree) and not has(tree, *_NO_VALUE) and tree not in _INFINITIES:
         Evaluation({}, real=False).value(tree)
 
@@ -124,10 +126,7 @@ _INFINITIES = (_INFINITY, Node("neg", (_INFINITY,)))
 
 def _equal(policy: MathPolicy, answer: Form, reference: Form) -> bool:
     """Are two expressions equal, as far as the policy is concerned?"""
-    try:
-        a, b = _in_one_measure(answer, reference)
-    except UnknownCommand:
-        return last_resort.equal(answer.text, reference.text)
+    a, b = _in_one_measure(answer, reference)
     if isinstance(answer, Quantity) and isinstance(reference, Quantity):
         if _within(a, answer, reference, policy):
             return True
@@ -136,6 +135,46 @@ def _equal(policy: MathPolicy, answer: Form, reference: Form) -> bool:
         if policy.percent != "ignore":
             a, b = _hundredth(a, answer), _hundredth(b, reference)
     return equality.same(a, b)
+
+
+def _examined(policy: MathPolicy, opinions: list[bool | None], answer: Form, reference: Form) -> bool:
+    """The same, and SymPy's opinion of it: True where it confirms the decision, False where it contradicts."""
+    equal = _equal(policy, answer, reference)
+    opinions.append(_opinion(policy, answer, reference, equal))
+    return equal
+
+
+def _opinion(policy: MathPolicy, answer: Form, reference: Form, equal: bool) -> bool | None:
+    """None where it has none, or where a convention decided and not algebra."""
+    try:
+        a, b = map(resolved, _in_one_measure(answer, reference))
+        if a == b:
+            return equal
+        if equal and a.op == b.op == "rel" and a.value == b.value == ("=",):
+            return proportional(*(Node("add", (side.args[0], Node("neg", (side.args[1],)))) for side in (a, b))) or None
+        mine, other = free_symbols(a), free_symbols(b)
+        sets = any(has(tree, *_NO_VALUE, "tuple", "matrix") for tree in (a, b))
+        if sets or (mine - other and other - mine) or "C" in mine | other:
+            return None  # k\pi and n\pi, constants of integration
+        gap = Node("add", (a, Node("neg", (b,))))
+        zero = is_zero(gap)
+        if zero is False and equal and _holds_by_convention(policy, answer, reference, gap):
+            return None
+    except (Unreadable, TooLarge, Undefined):
+        return None
+    except MemoryError:
+        raise
+    except (Exception, RecursionError):  # noqa: BLE001  # SymPy raises anything
+        return None
+    return None if zero is None else zero is equal
+
+
+def _holds_by_convention(policy: MathPolicy, answer: Form, reference: Form, gap: Node) -> bool:
+    """A rounded reference, a percent sign, a logarithm to the base 10, or an identity of positive numbers."""
+    both = isinstance(answer, Quantity) and isinstance(reference, Quantity)
+    if both and (reference.percent or answer.percent or bounds(answer, reference, policy) is not None):
+        return True
+    return any(n.op == "call" and n.value == "log" for n in walk(gap)) or is_zero(gap, positive=True) is not False
 
 
 def _hundredth(tree: Node, form: Quantity) -> Node:
@@ -156,7 +195,7 @@ def _within(tree: Node, answer: Quantity, reference: Quantity, policy: MathPolic
 
 def _in_one_measure(answer: Form, reference: Form) -> tuple[Node, Node]:
     r"""Both trees; degrees become radians where the other side is written with \pi."""
-    a, b = _tree(answer), _tree(reference)
+    a, b = settled(_tree(answer), _tree(reference))
     radians = any(node == Node("const", value="pi") for tree in (a, b) for node in walk(tree))
     return (_degrees(a, answer), _degrees(b, reference)) if radians else (a, b)
 

@@ -18,6 +18,7 @@ from fractions import Fraction
 from rlvr.verifiers.math import probing, realsets
 from rlvr.verifiers.math.latex.indexed import resolved
 from rlvr.verifiers.math.latex.numeric import Evaluation
+from rlvr.verifiers.math.latex.roles import settled
 from rlvr.verifiers.math.latex.tree import Node, Unreadable, free_symbols, has, num, sym, walk
 from rlvr.verifiers.math.latex.values import is_integer
 
@@ -35,7 +36,12 @@ def same(a: Node, b: Node) -> bool:
         Undefined: a side has no value.
         TooLarge, Unreadable: see `latex.tree`.
     """
+    return _same(*settled(a, b))
+
+
+def _same(a: Node, b: Node) -> bool:
     a, b = (_both_signs(resolved(side)) for side in (a, b))
+    a, b = _in_units(a, b), _in_units(b, a)
     if a.op == b.op == "rel":
         return _relations(a, b)
     if a.op == b.op == "congruent":
@@ -49,6 +55,28 @@ def same(a: Node, b: Node) -> bool:
     if any(side.op in ("list", "set", "congruent") or _is_plain_tuple(side, other) for side, other in ((a, b), (b, a))):
         return False
     return _expressions(a, b)
+
+
+_UNIT_VECTORS = (sym("i^"), sym("j^"), sym("k^"))
+_PLAIN_UNIT_VECTORS = (Node("const", value="i"), sym("j"), sym("k"))
+
+
+def _in_units(vector: Node, other: Node) -> Node:
+    r"""\mathbf{i} + 2\mathbf{j} as (1, 0) + 2(0, 1) where the other side is a tuple or a column."""
+    if has(vector, "tuple", "matrix") or not _is_vector(other) or len(other.args) not in (2, 3):
+        return vector
+    inside = set(walk(vector))
+    for units, telling in ((_UNIT_VECTORS, _UNIT_VECTORS), (_PLAIN_UNIT_VECTORS, (sym("j"),))):
+        if not inside.isdisjoint(telling):  # 3 + 4i is a number
+            for at, unit in enumerate(units[: len(other.args)]):
+                cells = tuple(num(int(at == place)) for place in range(len(other.args)))
+                vector = _replaced(vector, unit, Node("tuple", cells, "()"))
+            return vector
+    return vector
+
+
+def _is_vector(node: Node) -> bool:
+    return (node.op == "tuple" and node.value == "()") or (node.op == "matrix" and node.value[1] == 1)
 
 
 def _is_plain_tuple(side: Node, other: Node) -> bool:
@@ -144,7 +172,7 @@ def _constant(node: Node) -> str | None:
 
 def _relations(a: Node, b: Node) -> bool:
     if "in" in a.value + b.value:
-        return a.value == b.value and len(a.value) == 1 and same(a.args[0], b.args[0]) and same(a.args[1], b.args[1])
+        return a.value == b.value and len(a.value) == 1 and _same(a.args[0], b.args[0]) and _same(a.args[1], b.args[1])
     if not set(a.value) | set(b.value) <= _TURNED.keys():
         raise Unreadable("relations other than of size")
     if len(a.value) != len(b.value):
@@ -153,7 +181,50 @@ def _relations(a: Node, b: Node) -> bool:
         return _chains(a, b)
     sign = probing.ratio(_gap(a), _gap(b))
     [left], [right] = a.value, b.value
-    return sign != 0 and left == (right if sign > 0 or right in ("=", "ne") else _TURNED[right])
+    if sign:
+        return left == (right if sign > 0 or right in ("=", "ne") else _TURNED[right])
+    if realsets.is_unsolved(b) and not realsets.is_unsolved(a) and free_symbols(a) == free_symbols(b):
+        return realsets.same(a, b)
+    return left == right == "=" and _cleared(a, b)
+
+
+def _cleared(a: Node, b: Node) -> bool:
+    """xy = 1 and y = 1/x: the same numerators, and where a denominator vanishes neither equation has a solution."""
+    (above_a, below_a), (above_b, below_b) = (_over_one(_gap(side)) for side in (a, b))
+    if below_a == below_b or not probing.ratio(above_a, above_b):
+        return False
+    return all(_never_zero(above, factor) for above in (above_a, above_b) for factor in below_a + below_b)
+
+
+def _never_zero(above: Node, factor: Node) -> bool:
+    """Where this variable is 0 the numerator is one and the same number, and another one."""
+    if factor.op == "pow" and not free_symbols(factor.args[1]):
+        factor = factor.args[0]
+    if factor.op != "sym":
+        return not free_symbols(factor)
+    there = _put(above, factor.value, num(0))
+    return probing.ratio(there, num(1)) != 0
+
+
+def _over_one(node: Node) -> tuple[Node, tuple[Node, ...]]:
+    """One fraction: its numerator, and the factors of its denominator that are no numbers."""
+    if node.op == "div":
+        (above, factors), (below, under) = map(_over_one, node.args)
+        if under:
+            return node, ()
+        return above, (*factors, *(below.args if below.op == "mul" else (below,)))
+    if node.op == "neg":
+        above, factors = _over_one(node.args[0])
+        return Node("neg", (above,)), factors
+    if node.op not in ("add", "mul"):
+        return node, ()
+    parts = list(map(_over_one, node.args))
+    factors = tuple(factor for _, below in parts for factor in below)
+    if node.op == "mul":
+        return Node("mul", tuple(above for above, _ in parts)), factors
+    others = [[f for other, (_, below) in enumerate(parts) if other != at for f in below] for at in range(len(parts))]
+    terms = (Node("mul", (above, *more)) for (above, _), more in zip(parts, others, strict=True))
+    return Node("add", tuple(terms)), factors
 
 
 def _gap(relation: Node) -> Node:
@@ -164,12 +235,12 @@ def _gap(relation: Node) -> Node:
 def _chains(a: Node, b: Node) -> bool:
     if a.value != b.value:
         b = Node("rel", b.args[::-1], tuple(_TURNED[sign] for sign in b.value[::-1]))
-    return a.value == b.value and all(same(x, y) for x, y in zip(a.args, b.args, strict=True))
+    return a.value == b.value and all(_same(x, y) for x, y in zip(a.args, b.args, strict=True))
 
 
 def _congruences(a: Node, b: Node) -> bool:
     """The same modulus, and residues that differ by a multiple of it."""
-    if not same(a.args[1], b.args[1]):
+    if not _same(a.args[1], b.args[1]):
         return False
     sides = a.args[0], b.args[0]
     relations = [side for side in sides if side.op == "rel"]
@@ -197,9 +268,11 @@ def _solved(equation: Node, value: Node) -> bool:
 
 
 def _put(node: Node, name: str, value: Node) -> Node:
-    if node == sym(name):
-        return value
-    return Node(node.op, tuple(_put(arg, name, value) for arg in node.args), node.value)
+    return _replaced(node, sym(name), value)
+
+
+def _replaced(node: Node, old: Node, new: Node) -> Node:
+    return new if node == old else Node(node.op, tuple(_replaced(arg, old, new) for arg in node.args), node.value)
 
 
 # ------------------------------------------------------------------------------------------------- sets and sequences
@@ -229,11 +302,11 @@ def _in_order(a: Node, b: Node) -> bool:
         return False
     if any(side.op == "matrix" and 1 not in side.value for side in (a, b)):
         return False
-    return all(same(x, y) for x, y in zip(a.args, b.args, strict=True))
+    return all(_same(x, y) for x, y in zip(a.args, b.args, strict=True))
 
 
 def _in_any_order(a: Sequence[Node], b: Sequence[Node]) -> bool:
     """Each item has its like; equality is transitive, so the first like will do."""
     if len(a) * len(b) > _MOST_PAIRS:
         raise Unreadable("a list that is too long to compare in any order")
-    return all(any(same(x, y) for y in b) for x in a) and all(any(same(x, y) for x in a) for y in b)
+    return all(any(_same(x, y) for y in b) for x in a) and all(any(_same(x, y) for x in a) for y in b)

@@ -22,6 +22,7 @@ class Limits:
         depth: brackets inside brackets.
         digits: digits in a row; Python itself refuses to read more than 4,300.
         magnitude: decimal digits of a number that is named without being written out, such as `2^{100}`.
+        magnitudes: the same of all items of a list together.
         cells: separators of lists and matrices.
         terms: plus and minus signs.
     """
@@ -29,7 +30,8 @@ class Limits:
     chars: int = 4096
     depth: int = 40
     digits: int = 1000
-    magnitude: int = 10_000
+    magnitude: int = 20_000
+    magnitudes: int = 60_000
     cells: int = 1000
     terms: int = 400
 
@@ -63,8 +65,12 @@ def exceeded(text: str, limits: Limits = LIMITS) -> str | None:
     terms = text.count("+") + text.count("-") + text.count(r"\pm")
     if terms > limits.terms:
         return f"{terms} signs, over {limits.terms}"
-    if _GROWING.search(text) and _Weigher(text).weigh() > limits.magnitude:
-        return f"names a number of more than {limits.magnitude} digits"
+    if _GROWING.search(text):
+        heaviest, total = _Weigher(text).weigh()
+        if heaviest > limits.magnitude:
+            return f"names a number of more than {limits.magnitude} digits"
+        if total > limits.magnitudes:
+            return f"names numbers of more than {limits.magnitudes} digits in all"
     return None
 
 
@@ -87,12 +93,14 @@ class _Weigher:
         self._at = 0
         self._exponents = 0  # how many exponents we are in
 
-    def weigh(self) -> float:
-        heaviest = 0.0
+    def weigh(self) -> tuple[float, float]:
+        """Of the heaviest item, and of all."""
+        heaviest = total = 0.0
         while self._at < len(self._tokens):
-            heaviest = max(heaviest, self._product())
+            weight = self._product()
+            heaviest, total = max(heaviest, weight), total + weight
             self._at += 1  # a separator, or a bracket that nothing opened
-        return heaviest
+        return heaviest, total
 
     def _product(self) -> float:
         """Up to the next separator or closing bracket; inside brackets separators do not end anything."""

@@ -113,8 +113,8 @@ class _Comparison:
         if isinstance(a, Named) and isinstance(b, Named):
             if squeeze(a.body.text) == b.name and squeeze(b.body.text) == a.name:
                 return Decision(True, "same-text")  # p = q and q = p
-            if a.name != b.name and sorted(a.name) == sorted(b.name) and a.name.isalpha():
-                return self._ask(a, b)  # xy = 1 and yx = 1 may be no names at all
+            if a.name != b.name and _are_no_names(a, b):
+                return self._ask(a, b)  # xy = 1, yx = 1 and y = 1/x say the same of the same letters
             same_name = b if a.name == b.name else renamed_function(b, a.name)
             return self.decide(a.body, same_name.body) if same_name else Decision(False, "different-name")
         if is_relation(a) or is_relation(b):
@@ -159,7 +159,7 @@ class _Comparison:
             return self.decide(again[0], again[1]) if sequence is a else self.decide(again[1], again[0])
         if sequence.kind in _REGIONS and (found := same_region(a, b)):
             return found
-        several = sequence.kind not in _SINGLE or may_be_several(other)
+        several = sequence.kind not in _SINGLE or may_be_several(other) or is_relation(other)
         return self._ask(a, b) if several and not is_number(other) else _DIFFERENT_KIND
 
     def _two_sequences(self, a: Sequence, b: Sequence) -> Decision:
@@ -175,6 +175,8 @@ class _Comparison:
             return matched(a.items, b.items, self.decide) if len(kinds) == 1 else _DIFFERENT_KIND
         if kinds <= _UNORDERED:
             return self._unordered(a, b)
+        if kinds == {"row", "[]"}:  # [[1, 2], [3, 4]] against a matrix
+            return self._in_order(a.items, b.items)
         bare = bool(kinds & _UNORDERED)
         if "set" in kinds or (bare and "()" not in kinds and len(a.items) == 2):
             return _DIFFERENT_KIND  # a list without brackets may be a tuple, but no [1, 2]
@@ -227,6 +229,14 @@ class _Comparison:
         if ratio is None:
             return Decision(None, "different-kind")
         return self.decide(ratio, b) if clock is a else self.decide(a, ratio)
+
+
+def _are_no_names(a: Named, b: Named) -> bool:
+    """Short products of letters, and on both sides the same letters in all."""
+    if not all(form.name.isalpha() and len(form.name) <= 3 for form in (a, b)):
+        return False
+    mine, other = ({*form.name} | letters(form) for form in (a, b))
+    return mine == other and len(mine) > 1
 
 
 def _is_no_interval(region: Form, other: Form) -> bool:

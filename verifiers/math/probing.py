@@ -1,22 +1,24 @@
 r"""Are two expressions equal?  Decided by their values: exactly, or to more digits than could agree by chance.
 
-Expressions with variables are compared at points from a generator that the pair itself seeds, so that a verdict
-repeats and a model cannot know the points.  A point at which one side has no real value is skipped: ln(xy) and
-ln x + ln y are equal, sqrt(x^2) and x are not.  One point at which the values differ decides.
+Expressions with variables are compared at random points and at those where one of them could change its mind
+(`points.py`).  One point at which the values differ decides.
 
-Evidence is what agrees at POINTS points to within 10^-45 of the largest number met on the way (for rational
-expressions: exactly, and then Schwartz and Zippel bound the chance of an error by degree/10^3 for each point); three
-times as many where steps such as floor or cases occur.  Constants have but one point, so they must agree to 105
-digits and be short; a constant that mixes very large and very small numbers could be close to another on purpose, and
-needs a proof by SymPy.
+A point at which the reference, or both, have no real value says nothing.  Where the reference has one and the answer
+has none, the answer is taken as a complex number: \ln x + \ln y is \ln(xy) up to the branch of the logarithm, but
+e^{\ln x} is x and not |x|.  A hole, such as that of x^2/x at 0, says nothing; a stretch without a value is a
+difference.  Notation for whole numbers, such as (-1)^n and n!, says nothing where it has no value.
+
+Evidence is what agrees at POINTS random points to within 10^-45 (for rational expressions: exactly, and then Schwartz
+and Zippel bound the chance of an error by degree/10^5 for each point), and at all others; three times as many where
+steps such as floor or cases occur.  Constants have but one point, so they must agree to 105 digits and be short; a
+constant that mixes very large and very small numbers could be close to another on purpose, and needs a proof by SymPy.
 """
 
 from __future__ import annotations
 
-import hashlib
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from mpmath import mp
@@ -26,14 +28,13 @@ from rlvr.verifiers.math.latex.compile import vanishes
 from rlvr.verifiers.math.latex.matrices import Grid
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, free_symbols, has, size, walk
-from rlvr.verifiers.math.latex.values import Number, Undefined, approximate, divided, magnitude
+from rlvr.verifiers.math.latex.values import NoCase, NotMeant, Number, Undefined, approximate, divided, magnitude
+from rlvr.verifiers.math.points import Point, has_steps, nudged, random_points, special_points
 
-__all__ = ["POINTS", "Pair", "Point", "equal", "points", "ratio", "shift"]
+__all__ = ["POINTS", "Pair", "equal", "ratio", "shift"]
 
 POINTS = 8
-"""Points at which expressions with variables must agree."""
-_TRIES = 120
-"""Points that are looked at for so many that both sides have a value at."""
+"""Random points at which expressions with variables must agree."""
 _MOST_BEYOND = 4
 """Points that may be too costly: a^b is, where both happen to be large."""
 _DIGITS, _CONSTANT_DIGITS = 60, 120
@@ -41,20 +42,33 @@ _LONGEST_CONSTANT = 120  # nodes; more could spell out a number digit by digit
 _MOST_SPREAD = 130  # bits between the largest and the smallest number of a constant that needs no proof
 _MOST_DIGITS = 2000
 _SLACK_BITS = 50
-_STEPPED = frozenset(("abs", "floor", "ceil", "sgn", "max", "min"))
-_MOST_THRESHOLDS = 20
-
-Point = Mapping[str, Fraction]
+_BITS_A_DIGIT = 3.32
+_ROOT_DIGITS, _ROOT_SLACK_BITS = 95, 180  # near a root, where sqrt{1 - cos^2 x} loses half of the digits
+_SPECIAL_STEPS = 20_000
+"""Nodes visited at all special points; those of a pair without steps end early, at a quarter."""
+_MOST_SPECIAL_STEPS = 1_500
+"""At one special point: a sum to a million is left out."""
+_MOST_SPECIAL_DIGITS = 500
+# Of negative and complex numbers these have several values.
+_LOGARITHMS = frozenset("log ln arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh arctanh".split())
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Both values at a point, log2 of the largest number met on the way, and the decimal digits they were taken to."""
+    """Both values at a point, log2 of the largest number met on the way, and the decimal digits they were taken to.
+
+    `slack`: how many bits may have been lost to rounding.
+    """
 
     x: Number | Grid
     y: Number | Grid
     top: int
     digits: int
+    slack: int = _SLACK_BITS
+
+    def differ(self) -> bool:
+        """Farther apart than rounding can be, even where a root has halved the digits."""
+        return not replace(self, slack=int(self.digits * _BITS_A_DIGIT / 2) + _SLACK_BITS).agree()
 
     def agree(self) -> bool:
         """Equal within rounding."""
@@ -70,7 +84,7 @@ class Pair:
             return x == y
         with mp.workdps(self.digits):
             gap = approximate(x) - approximate(y)
-            return bool(gap == 0 or magnitude(gap) < self.top + _SLACK_BITS - mp.prec)
+            return bool(gap == 0 or magnitude(gap) < self.top + self.slack - mp.prec)
 
 
 def equal(a: Node, b: Node) -> bool:
@@ -90,31 +104,116 @@ def _equal(a: Node, b: Node, log_base: int | None) -> bool:
     names = sorted(free_symbols(a) | free_symbols(b))
     if not names:
         return _equal_constants(a, b, log_base)
+    judge = _Judge(a, b, log_base)
+    steps = has_steps(a, b)
+    wanted = POINTS * (3 if steps else 1)
     agreed = beyond = 0
     budget = Budget()
-    wanted = POINTS * (3 if _has_steps(a) or _has_steps(b) else 1)
-    for point in points(names, a, b):
+    for point in random_points(names, a, b):
         try:
-            pair = _values(a, b, point, budget, log_base)
-        except Undefined:
-            continue
+            agrees = judge.agrees(point, budget)
         except TooLarge:
             if (beyond := beyond + 1) > _MOST_BEYOND:
                 raise
             continue
-        if not pair.agree():
+        if agrees is False:
             return False
-        agreed += 1
+        agreed += agrees is True
         if agreed == wanted:
-            return True
+            break
     if agreed == 0:
         raise Undefined
-    return agreed >= POINTS
+    special = _special(names, steps, a, b)
+    return agreed >= POINTS and not any(judge.agrees_there(*place) is False for place in special)
 
 
-def _has_steps(node: Node) -> bool:
-    """Not analytic: what agrees on one stretch may differ on the next."""
-    return any(n.op in ("cases", "mod") or (n.op == "call" and n.value in _STEPPED) for n in walk(node))
+def _special(names: Sequence[str], steps: bool, *seeds: Node) -> Iterator[tuple[Point, Budget, bool]]:
+    """The special points, what may be spent there, and whether they have to be looked at.
+
+    Raises:
+        TooLarge: there are steps, and not all points could be looked at.
+    """
+    left = _SPECIAL_STEPS if steps else _SPECIAL_STEPS // 4
+    for point, turning in special_points(names, *seeds):
+        if left <= 0:
+            if steps:
+                raise TooLarge("more steps than can be looked at")
+            return
+        budget = Budget(_MOST_SPECIAL_STEPS)
+        yield point, budget, turning
+        left -= _MOST_SPECIAL_STEPS - max(budget.left, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """An answer and a reference, held against each other at one point."""
+
+    answer: Node
+    reference: Node
+    log_base: int | None
+
+    def agrees(self, point: Point, budget: Budget) -> bool | None:
+        """At a random point; None where it says nothing."""
+        try:
+            return self._values(point, budget).agree()
+        except _Missing as missing:
+            return None if missing.unmeant else self._beyond(point, budget)
+        except Undefined:
+            return None
+
+    def agrees_there(self, point: Point, budget: Budget, turning: bool) -> bool | None:
+        """At a special point, where what is missing may be a hole.
+
+        Raises:
+            TooLarge: one of them turns here, and it cannot be seen how.
+        """
+        try:
+            return self._values(point, budget, _MOST_DIGITS if turning else _MOST_SPECIAL_DIGITS).agree()
+        except _Missing as missing:
+            if missing.unmeant:
+                return None
+            if missing.no_case:
+                return False
+        except Undefined:
+            return None
+        except TooLarge:
+            if turning:
+                raise
+            return None
+        try:
+            return self._beyond(point, budget) or self.agrees(nudged(point), budget)
+        except TooLarge:
+            return None
+
+    def _values(self, point: Point, budget: Budget, most_digits: int = _MOST_DIGITS) -> Pair:
+        return _values(self.answer, self.reference, point, budget, self.log_base, most_digits)
+
+    def _beyond(self, point: Point, budget: Budget) -> bool:
+        """The answer has no real value here.  Its complex one will do, of a logarithm's the real part."""
+        several = any(n.op == "log" or (n.op == "call" and n.value in _LOGARITHMS) for n in walk(self.answer))
+        with mp.workdps(_DIGITS):
+            left, right = (
+                Evaluation(point, real=real, log_base=self.log_base, budget=budget) for real in (False, True)
+            )
+            try:
+                x, y = left.value(self.answer), right.value(self.reference)
+            except Undefined:
+                return False
+            pair = Pair(x.real if several and isinstance(x, mp.mpc) else x, y, max(left.top, right.top), _DIGITS)
+            return pair.agree()
+
+
+class _Missing(Undefined):
+    """Only the answer has no value.
+
+    Attributes:
+        unmeant: its notation is not for such a point.
+        no_case: none of its cases holds.
+    """
+
+    def __init__(self, reason: Undefined) -> None:
+        super().__init__()
+        self.unmeant, self.no_case = isinstance(reason, NotMeant), isinstance(reason, NoCase)
 
 
 def _equal_constants(a: Node, b: Node, log_base: int | None) -> bool:
@@ -140,18 +239,32 @@ def _agree_closely(a: Node, b: Node, spread: int, log_base: int | None) -> bool:
         return Pair(left.value(a), right.value(b), max(left.top, right.top), digits).agree()
 
 
-def _values(a: Node, b: Node, point: Point, budget: Budget, log_base: int | None = None) -> Pair:
+def _values(
+    a: Node, b: Node, point: Point, budget: Budget, log_base: int | None = None, most_digits: int = _MOST_DIGITS
+) -> Pair:
     """Both values, to so many digits that what is small beside the largest number met still shows."""
     real = not any(n == Node("const", value="i") for t in (a, b) for n in walk(t))
-    digits = _DIGITS
+    rounded = any(not isinstance(value, Fraction) for value in point.values())  # a root that was searched for
+    digits = _ROOT_DIGITS if rounded else _DIGITS
     while True:
         with mp.workdps(digits):
             left, right = (Evaluation(point, real=real, log_base=log_base, budget=budget) for _ in range(2))
-            pair = Pair(left.value(a), right.value(b), max(left.top, right.top), digits)
-        enough = _DIGITS + (pair.top - min(left.bottom, right.bottom)) * 3 // 10
-        if digits >= enough or (_exact(pair.x) and _exact(pair.y)) or not pair.agree():
+            y = right.value(b)
+            try:
+                x = left.value(a)
+            except Undefined as undefined:
+                raise _Missing(undefined) from None
+            pair = Pair(x, y, max(left.top, right.top), digits)
+        if rounded:
+            return replace(pair, slack=_ROOT_SLACK_BITS)
+        if (_exact(x) and _exact(y)) or pair.differ():
             return pair
-        if enough > _MOST_DIGITS:
+        # Twice the digits of what is small, since cos 10^{-100} differs from 1 by 10^{-200}; and what a root may lose.
+        small = -min(left.bottom, right.bottom)
+        enough = _DIGITS + (3 * pair.top + 9 * small) // 10
+        if digits >= enough:
+            return replace(pair, slack=_SLACK_BITS + small)
+        if enough > most_digits:
             raise TooLarge(f"a comparison to {enough} digits")
         digits = enough
 
@@ -169,16 +282,21 @@ def ratio(a: Node, b: Node) -> int:
     names = sorted(free_symbols(a) | free_symbols(b))
     seen: list[Number] = []
     budget = Budget()
-    for point in points(names, a, b):
-        try:
+    for point in random_points(names, a, b):
+        with suppress(Undefined):
             seen.append(_quotient(_values(a, b, point, budget)))
-        except Undefined:
-            continue
-        if len(seen) > 1 and not (seen[-1] and _same(seen[-1], seen[0])):
-            return 0
+            if not (seen[-1] and _same(seen[-1], seen[0])):
+                return 0
         if len(seen) == POINTS:
-            return 0 if isinstance(seen[0], mp.mpc) or not seen[0] else 1 if seen[0] > 0 else -1
-    return 0
+            break
+    if len(seen) < POINTS or isinstance(seen[0], mp.mpc):
+        return 0
+    for point, little, _ in _special(names, has_steps(a, b), a, b):
+        with suppress(Undefined, TooLarge):
+            there = _quotient(_values(a, b, point, little))
+            if not (there and _same(there, seen[0])):
+                return 0
+    return 1 if seen[0] > 0 else -1
 
 
 def _quotient(pair: Pair) -> Number:
@@ -202,7 +320,7 @@ def shift(a: Node, b: Node) -> bool:
     first: Number = None
     budget = Budget()
     agreed = 0
-    for point in points(names, a, b):
+    for point in random_points(names, a, b):
         try:
             pair = _values(a, b, point, budget)
         except Undefined:
@@ -218,54 +336,3 @@ def shift(a: Node, b: Node) -> bool:
         if agreed == POINTS:
             return True
     return False
-
-
-# ------------------------------------------------------------------------------------------------------------ points
-
-
-def points(names: Sequence[str], *seeds: Node) -> Iterator[Point]:
-    """Points for these variables, of all signs and several sizes; at whole ones (-1)^n and n! have values."""
-    digest = hashlib.sha256("\0".join(sorted(map(repr, seeds))).encode("utf-8", "replace")).digest()
-    rng = random.Random(digest)  # it must repeat, and keeps no secret
-    turn = 0
-    for value in _thresholds(seeds):
-        yield dict.fromkeys(names, value)
-    for number in range(_TRIES):
-        size, signed = _DRAWS[number % len(_DRAWS)]
-        turn += signed
-        yield {name: size(rng) * (_sign(rng, turn, i) if signed else 1) for i, name in enumerate(names)}
-
-
-def _thresholds(seeds: Sequence[Node]) -> list[Fraction]:
-    """The numbers in the conditions of cases, for just there x > 0 and x >= 0 differ."""
-    conditions = [part for seed in seeds for n in walk(seed) if n.op == "cases" for part in n.args[1::2]]
-    found = {n.value * sign for part in conditions for n in walk(part) if n.op == "num" for sign in (1, -1)}
-    return sorted(found)[:_MOST_THRESHOLDS]
-
-
-def _sign(rng: random.Random, turn: int, variable: int) -> int:
-    """Four turns take the first two variables through all their signs; |x + y| is |x| + |y| in half of them."""
-    return -1 if (turn >> variable & 1 if variable < 2 else rng.getrandbits(1)) else 1
-
-
-def _middling(rng: random.Random) -> Fraction:
-    return Fraction(rng.randint(1, 997), rng.choice((89, 97, 101, 103)))
-
-
-def _small(rng: random.Random) -> Fraction:
-    return Fraction(rng.randint(1, 400), 401)
-
-
-def _large(rng: random.Random) -> Fraction:
-    return Fraction(rng.randint(1000, 9000), 83)
-
-
-def _whole(rng: random.Random) -> Fraction:
-    return Fraction(rng.randint(1, 40))
-
-
-# Eight that are defined everywhere will do, so all kinds are among the first eight.
-_DRAWS: tuple[tuple[Callable[[random.Random], Fraction], bool], ...] = (
-    (_middling, True), (_middling, True), (_small, True), (_whole, False), (_middling, True), (_small, True),
-    (_large, True), (_middling, False), (_whole, False), (_small, False), (_whole, False), (_large, False),
-)  # fmt: skip

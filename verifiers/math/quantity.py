@@ -22,7 +22,7 @@ _FRACTION = re.compile(r"([+-]?) ?(?:\\frac\{(-?\d+)\}\{(\d+)\}|(\d+)/(\d+))")
 _SPACED = re.compile(r"[+-]?\d{1,3}(?: \d{3})+")
 _MONEY_FIRST = re.compile(rf"([+-]?) ?([{''.join(CURRENCIES)}]) ?(?=[\d.\\-])")
 _MONEY_LAST = re.compile(rf" ?([{''.join(CURRENCIES)}])$")
-_BASED = re.compile(r"(\d[0-9A-Za-z]*) ?_ ?\{? ?(\d{1,2}) ?\}?")
+_BASED = re.compile(r"\(? ?(\d[0-9A-Za-z]*) ?\)? ?_ ?\{? ?\(?(\d{1,2})\)? ?\}?")
 _UNIT_POWER = re.compile(r" ?\^ ?\{?[23]\}?$")
 _NO_CONSTANT = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]|[,_]")
 _BESIDE = re.compile(r'"[^"]*"')
@@ -122,7 +122,7 @@ def word(text: str) -> Word:
 def _based(text: str) -> Quantity | None:
     """52_8.  The base is kept as a unit: who is asked for base 8 has not answered with 42."""
     match = _BASED.fullmatch(text)
-    if match is None:
+    if match is None or text.count("(") != text.count(")"):
         return None
     try:
         return Quantity(text, text, int(match[1], int(match[2])), f"base {match[2]}")

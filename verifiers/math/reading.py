@@ -22,6 +22,7 @@ __all__ = ["as_list", "as_ratio", "read"]
 
 _COMMAS = separator(r"[,;]|\\also(?![a-zA-Z])")
 _CUPS = separator(r"\\cup(?![a-zA-Z])")
+_CAPS = separator(r"\\cap(?![a-zA-Z])")
 _MINUS = separator(r"\\setminus(?![a-zA-Z])|\\(?=\\\{)")
 _ROWS = separator(r"\\\\")
 _CELLS = separator("&")
@@ -190,6 +191,8 @@ def _region(text: str) -> Sequence | None:
         return _line(text, line[1] or "")
     if r"\cup" in text and len(parts := cut(text, _CUPS)) > 1:
         return Sequence(text, "union", tuple(map(_single, parts)))
+    if r"\cap" in text and len(parts := cut(text, _CAPS)) > 1:
+        return Sequence(text, "meet", tuple(map(_single, parts)))
     if r"\setminus" in text or r"\\{" in text:
         parts = cut(text, _MINUS)
         if len(parts) == 2:

@@ -1,5 +1,7 @@
 r"""Sets of real numbers as intervals: (-\infty, 2] \cup \{3\}, x \ne 0, \mathbb{R} \setminus \{1\}
 
+A condition that is not solved, such as x^2 < 4, may be the reference (`solving.py`); an answer has to be solved.
+
 A set is a sorted list of pieces that neither meet nor touch; what can be written in two ways is written in one.
 Ends are numbers.  An interval between expressions with variables is compared end by end.
 """
@@ -16,10 +18,11 @@ from mpmath import mp
 
 from rlvr.verifiers.math import probing
 from rlvr.verifiers.math.latex.numeric import Evaluation
-from rlvr.verifiers.math.latex.tree import Node, Unreadable, free_symbols
+from rlvr.verifiers.math.latex.tree import Node, Unreadable, free_symbols, walk
 from rlvr.verifiers.math.latex.values import Number, approximate, nearly_zero
+from rlvr.verifiers.math.solving import solution
 
-__all__ = ["End", "Piece", "is_set", "same"]
+__all__ = ["End", "Piece", "is_set", "is_unsolved", "same"]
 
 _KINDS = frozenset(("rel", "union", "intersection", "minus", "builder", "numbers"))
 _INFINITY = Node("const", value="inf")
@@ -67,6 +70,8 @@ def same(a: Node, b: Node) -> bool:
         Unreadable: one is no set of real numbers that we can work out.
         Undefined: an end has no value.
     """
+    if any(map(is_unsolved, walk(a))):
+        raise Unreadable("a condition that is not solved")
     if free_symbols(_bounds(a)) or free_symbols(_bounds(b)):
         return _same_between_variables(a, b)
     with mp.workdps(_DIGITS):
@@ -79,8 +84,17 @@ def same(a: Node, b: Node) -> bool:
     return all(x.node is None or y.node is None or probing.equal(x.node, y.node) for x, y in ends)
 
 
+def is_unsolved(node: Node) -> bool:
+    """A condition on one variable that stands on no side alone."""
+    if node.op != "rel" or not set(node.value) <= _TURNED.keys() or len(free_symbols(node)) != 1:
+        return False
+    return not any(side.op == "sym" for side in node.args)
+
+
 def _bounds(node: Node) -> Node:
     """The set without the variable of its conditions."""
+    if is_unsolved(node):
+        return Node("list")
     if node.op == "rel":
         return Node("list", tuple(side for side in node.args if side.op != "sym"))
     if node.op == "builder":
@@ -161,6 +175,10 @@ def _conditions(node: Node) -> list[Piece]:
     """x > 1, x < 3 are one interval; x < 1, x > 3, which no x fulfils at once, are two."""
     if len({side.value for item in node.args for side in item.args if item.op == "rel" and side.op == "sym"}) > 1:
         raise Unreadable("conditions on more than one variable")
+    if not any(map(is_set, node.args)):
+        return _points(node)  # 2, 3
+    if node.args[0].op == "rel" and node.args[0].value == ("=",) and not any(is_set(item) for item in node.args[1:]):
+        return _united([*_pieces(node.args[0]), *_points(Node("set", node.args[1:]))])  # x = 2, 3
     parts = [_pieces(item) for item in node.args]
     both = reduce(_common, parts)
     return both if both and node.value == "and" else _united(chain.from_iterable(parts))
@@ -169,7 +187,7 @@ def _conditions(node: Node) -> list[Piece]:
 def _condition(node: Node) -> list[Piece]:
     """A chain around one variable, link by link."""
     variables = [side for side in node.args if side.op == "sym"]
-    if len(variables) != 1:
+    if len(variables) != 1 and not is_unsolved(node):
         raise Unreadable("a condition that does not bound one variable")
     links = zip(node.args, node.value, node.args[1:], strict=False)
     return reduce(_common, [_link(left, sign, right) for left, sign, right in links])
@@ -178,9 +196,26 @@ def _condition(node: Node) -> list[Piece]:
 def _link(left: Node, sign: str, right: Node) -> list[Piece]:
     if right.op == "sym" and sign in _TURNED:
         left, sign, right = right, _TURNED[sign], left
+    if (free_symbols(left) and left.op != "sym") or free_symbols(right):
+        return _solved(left, sign, right)
     if left.op != "sym" or sign not in _HALVES:
         raise Unreadable("a condition that does not bound one variable")
     return _HALVES[sign](right)
+
+
+def _solved(left: Node, sign: str, right: Node) -> list[Piece]:
+    """x^2 < 4; of |u| < v both u < v and u > -v."""
+    if right.op == "call" and sign in _TURNED:
+        left, sign, right = right, _TURNED[sign], left
+    if left == Node("call", left.args, "abs") and sign in _TURNED and not free_symbols(right):
+        up, down = (_solved(u, sign, right) for u in (left.args[0], Node("neg", left.args)))
+        if sign in ("<", "le"):
+            return _common(up, down)
+        both = _united([*up, *down]) if sign != "ne" else _common(up, down)
+        none = sign == "=" and Evaluation({}, real=True).number(right) < 0
+        return [] if none else both
+    stretches = solution(left, sign, right)
+    return _united((End(None, low, 1 - 2 * a), End(None, high, 2 * b - 1)) for low, a, high, b in stretches)
 
 
 def _without(all_pieces: list[Piece], gone: list[Piece]) -> list[Piece]:

@@ -35,6 +35,7 @@ _ARGUMENTS = r"\( ?(?:[a-zA-Z]|\\[a-zA-Z]+)(?: ?, ?(?:[a-zA-Z]|\\[a-zA-Z]+))* ?\
 _NAME = re.compile(
     r"(?:\"?[A-Za-z]{1,20}\"?|\\(?:overrightarrow|vec) ?\{ ?[A-Za-z]{1,3} ?\}|\\[a-zA-Z]+) ?(?:\^\{? ?-1 ?\}? ?)?"
     rf"(?:_ ?(?:\w|\{{ ?\w{{1,8}} ?\}}))?'? ?(?:{_ARGUMENTS})?|{_ARGUMENTS}"
+    r"|[A-Za-z]'? ?\( ?-?\d{1,9} ?\)"  # f(2) = 5 names a value as f(x) = 5 does
 )
 _CONSTANTS = frozenset((r"\pi", r"\infty", r"\emptyset", "e", "i"))
 

@@ -9,6 +9,7 @@ is killed from outside twice, or gets no CPU time from the machine, says nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.engine import Request
     from rlvr.verifiers.math.worker import PairReply
 
-__all__ = ["CPU_S", "MEMORY_MIB", "NOTATION", "WALL_S", "check_reference", "decide", "decide_many", "warm"]
+__all__ = ["CPU_S", "MEMORY_MIB", "NOTATION", "WALL_S", "check_reference", "decide", "decide_many", "prove", "warm"]
 
 CPU_S = 0.75
 """CPU seconds for one pair; the clock that decides, since it does not depend on what else the machine does."""
@@ -33,6 +34,7 @@ MEMORY_MIB = 512
 NOTATION = "different-text: the reference is notation and is compared as text"
 """The decision on every other text where the engine cannot read the reference."""
 _OUR_S = 20.0  # for a reference alone: it is trusted, and a slow machine must not make it look unreadable
+_PROOF_S = 8.0  # by hand, and not while a model is scored
 _POOL_S = 60.0  # the worker keeps the limits above itself, in its child; this is for a worker that hangs
 
 
@@ -46,7 +48,23 @@ def decide(answer: str, reference: str, policy: MathPolicy) -> Decision:
     Raises:
         Unscored: no worker can be started, or it was killed from outside more than once.
     """
-    return _decision(_call((answer, reference, policy), CPU_S, WALL_S), reference)
+    return _decision(_call((answer, reference, policy, False), CPU_S, WALL_S), reference)
+
+
+def prove(answer: str, reference: str, policy: MathPolicy) -> Decision:
+    """`decide`, and what SymPy makes of it behind the reason: `symbolic-equal: proved`, `evidence` or `refuted`.
+
+    Args:
+        answer, reference, policy: see `decide`.
+
+    Raises:
+        Unscored: see `decide`.
+    """
+    kind, equal, reason = _call((answer, reference, policy, True), _PROOF_S, _OUR_S)
+    if kind == "reply" and equal is not None:
+        return Decision(equal, reason)
+    decision = decide(answer, reference, policy)
+    return replace(decision, reason=f"{decision.reason}: evidence" if ":" not in decision.reason else decision.reason)
 
 
 def decide_many(pairs: Sequence[tuple[str, str, MathPolicy]]) -> list[Decision]:
@@ -60,7 +78,7 @@ def decide_many(pairs: Sequence[tuple[str, str, MathPolicy]]) -> list[Decision]:
     """
     if not pairs:
         return []
-    outcomes = _workers().run([(pair, CPU_S, WALL_S) for pair in pairs], wall_s=_POOL_S)
+    outcomes = _workers().run([((*pair, False), CPU_S, WALL_S) for pair in pairs], wall_s=_POOL_S)
     return [
         _decision(outcome, pair[1]) if _is_final(outcome) else decide(*pair)  # which asks a fresh worker
         for outcome, pair in zip(outcomes, pairs, strict=True)
@@ -89,7 +107,7 @@ def check_reference(reference: str) -> str | None:
     Raises:
         Unscored: no worker can be started.
     """
-    kind, equal, reason = _call((None, reference, MathPolicy()), _OUR_S, _OUR_S)
+    kind, equal, reason = _call((None, reference, MathPolicy(), False), _OUR_S, _OUR_S)
     if kind == "lost":
         return f"it takes the symbolic engine too much: {reason}"
     return reason if equal is None else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -90,7 +90,7 @@ class MathVerifier:
         """
         return _resolved([self._examined(*pair) for pair in pairs])
 
-    def compare(self, answer: str, reference: Reference) -> Verdict:
+    def compare(self, answer: str, reference: Reference, *, prove: bool = False) -> Verdict:
         r"""Compare an answer alone, such as one of a file of labelled pairs, with the reference.
 
             >>> MathVerifier().compare("x = 2/4", "0.5").why
@@ -101,15 +101,19 @@ class MathVerifier:
         Args:
             answer: the answer alone.
             reference: see `verify`.
+            prove: whether SymPy is asked for its opinion, which takes up to some seconds.  `why` then ends in `proved`
+                (by exact rules, or by SymPy), `evidence` (SymPy has none) or `refuted` (SymPy contradicts the verdict:
+                one of the two is wrong).
 
         Raises:
             DataError, Unscored: see `verify`.
         """
         if any(box in answer for box in _BOXES):
-            return self.verify(answer, reference)
-        trusted = _reference_text(reference)
-        right = _reference_form(trusted)
-        return _resolved([self._compared(bare(answer), trusted, right, "")])[0]
+            found = self._examined(answer, reference)
+        else:
+            trusted = _reference_text(reference)
+            found = self._compared(bare(answer), trusted, _reference_form(trusted), "")
+        return _proved(found) if prove else _resolved([found])[0]
 
     def check(self, reference: Reference) -> str | None:
         r"""Why a reference can only be compared as text, for a report on a data set; None if it can be read.
@@ -225,6 +229,12 @@ def _judged(decision: Decision, answer: str, form: Form, right: Form, policy: Ma
             return Verdict(Outcome.WRONG, why="unfinished: nested too deeply to be judged", answer=answer)
     detail = {} if prompt.strip() else {"restated": "unchecked"}
     return Verdict(Outcome.CORRECT, why=decision.reason, answer=answer, detail=detail)
+
+
+def _proved(found: Verdict | _Undecided) -> Verdict:
+    if isinstance(found, _Undecided):
+        return _settled(found, symbolic.prove(found.answer, found.reference, found.policy))
+    return found if ":" in (found.why or "") else replace(found, why=f"{found.why}: proved")
 
 
 def _joined(found: Extraction, right: Form) -> str | None:

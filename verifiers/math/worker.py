@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rlvr.verifiers.math import engine, last_resort
+from rlvr.verifiers.math import engine
 from rlvr.workers.fork_server import OWN_FAULT, ChildLost, ForkServer
 
 __all__ = ["PairReply", "PairRequest", "start"]
@@ -21,7 +21,6 @@ PairReply = tuple[str, bool | None, str]
 
 def start() -> Callable[[PairRequest], PairReply]:
     """Load the engine; returns the handler."""
-    last_resort.patient = False
     engine.start()
     return _Worker().handle
 
@@ -36,7 +35,7 @@ class _Worker:
         lost = ""
         for _ in range(2):
             try:
-                equal, reason = self._ask(request, cpu_s, wall_s)
+                equal, reason = self._server.ask(request, cpu_s=cpu_s, wall_s=wall_s)
             except ChildLost as loss:
                 lost = loss.reason
                 if lost in OWN_FAULT:
@@ -44,12 +43,3 @@ class _Worker:
             else:
                 return "reply", equal, reason
         return "lost", None, lost
-
-    def _ask(self, request: engine.Request, cpu_s: float, wall_s: float) -> engine.Reply:
-        equal, reason = self._server.ask(request, cpu_s=cpu_s, wall_s=wall_s)
-        if reason != last_resort.NOT_LOADED:
-            return equal, reason
-        self._server.end()
-        last_resort.load()  # here, so that no answer pays for it, and every child has it from now on
-        equal, reason = self._server.ask(request, cpu_s=cpu_s, wall_s=wall_s)
-        return equal, reason

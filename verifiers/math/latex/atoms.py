@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.latex.lexer import Token
     from rlvr.verifiers.math.latex.parser import Parser
 
-__all__ = ["letter", "modulus", "number", "raw_group", "variable"]
+__all__ = ["based", "letter", "modulus", "number", "raw_group", "variable"]
 
 _CONSTANTS = {"e": "e", "i": "i"}
 _OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}", r"\}"))
@@ -41,6 +41,12 @@ def _repeating(parser: Parser, whole: str, places: str) -> Node:
         raise Unreadable(f"a period of {period!r}")
     fixed = Fraction(int(whole + places), 10 ** len(places))
     return num(fixed + Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(places)))
+
+
+def based(parser: Parser, digits: Node) -> Node:
+    """(1011)_2."""
+    parser.expect("_")
+    return _based(str(digits.value), parser.subscript())
 
 
 def _based(digits: str, base: Node) -> Node:

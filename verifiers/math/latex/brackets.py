@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rlvr.verifiers.math.latex.atoms import based
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, call, num
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def bracket(parser: Parser, sign: str) -> Node:
         raise Unreadable(f"{closing!r} closes {sign!r}")
     if inside.op == "list":
         return Node("tuple", inside.args, sign + closing)
+    if sign == "(" and inside.op == "num" and parser.peek.text == "_":
+        return based(parser, inside)
     if sign + closing in ("()", "[]"):
         return inside
     raise Unreadable(f"{sign}…{closing} around one thing")

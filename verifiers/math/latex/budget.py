@@ -15,8 +15,8 @@ class Budget:
 
     __slots__ = ("left",)
 
-    def __init__(self) -> None:
-        self.left = MOST_STEPS
+    def __init__(self, steps: int = MOST_STEPS) -> None:
+        self.left = steps
 
     def spend(self, steps: int) -> None:
         """Take so many steps.

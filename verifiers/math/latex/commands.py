@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.latex import atoms, brackets
 from rlvr.verifiers.math.latex.names import BOLD, DECORATIONS, FUNCTIONS, INVERSES, SYMBOLS
-from rlvr.verifiers.math.latex.tree import Node, UnknownCommand, Unreadable, call, num, sym
+from rlvr.verifiers.math.latex.tree import Node, Unreadable, call, num, sym
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.latex.parser import Parser
@@ -29,7 +29,7 @@ def command(parser: Parser, text: str) -> Node:
         return _function(parser, FUNCTIONS[name])
     if name in DECORATIONS:
         return _decorated(parser, name)
-    raise UnknownCommand(f"the command {text}")
+    raise Unreadable(f"the command {text}")
 
 
 # ------------------------------------------------------------------------------------------------- fractions, roots
@@ -229,6 +229,8 @@ def _conjugate(parser: Parser) -> Node:
 
 def _blackboard(parser: Parser) -> Node:
     name = "".join(token.text for token in atoms.raw_group(parser))
+    if name in ("E", "P"):  # of a random variable, of an event
+        return atoms.variable(parser, name)
     if name not in _NUMBERS:
         raise Unreadable(f"the set {name!r}")
     return Node("numbers", value=_NUMBERS[name])
@@ -240,6 +242,8 @@ def _constant(name: str) -> Callable[[Parser], Node]:
 
 _READERS: dict[str, Callable[[Parser], Node]] = {
     "frac": _fraction,
+    "sfrac": _fraction,
+    "nicefrac": _fraction,
     "sqrt": _root,
     "cbrt": _cube_root,
     "log": _logarithm,

@@ -1,14 +1,16 @@
-r"""Tree → SymPy, for what needs algebra: limits, endless sums, antiderivatives, and proofs that two constants agree.
+r"""Tree → SymPy, for what needs algebra: limits, endless sums, antiderivatives, and proofs.
 
 SymPy is imported when first needed.  Its objects are built by constructors, never from text, and only from trees
-within the limits below, since merely building `(9^9)!` would take too long.
+within the limits below, since merely building `(9^9)!` would take too long.  What SymPy does with them is bounded by
+the sums and products it builds, so that slow and fast machines give up at the same point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any
 
 from mpmath import mp
@@ -19,11 +21,13 @@ from rlvr.verifiers.math.latex.values import Number, Undefined
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["compiled", "value_of", "vanishes"]
+__all__ = ["compiled", "is_zero", "proportional", "value_of", "vanishes"]
 
 _MOST_NODES = 120
 _MOST_DIGITS = 200  # of a literal
 _MOST_EXPONENT = 5000
+_MOST_OPERATIONS = 12_000  # about 0.3 s of CPU
+_MOST_FOR_A_PROOF = 60_000
 
 
 def compiled(node: Node) -> sympy.Expr:
@@ -42,7 +46,8 @@ def _closed(node: Node) -> Any:
     """Carried out; the free variables are real and in no other way special."""
     import sympy
 
-    value = compiled(node).doit()
+    with _bounded(_MOST_OPERATIONS):
+        value = compiled(node).doit()
     if value.has(sympy.Limit, sympy.Sum, sympy.Product, sympy.Integral, sympy.AccumBounds):
         raise TooLarge("no closed form was found")
     return value
@@ -54,7 +59,8 @@ def value_of(node: Node, point: Mapping[str, Number]) -> Number:
 
     names = free_symbols(node) | ({node.value} if node.op == "int" and len(node.args) == 1 else set())
     values = {sympy.Symbol(name, real=True): _sympy_number(point[name]) for name in names}
-    value = _closed(node).subs(values).evalf(mp.dps + 5)
+    with _bounded(_MOST_OPERATIONS):
+        value = _closed(node).subs(values).evalf(mp.dps + 5)
     if not value.is_number or not value.is_finite:
         raise Undefined
     return mp.mpmathify(value._to_mpmath(mp.prec))
@@ -65,10 +71,100 @@ def vanishes(difference: Node) -> bool:
     import sympy
 
     try:
-        expression = compiled(difference)
-        return bool(sympy.expand(expression) == 0 or sympy.simplify(expression) == 0)
+        with _bounded(_MOST_OPERATIONS):
+            expression = compiled(difference)
+            return bool(sympy.expand(expression) == 0 or sympy.simplify(expression) == 0)
     except (TooLarge, Unreadable):
         return False
+
+
+def is_zero(difference: Node, *, positive: bool = False) -> bool | None:
+    """SymPy's own opinion: True with a proof, False with a point or a proof, else None.
+
+    Args:
+        difference: an expression.
+        positive: whether its variables stand for positive numbers only.
+
+    Raises:
+        TooLarge, Unreadable: see `compiled`.
+    """
+    import sympy
+
+    with _bounded(_MOST_FOR_A_PROOF):
+        expression = compiled(difference).doit()
+        if positive:
+            expression = expression.subs({x: sympy.Symbol(f"{x}+", positive=True) for x in expression.free_symbols})
+        if sympy.expand(expression) == 0 or sympy.simplify(expression) == 0:
+            return True
+        found = sympy.simplify(expression.rewrite(sympy.exp)).equals(0)
+    return None if found is None else bool(found)
+
+
+def proportional(a: Node, b: Node) -> bool:
+    """A proof that a / b is one number other than 0; False where none is found.
+
+    Raises:
+        TooLarge, Unreadable: see `compiled`.
+    """
+    import sympy
+
+    with _bounded(_MOST_FOR_A_PROOF):
+        ratio = sympy.simplify(compiled(a) / compiled(b))
+    return bool(ratio.is_number and ratio.is_finite and ratio != 0)
+
+
+# ----------------------------------------------------------------------------------------------- bounded by operations
+
+
+class _Stopped(BaseException):
+    """No Exception, since SymPy catches those."""
+
+
+class _Count:
+    left: float = float("inf")
+
+
+@contextmanager
+def _bounded(operations: int) -> Iterator[None]:
+    """Stop SymPy after so many operations.
+
+    Raises:
+        TooLarge: there were more.
+    """
+    _count_operations()
+    outer, _Count.left = _Count.left, min(operations, _Count.left)
+    started = _Count.left
+    try:
+        yield
+    except _Stopped:
+        raise TooLarge(f"more than {operations} operations of algebra") from None
+    finally:
+        _Count.left = outer - (started - _Count.left)
+
+
+@lru_cache(maxsize=1)
+def _count_operations() -> None:
+    """Have SymPy count the sums and products that it builds, and the comparisons, in this process.
+
+    Outside of `_bounded` nothing is limited.
+    """
+    import sympy
+    from sympy.core.basic import Basic
+
+    for owner, name in ((sympy.Add, "flatten"), (sympy.Mul, "flatten"), (Basic, "__eq__"), (Basic, "xreplace")):
+        counted = _counting(getattr(owner, name))
+        setattr(owner, name, staticmethod(counted) if name == "flatten" else counted)
+
+
+def _counting(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def counted(*args: Any, **options: Any) -> Any:
+        _Count.left -= 1
+        if _Count.left < 0:
+            raise _Stopped
+        return function(*args, **options)
+
+    return counted
 
 
 def _integral(node: Node) -> Any:
@@ -174,6 +270,7 @@ _BUILDERS: dict[str, Callable[..., Any]] = {
     "deg": lambda x: x * _sympy().pi / 180,
     "fact": lambda n: _sympy().factorial(n),
     "fact2": lambda n: _sympy().factorial2(n),
+    "apply": lambda head, inner: _sympy().Function(str(head))(inner),
     "mod": lambda a, b: _sympy().Mod(a, b),
     "conj": lambda z: _sympy().conjugate(z),
 }
@@ -182,7 +279,7 @@ _NAMES = {name: name for name in "sin cos tan cot sec csc sinh cosh tanh coth se
     f"arc{name}": f"a{name}" for name in "sin cos tan cot sec csc sinh cosh tanh".split()
 } | {
     "ln": "log", "log": "log", "abs": "Abs", "sgn": "sign", "Re": "re", "Im": "im", "max": "Max", "min": "Min",
-    "ceil": "ceiling", "binom": "binomial",
+    "ceil": "ceiling", "binom": "binomial", "gamma": "gamma",
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from mpmath import mp
 
 from rlvr.verifiers.math.latex.tree import TooLarge
-from rlvr.verifiers.math.latex.values import Number, Undefined, approximate, divided, is_integer, nearly_zero
+from rlvr.verifiers.math.latex.values import NotMeant, Number, Undefined, approximate, divided, is_integer, nearly_zero
 
 __all__ = ["FUNCTIONS", "double_factorial", "factorial", "logarithm", "remainder"]
 
@@ -20,7 +20,7 @@ def factorial(n: Number) -> Number:
     """n!, and gamma(n + 1) where n is no integer."""
     if is_integer(n):
         if n < 0:
-            raise Undefined
+            raise NotMeant
         if n > _MOST_FACTORIAL:
             raise TooLarge(f"a factorial of more than {_MOST_FACTORIAL}")
         return Fraction(math.factorial(int(n)))
@@ -30,7 +30,7 @@ def factorial(n: Number) -> Number:
 def double_factorial(n: Number) -> Number:
     """n!! of an integer."""
     if not is_integer(n) or n < -1:
-        raise Undefined
+        raise NotMeant
     if n > _MOST_FACTORIAL:
         raise TooLarge(f"a factorial of more than {_MOST_FACTORIAL}")
     return Fraction(math.prod(range(int(n), 0, -2)))
@@ -44,7 +44,7 @@ def logarithm(value: Number, base: Number) -> Number:
 def remainder(a: Number, b: Number) -> Number:
     """Between 0 and b; of whole numbers alone."""
     if not (is_integer(a) and is_integer(b)):
-        raise Undefined
+        raise NotMeant
     return a - b * _floor(divided(a, b))
 
 
@@ -60,7 +60,7 @@ def _gamma(x: Number) -> Number:
     try:
         return mp.gamma(x)
     except ValueError:  # a pole
-        raise Undefined from None
+        raise NotMeant from None
 
 
 def _binomial(n: Number, k: Number) -> Number:
@@ -78,7 +78,7 @@ def _permutations(n: Number, k: Number) -> Number:
 def _integers(combine: Callable[..., int]) -> Callable[..., Number]:
     def function(*values: Number) -> Number:
         if not all(map(is_integer, values)):
-            raise Undefined
+            raise NotMeant
         return Fraction(combine(*map(int, values)))
 
     return function
@@ -166,5 +166,6 @@ FUNCTIONS: dict[str, Callable[..., Number]] = {
     "arg": _numeric(mp.arg),
     "binom": _binomial,
     "perm": _permutations,
+    "gamma": lambda x: factorial(x - 1),
 }
 """By the names that the parser gives them; `log` and `det` are not plain functions and have rules of their own."""

@@ -21,7 +21,7 @@ _MOST_TOKENS = 2000
 _TOKEN = re.compile(
     r"(?P<space>\s+)"
     r"|(?P<number>\d+(?:\.\d+)?|\.\d+)"
-    rf"|(?P<name>(?:{'|'.join(PLAIN)}))"
+    rf"|(?P<name>(?:{'|'.join(PLAIN)}|(?:Var|Cov)(?=\s?[(\[])))"
     r"|(?P<letter>[A-Za-z])"
     r"|(?P<command>\\(?:[a-zA-Z]+|[{}|\\;,]))"
     r'|(?P<words>"[^"]*")'
@@ -29,6 +29,7 @@ _TOKEN = re.compile(
 )
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?")
 _SPELLED = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne", "==": "=", "∛": r"\cbrt"}
+_OF_EVENTS = frozenset(("Var", "Cov", "Pr"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ def _token(kind: str, text: str, spaced: bool) -> Token:
         return Token("command", "\\" + text, spaced)
     if kind == "words":
         words = text.strip('"').strip()  # \\operatorname{arctg} has become a word too
-        return Token("command", "\\" + words, spaced) if words in FUNCTIONS else Token("words", words.lower(), spaced)
+        known = words in FUNCTIONS or words in _OF_EVENTS
+        return Token("command", "\\" + words, spaced) if known else Token("words", words.lower(), spaced)
     if kind == "letter":
         return Token("letter", text, spaced)
     sign = _SPELLED.get(text, text)

@@ -30,7 +30,7 @@ _GREEK = (
 ).split()
 SYMBOLS = {name: name for name in _GREEK} | {
     "varphi": "phi", "varepsilon": "epsilon", "vartheta": "theta", "varrho": "rho", "dots": "…", "imath": "i",
-    "top": "top",
+    "top": "top", "Var": "Var", "Cov": "Cov", "Pr": "Pr",
 }  # fmt: skip
 """Commands that are variables.  The dots of `1 + … + n` are one until `indexed.py` finds out what they stand for."""
 

@@ -18,10 +18,13 @@ from rlvr.verifiers.math.latex import functions
 from rlvr.verifiers.math.latex.budget import Budget
 from rlvr.verifiers.math.latex.conditions import holds
 from rlvr.verifiers.math.latex.matrices import Grid, determinant, length, raised
-from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable
+from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, free_symbols
+from rlvr.verifiers.math.latex.unknown import is_notation, stand_in, unknown
 from rlvr.verifiers.math.latex.values import (
     MOST_BITS,
     MOST_MAGNITUDE,
+    NoCase,
+    NotMeant,
     Number,
     Undefined,
     Underflow,
@@ -37,7 +40,9 @@ from rlvr.verifiers.math.latex.values import (
 __all__ = ["Evaluation"]
 
 _ROUGH_DIGITS = 10
-_COSTS = {"fact": 20, "int": 100, "lim": 100, "diff": 20}  # in units of an addition, about 5 µs
+_SATURATED = frozenset(("tanh", "coth", "arctan", "arccot", "arcsec", "arccsc"))
+_SATURATION = 20
+_COSTS = {"fact": 20, "int": 100, "lim": 100, "diff": 20, "apply": 5}  # in units of an addition, about 5 µs
 
 
 class Evaluation:
@@ -111,10 +116,10 @@ class Evaluation:
         """a_i at i = 3: the variable a_3 if there is one, else a number of its own."""
         indices = list(map(self.number, node.args))
         if not all(map(is_integer, indices)):
-            raise Undefined
+            raise NotMeant
         name = f"{node.value}_{{{''.join(map(str, indices))}}}"
         digest = hashlib.sha256(name.encode()).digest()
-        return self.point.get(name) or Fraction(int.from_bytes(digest[:2]) + 1, 257)
+        return self.point.get(name, Fraction(int.from_bytes(digest[:2]) + 1, 257))
 
     def _constant(self, node: Node) -> Number:
         if node.value == "inf" or (node.value == "i" and self.real):
@@ -136,7 +141,12 @@ class Evaluation:
 
     def _power(self, node: Node) -> Number | Grid:
         base, exponent = self.value(node.args[0]), self.number(node.args[1])
-        return raised(base, exponent) if isinstance(base, Grid) else powered(base, exponent, real=self.real)
+        if isinstance(base, Grid):
+            return raised(base, exponent)
+        whole = is_integer(exponent) or not (self.real and free_symbols(node.args[1]))
+        if not whole and not isinstance(base, mp.mpc) and base < 0:
+            raise NotMeant  # (-2)^x; (-8)^{1/3} is another thing
+        return powered(base, exponent, real=self.real)
 
     def _root(self, node: Node) -> Number:
         value, index = self.number(node.args[0]), self.number(node.args[1])
@@ -149,10 +159,22 @@ class Evaluation:
             return functions.logarithm(self.number(node.args[0]), Fraction(10) if self.log_base else mp.e)
         if node.value == "abs" and isinstance(vector := self.value(node.args[0]), Grid):
             return length(vector, real=self.real)
+        arguments = [self.number(arg) for arg in node.args]
+        if node.value in _SATURATED and arguments:
+            self._saturate(node.value, arguments[0])
         try:
-            return functions.FUNCTIONS[node.value](*map(self.number, node.args))
+            return functions.FUNCTIONS[node.value](*arguments)
         except TypeError:
             raise Unreadable(f"{node.value} of {len(node.args)} arguments") from None
+
+    def _saturate(self, name: str, x: Number) -> None:
+        r"""What \tanh 10^9 lacks to 1 is as good as a small number met: more digits are needed to see it."""
+        if isinstance(x, mp.mpc) or abs(x) < _SATURATION:
+            return
+        gap = magnitude(x) if name.startswith("arc") else int(3 * min(abs(x), MOST_MAGNITUDE))
+        if gap > MOST_MAGNITUDE:
+            raise TooLarge(f"a number of more than {MOST_MAGNITUDE} binary digits")
+        self.bottom = min(self.bottom, -gap)
 
     def _logarithm(self, node: Node) -> Number:
         return functions.logarithm(self.number(node.args[0]), self.number(node.args[1]))
@@ -160,11 +182,23 @@ class Evaluation:
     def _degrees(self, node: Node) -> Number:
         return approximate(self.number(node.args[0])) * mp.pi / 180
 
+    def _application(self, node: Node) -> Number:
+        r"""f(x) of a function of which nothing is known; which one it is, the value of the letter f says."""
+        head, inner = node.args
+        inside = inner.args if inner.op == "tuple" else (inner,)
+        values = [stand_in(arg) if is_notation(arg) else self.number(arg) for arg in inside]
+        if head.op == "compose":
+            return self._application(Node("apply", (head.args[0], Node("apply", (head.args[1], inner)))))
+        return unknown(self.number(head), _alike(values))
+
+    def _composition(self, node: Node) -> Number:
+        return unknown(self.number(node.args[0]), [self.number(node.args[1])])
+
     def _cases(self, node: Node) -> Number | Grid:
         for value, condition in zip(node.args[::2], node.args[1::2], strict=True):
             if holds(condition, self):
                 return self.value(value)
-        raise Undefined
+        raise NoCase
 
     # ---------------------------------------------------------------------------------------------------- matrices
 
@@ -192,7 +226,7 @@ class Evaluation:
             return self._symbolic(node)
         first, last = self.number(node.args[1]), self.number(node.args[2])
         if not (is_integer(first) and is_integer(last)) or last < first - 1:  # formulas hold for the empty sum at most
-            raise Undefined
+            raise NotMeant
         total: Number = Fraction(int(node.op == "prod"))
         combine = operator.mul if node.op == "prod" else _plus
         for index in range(int(first), int(last) + 1):
@@ -251,6 +285,11 @@ def _times(a: Number | Grid, b: Number | Grid) -> Number | Grid:
     return a * b if isinstance(a, Fraction) is isinstance(b, Fraction) else approximate(a) * approximate(b)
 
 
+def _alike(values: list[Number]) -> list[Number]:
+    """All fractions, or all approximate: mpmath and fractions do not mix."""
+    return values if all(isinstance(value, Fraction) for value in values) else list(map(approximate, values))
+
+
 def _end(evaluation: Evaluation, node: Node) -> Number:
     infinite = {Node("const", value="inf"): mp.inf, Node("neg", (Node("const", value="inf"),)): -mp.inf}
     return infinite[node] if node in infinite else approximate(evaluation.number(node))
@@ -275,6 +314,8 @@ _RULES: dict[str, Callable[[Evaluation, Node], Number | Grid]] = {
     "term": Evaluation._term,
     "conj": lambda at, node: mp.conj(at.number(node.args[0])) if not at.real else at.number(node.args[0]),
     "cases": Evaluation._cases,
+    "apply": Evaluation._application,
+    "compose": Evaluation._composition,
     "matrix": Evaluation._matrix,
     "tuple": Evaluation._vector,
     "det": lambda at, node: determinant(at._grid(node)),

@@ -5,10 +5,10 @@ r"""Tokens → tree: a recursive descent whose levels are the binding strengths 
     power       x_1'^2!            atom       number, letter, command, bracket
 
 Of two possible readings one is chosen, the same for both sides:
-`a(b+c)` is a product unless a is the name of a function.  Side by side binds tighter than `/`, so `a/bc` is
-a/(bc), except that a fraction of two written numbers is a coefficient: `1/2x` is x/2.  `\sin 2x y` takes all that
-stands side by side up to the next function; `\sin(x)y` takes the bracket.  `i` and `e` are constants.  `x^10` is
-x^{10}, not x^1 0.  `-7 \bmod 3` takes the whole sum before it.
+`a(b+c)` is an `apply`, of which `roles.py` makes a product unless a is a function.  Side by side binds tighter than
+`/`, so `a/bc` is a/(bc), except that a fraction of two written numbers is a coefficient: `1/2x` is x/2.  `\sin 2x y`
+takes all that stands side by side up to the next function; `\sin(x)y` takes the bracket.  `i` and `e` are constants.
+`x^10` is x^{10}, not x^1 0.  `-7 \bmod 3` takes the whole sum before it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from functools import lru_cache
 
 from rlvr.verifiers.math.latex import atoms, brackets, commands
 from rlvr.verifiers.math.latex.lexer import END, Token, tokens
+from rlvr.verifiers.math.latex.roles import may_apply
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, call, depth, num
 
 __all__ = ["Parser", "parse"]
@@ -27,6 +28,7 @@ __all__ = ["Parser", "parse"]
 _MOST_DEPTH = 100  # of our own recursion; a pair of brackets is two levels of it
 _RELATIONS = frozenset(("=", "<", ">", r"\le", r"\ge", r"\ne", r"\in", r"\notin", r"\equiv", r"\subset", r"\subseteq"))
 _SETS = {r"\cup": "union", r"\cap": "intersection", r"\setminus": "minus", r"\backslash": "minus"}
+_OF_SETS = frozenset(("numbers", "set", "union", "intersection", "minus"))
 _TIMES = frozenset(("*", r"\cdot", r"\times"))
 _OVER = frozenset(("/", r"\div"))
 _MODULO = frozenset((r"\bmod", r"\mod"))
@@ -38,7 +40,9 @@ _NO_FACTOR = (
     | _OVER
     | _MODULO
     | _PLUS
-    | frozenset((r"\pmod", r"\}", r"\\", r"\end", r"\rfloor", r"\rceil", r"\rangle", r"\to", r"\choose", r"\circ"))
+    | frozenset(
+        (r"\pmod", r"\}", r"\\", r"\end", r"\rfloor", r"\rceil", r"\rangle", r"\to", r"\choose", r"\over", r"\circ")
+    )
 )
 
 
@@ -158,6 +162,8 @@ class Parser:
             left = Node(op, (left, self.sum()))
         if self.accept(r"\choose"):  # TeX's own, whose braces are often gone by now
             return call("binom", left, self.sum())
+        if self.accept(r"\over"):
+            return Node("div", (left, self.sum()))
         return left
 
     def sum(self) -> Node:
@@ -173,22 +179,40 @@ class Parser:
         right = self.product()
         if sign in (r"\pm", r"\mp"):
             return Node("pm", (left, right), "+" if sign == r"\pm" else "-")
+        if sign == "-" and left.op in _OF_SETS and right.op in _OF_SETS:
+            return Node("minus", (left, right))  # \\mathbb{R} - \\{1\\}
         if sign == "-":
             right = Node("neg", (right,))
         return right if first else _joined("add", left, right)
 
     def product(self) -> Node:
         """Factors joined by signs of multiplication, division and remainder, from the left."""
+        bracketed = self.peek.text == "("
         left = self.implicit()
         while not self.differential:
             if self.accept(*_TIMES):
+                bracketed = self.peek.text == "("
                 left = _joined("mul", left, self._operand(self.implicit))
+            elif self.peek.text == "/" and bracketed and left.op != "mul" and self.ahead().text == "(":
+                self.take()
+                left, bracketed = self._over_bracket(left), False
             elif self.peek.text in _OVER or (self.peek.text == ":" and self.ratio):
                 self.take()
                 left = self._over(left)
             else:
                 return left
         return left
+
+    def _over_bracket(self, above: Node) -> Node:
+        """(a)/(b) x has a coefficient before x; in (a)/(b)(c) two brackets stand below."""
+        below = self.power()
+        factor = self.peek
+        if not self.starts_factor(factor) or self.differential:
+            return Node("div", (above, below))
+        rest = self.implicit()
+        if factor.text == "(" and not factor.spaced:
+            return Node("div", (above, Node("mul", (below, rest))))
+        return Node("mul", (Node("div", (above, below)), rest))
 
     def _over(self, above: Node) -> Node:
         if above.op == "num" and self.peek.kind == "number" and self.starts_factor(self.ahead()):
@@ -208,7 +232,7 @@ class Parser:
         """Factors side by side."""
         first = self.peek.kind
         factors = [self.power()]
-        while not self.differential and self.starts_factor(self.peek):
+        while not self.differential and (self.starts_factor(self.peek) or self._next_power(factors[-1])):
             bare = (
                 first == "number" and self.peek.text == r"\frac"
             )  # in brackets, 7(1/5) and (7)(\frac15), is a product
@@ -220,6 +244,10 @@ class Parser:
         if self.peek.kind == "number":
             raise Unreadable(f"{self.peek.text} stands behind a factor")
         return factors[0] if len(factors) == 1 else Node("mul", tuple(factors))
+
+    def _next_power(self, before: Node) -> bool:
+        """The 3 of 2^6 3^5; else two numbers side by side are no product."""
+        return before.op == "pow" and before.args[0].op == "num" and self.peek.kind == "number"
 
     def starts_factor(self, token: Token) -> bool:
         """True if a product can go on with it without a sign between."""
@@ -235,7 +263,12 @@ class Parser:
         """An atom and what is attached to it."""
         base = self.atom()
         while True:
-            if self.accept("!"):
+            if base.op != "apply" and self.peek.kind == "sign" and may_apply(base, self.peek.text):
+                base = Node("apply", (base, self.atom()))
+            elif base.op == "sym" and self.peek.text == r"\circ" and self.ahead().kind in ("letter", "command"):
+                self.take()
+                base = Node("compose", (base, self.atom()))
+            elif self.accept("!"):
                 base = Node("fact2" if not self.peek.spaced and self.accept("!") else "fact", (base,))
             elif self.accept("%"):
                 base = Node("div", (base, num(100)))

@@ -17,6 +17,7 @@ sum prod (body, from, to); value: variable              cases    value, conditio
 int      (body[, from, to]); value: variable            lim      (body, point); value: (variable, side)
 term     indices; value: the name, a in a_i
 diff     (body); value: (variable, order)               congruent (x, modulus)
+apply    (letter, what stands in brackets behind it)    compose  (f, g)
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ __all__ = [
     "BINDERS",
     "Node",
     "TooLarge",
-    "UnknownCommand",
     "Unreadable",
     "call",
     "depth",
@@ -49,10 +49,6 @@ BINDERS = frozenset(("sum", "prod", "int", "lim", "builder"))
 
 class Unreadable(Exception):
     """The text has no reading, or has two."""
-
-
-class UnknownCommand(Unreadable):
-    """It holds a command that is in none of our tables; the rest may well be in order."""
 
 
 class TooLarge(Exception):

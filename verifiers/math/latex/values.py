@@ -16,6 +16,8 @@ from rlvr.verifiers.math.latex.tree import TooLarge
 __all__ = [
     "MOST_BITS",
     "MOST_MAGNITUDE",
+    "NoCase",
+    "NotMeant",
     "Number",
     "Undefined",
     "Underflow",
@@ -45,6 +47,14 @@ class Underflow(TooLarge):
 
 class Undefined(Exception):
     """No value at this point: a division by zero, a root of a negative number among the real ones."""
+
+
+class NotMeant(Undefined):
+    """No value, since the notation is for whole numbers or positive bases: n!, (-1)^n, a sum to n, at n = 1/3."""
+
+
+class NoCase(Undefined):
+    """No value, since none of the cases holds."""
 
 
 def approximate(value: Number) -> Number:

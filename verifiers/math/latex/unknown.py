@@ -1,0 +1,72 @@
+"""Functions of which nothing is known: for every seed another one, so that what agrees for all of them is an identity.
+
+Each is a quotient of polynomials with coefficients out of a hash, which has no real pole, and is exact for fractions.
+What has no value, such as the event in P(X > 2), stands for a number out of a hash of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache, reduce
+
+from mpmath import mp
+
+from rlvr.verifiers.math.latex.tree import Node
+from rlvr.verifiers.math.latex.values import Number, Undefined, approximate
+
+__all__ = ["is_notation", "stand_in", "unknown"]
+
+_NOTATION = frozenset(("rel", "list", "set", "builder", "numbers", "union", "intersection", "minus", "congruent"))
+_COEFFICIENTS = 7
+_DIGITS = 30
+
+
+def unknown(seed: Number, values: Sequence[Number]) -> Number:
+    """The value of one such function of one or more numbers.
+
+    Args:
+        seed: the number that says which.
+        values: its arguments, in their order.
+    """
+    name = str(seed) if isinstance(seed, Fraction) else mp.nstr(seed, _DIGITS)
+    first, *rest = values
+    start = _quotient(_coefficients(name), first)
+    return reduce(lambda total, x: _quotient(_coefficients(name + "+"), total + 3 * x), rest, start)
+
+
+def is_notation(node: Node) -> bool:
+    """What stands in the brackets has no value."""
+    return node.op in _NOTATION
+
+
+def stand_in(node: Node) -> Number:
+    """A number for what has no value, the same wherever it occurs."""
+    return _hashed(repr(_sorted(node)))[0]
+
+
+def _sorted(node: Node) -> Node:
+    args = tuple(map(_sorted, node.args))
+    symmetric = node.op in ("union", "intersection", "set", "add", "mul")
+    return Node(node.op, tuple(sorted(args, key=repr)) if symmetric else args, node.value)
+
+
+def _quotient(exact: tuple[Fraction, ...], x: Number) -> Number:
+    c = exact if isinstance(x, Fraction) else tuple(map(approximate, exact))
+    square = x * x
+    below = square * square + abs(c[5]) * square + abs(c[6])
+    if below == 0:  # among complex numbers
+        raise Undefined
+    return (c[0] + c[1] * x + c[2] * square + c[3] * square * x + c[4] * square * square) / below
+
+
+@lru_cache(maxsize=1024)
+def _coefficients(name: str) -> tuple[Fraction, ...]:
+    return _hashed(name)
+
+
+def _hashed(text: str) -> tuple[Fraction, ...]:
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
+    parts = [int.from_bytes(digest[2 * i : 2 * i + 2]) for i in range(_COEFFICIENTS)]
+    return tuple(Fraction(2 * part + 1 - (1 << 16), 1 << 12) for part in parts)

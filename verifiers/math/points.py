@@ -1,0 +1,447 @@
+r"""The points at which two expressions are compared: at random, and where one of them could change its mind.
+
+    at random       fractions of both signs and several sizes, and whole numbers, from a hash of the pair
+    special         0, 1/2, ±10^k, the numbers that the expressions are written with and their neighbours
+    turning         where |u|, \lfloor u\rfloor, \max(u, v), u \bmod m, \sqrt{u^2} or a case turns: the roots of u, of
+                    u - v and of u - k for whole k, both sides of each, between them and beyond them
+
+A root is exact where u is linear; else it is searched for between numbers at which u has different signs, and where u
+has an extremum.  It is then known to a hundred digits, and at sixty u is zero there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from fractions import Fraction
+from functools import partial
+
+from mpmath import mp
+
+from rlvr.verifiers.math.latex.budget import Budget
+from rlvr.verifiers.math.latex.numeric import Evaluation
+from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, free_symbols, has, walk
+from rlvr.verifiers.math.latex.values import Number, Undefined, approximate, is_integer
+
+__all__ = ["Point", "has_steps", "is_analytic", "nudged", "random_points", "special_points"]
+
+Point = Mapping[str, Number]
+
+_TRIES = 120
+"""Random points that are looked at for so many that both sides have a value at."""
+_STEPPED = frozenset(("abs", "floor", "ceil", "sgn", "max", "min"))
+_PERIODIC = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
+_OF_WHOLE_NUMBERS = frozenset(("binom", "perm", "gcd", "lcm"))
+_CALCULUS = ("int", "lim", "diff")
+_ROOT_DIGITS = 100
+_SEARCH_STEPS = 20_000  # nodes visited to find roots; about 0.1 s
+_MOST_SWITCHES, _MOST_ROOTS, _MOST_NUMBERS = 8, 12, 10
+_MOST_BITS = 2_000  # of a number that the expressions are written with
+_MOST_FOR_CALCULUS = 6
+_INFINITY = Node("const", value="inf")
+_JOINT = 30  # points at which all variables have special values at once
+_POWERS = (2, 3, 4, 6, 9, 12, 18, 30)
+_FAR = (100, 1_000, 10_000)  # as exponents of ten: only looked at for a change of sign
+
+
+# ------------------------------------------------------------------------------------------------- what kind of pair
+
+
+def has_steps(*trees: Node) -> bool:
+    """Not analytic: what agrees on one stretch may differ on the next."""
+    return any(_is_step(node) for tree in trees for node in walk(tree))
+
+
+def _is_step(node: Node) -> bool:
+    if node.op == "call":
+        return node.value in _STEPPED
+    return node.op in ("cases", "mod") or _root_of_power(node) is not None
+
+
+def _root_of_power(node: Node) -> Node | None:
+    r"""u of \sqrt{u^2} and (u^2)^{1/2}."""
+    if node.op not in ("root", "pow") or node.args[0].op != "pow":
+        return None
+    exponent = node.args[1]
+    whole = node.op == "pow" and exponent.op == "num" and exponent.value.denominator == 1
+    return None if whole else node.args[0].args[0]
+
+
+def is_analytic(node: Node) -> bool:
+    """Quotients of polynomials, sines and powers of numbers: two of them differ nearly everywhere or nowhere."""
+    if not free_symbols(node):
+        return True
+    if node.op == "pow":
+        base, exponent = node.args
+        whole = exponent.args[0] if exponent.op == "neg" else exponent
+        if (
+            not (whole.op == "num" and whole.value.denominator == 1)
+            and base not in _POSITIVE
+            and not _is_positive(base)
+        ):
+            return False
+    elif node.op == "call":
+        if node.value not in _ENTIRE:
+            return False
+    elif node.op not in _ANALYTIC:
+        return False
+    return all(map(is_analytic, node.args))
+
+
+def _is_positive(base: Node) -> bool:
+    return base.op == "num" and base.value > 0
+
+
+_ANALYTIC = frozenset(("sym", "add", "mul", "neg", "div", "deg", "apply"))
+_ENTIRE = frozenset("sin cos tan cot sec csc sinh cosh tanh coth sech csch".split())
+_POSITIVE = (Node("const", value="e"), Node("const", value="pi"))
+
+
+# ------------------------------------------------------------------------------------------------------------ random
+
+
+def _seeded(seeds: Sequence[Node]) -> random.Random:
+    digest = hashlib.sha256("\0".join(sorted(map(repr, seeds))).encode("utf-8", "replace")).digest()
+    return random.Random(digest)  # it must repeat, and keeps no secret
+
+
+def random_points(names: Sequence[str], *seeds: Node) -> Iterator[Point]:
+    """Points for these variables, of all signs and several sizes; at whole ones (-1)^n and n! have values."""
+    rng = _seeded(seeds)
+    turn = 0
+    for number in range(_TRIES):
+        size, signed = _DRAWS[number % len(_DRAWS)]
+        turn += signed
+        yield {name: size(rng) * (_sign(rng, turn, i) if signed else 1) for i, name in enumerate(names)}
+
+
+def nudged(point: Point) -> Point:
+    """A point close by, to tell a hole such as that of x^2/x at 0 from a whole stretch without a value."""
+    return {name: _as_fraction(x) * Fraction(100_003, 100_000) + Fraction(7, 1_000_003) for name, x in point.items()}
+
+
+def _sign(rng: random.Random, turn: int, variable: int) -> int:
+    """Four turns take the first two variables through all their signs; |x + y| is |x| + |y| in half of them."""
+    return -1 if (turn >> variable & 1 if variable < 2 else rng.getrandbits(1)) else 1
+
+
+def _fraction(rng: random.Random, most: int) -> Fraction:
+    """Any denominator of six digits: sin(n pi x) is zero at all fractions with a denominator that divides n."""
+    below = rng.randrange(100_000, 1_000_000)
+    return Fraction(rng.randint(1, most * below), below)
+
+
+def _middling(rng: random.Random) -> Fraction:
+    return _fraction(rng, 11)
+
+
+def _small(rng: random.Random) -> Fraction:
+    return _fraction(rng, 1)
+
+
+def _large(rng: random.Random) -> Fraction:
+    return 12 + _fraction(rng, 97)
+
+
+def _whole(rng: random.Random) -> Fraction:
+    return Fraction(rng.randint(1, 40))
+
+
+# Eight that are defined everywhere will do, so all kinds are among the first eight.
+_DRAWS: tuple[tuple[Callable[[random.Random], Fraction], bool], ...] = (
+    (_middling, True), (_middling, True), (_small, True), (_whole, False), (_middling, True), (_small, True),
+    (_large, True), (_middling, False), (_whole, False), (_small, False), (_whole, False), (_large, False),
+)  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------------------------- special
+
+
+def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, bool]]:
+    """Where one of the expressions could change its mind, and whether it surely does: at the root of a switch.
+
+    There is none for quotients of polynomials.
+    """
+    if all(map(is_analytic, seeds)):
+        return
+    rng = _seeded(seeds)
+    steps = has_steps(*seeds)
+    known = _known_numbers(seeds)
+    calculus = any(has(seed, *_CALCULUS) or _INFINITY in walk(seed) for seed in seeds)
+    if calculus:  # each point costs milliseconds
+        plain = [*(x for x in known if _is_far(x)), Fraction(1000), Fraction(-1000)][:_MOST_FOR_CALCULUS]
+    elif steps:
+        plain = list(dict.fromkeys((*_PLAIN_WITH_STEPS, *known)))
+    else:
+        plain = list(dict.fromkeys((*_PLAIN, *filter(_is_far, known))))
+    whole = _whole_variables(seeds)
+    values: dict[str, list[Number]] = {}
+    for name in names:
+        roots, beside = _turning_numbers(name, names, seeds, known, rng) if steps and not calculus else ([], [])
+        values[name] = _whole_only([*roots, *beside, *plain], name in whole)
+        for x in _whole_only(roots, name in whole):
+            yield {other: _middling(rng) * rng.choice((1, -1)) for other in names} | {name: x}, True
+    for at in range(max(map(len, values.values()))):
+        for name in names if steps else (names[at % len(names)],):
+            if at < len(values[name]):
+                yield {other: _middling(rng) * rng.choice((1, -1)) for other in names} | {name: values[name][at]}, False
+    if len(names) > 1:
+        for x in _whole_only(plain[:6], bool(whole)):
+            yield dict.fromkeys(names, x), False
+        for x, sign in itertools.product(known[:: len(_NEIGHBOURS)] if steps else (), (1, -1)):
+            yield {name: x + sign * rng.choice((1, 2, 300)) * _whole(rng) for name in names}, False  # all beyond it
+        for _ in range(_JOINT if steps else 4):
+            yield {name: rng.choice(values[name]) for name in names}, False
+
+
+def _whole_only(numbers: Sequence[Number], whole: bool) -> list[Number]:
+    return [x for x in dict.fromkeys(numbers) if not whole or is_integer(x)]
+
+
+def _whole_variables(seeds: Sequence[Node]) -> frozenset[str]:
+    """What n!, a sum to n, gcd and mod are taken of: halves mean nothing there."""
+    found: set[str] = set()
+    for node in itertools.chain.from_iterable(map(walk, seeds)):
+        if node.op in ("fact", "fact2", "mod") or (node.op == "call" and node.value in _OF_WHOLE_NUMBERS):
+            found |= free_symbols(node)
+        elif node.op in ("sum", "prod"):
+            found |= free_symbols(node.args[1]) | free_symbols(node.args[2])
+    return frozenset(found)
+
+
+def _is_far(x: Fraction) -> bool:
+    """Where random points do not come."""
+    return not Fraction(1, 50) < abs(x) < 50
+
+
+def _numbers(halves: Sequence[int], powers: Sequence[int], tiny: Sequence[int]) -> list[Fraction]:
+    large = [Fraction(sign * 10**k) for k in powers for sign in (1, -1)]
+    return [Fraction(n, 2) for n in halves] + large + [Fraction(sign, 10**k) for k in tiny for sign in (1, -1)]
+
+
+_PLAIN = _numbers((0, 1, 2, -2, -3), (2, 4, 9), (3,))
+_PLAIN_WITH_STEPS = _numbers((0, 1, -1, 2, -2, 3, -3, 5, -5, 6, -6), _POWERS, (3, 12))
+
+
+def _known_numbers(seeds: Sequence[Node]) -> list[Fraction]:
+    """What the expressions are written with, which is where a far threshold has to be said; and its neighbours."""
+    found: dict[Fraction, None] = {}
+    for node in itertools.chain.from_iterable(map(walk, seeds)):
+        if node.op in ("num", "pow", "mul", "div", "fact") and not free_symbols(node):
+            with suppress(Undefined, TooLarge, Unreadable, KeyError):
+                value = abs(Evaluation({}, real=True, budget=Budget(200)).number(node))
+                if isinstance(value, Fraction) and _bits(value) <= _MOST_BITS and value not in (0, 1):
+                    found[value] = None
+    largest = sorted(found, key=lambda x: abs(_bits(x)), reverse=True)[:_MOST_NUMBERS]
+    return [neighbour(c) for c in largest for neighbour in _NEIGHBOURS]
+
+
+_NEIGHBOURS: tuple[Callable[[Fraction], Fraction], ...] = (
+    lambda c: c, lambda c: -c, lambda c: c + 1, lambda c: c - 1, lambda c: 2 * c, lambda c: 1 / c, lambda c: -1 / c,
+    lambda c: c / 2,
+)  # fmt: skip
+
+
+def _bits(value: Fraction) -> int:
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
+
+
+# ----------------------------------------------------------------------------------------------------------- turning
+
+
+def _turning_numbers(
+    name: str, names: Sequence[str], seeds: Sequence[Node], known: Sequence[Fraction], rng: random.Random
+) -> tuple[list[Number], list[Number]]:
+    """Values of one variable, the others being anything: the roots; and both sides of them, between and beyond."""
+    others = {other: _middling(rng) * rng.choice((1, -1)) for other in names}
+    budget = Budget(_SEARCH_STEPS)
+    roots: list[Number] = []
+    switches = _switches(name, names, seeds)
+    nested = any(has_steps(switch) for switch, _ in switches)
+    with suppress(TooLarge), mp.workdps(_ROOT_DIGITS):
+        for _ in range(1 + nested):  # a root of an inner switch is where the search for those of an outer one begins
+            for switch, whole in switches:
+                search = _Search(switch, name, others, budget, known, list(roots))
+                roots += [root for root in search.roots(whole) if not any(_near(root, other) for other in roots)]
+    with mp.workdps(_ROOT_DIGITS):
+        roots = sorted(roots, key=approximate)
+        if len(roots) > _MOST_ROOTS:
+            roots = roots[:: -(-len(roots) // _MOST_ROOTS)] + roots[-1:]
+        known_roots = list(map(_as_fraction, roots))
+        angles = [mp.pi * k / 12 for k in _ANGLES] if any(map(_is_periodic, seeds)) else []
+    between = [(x + y) / 2 for x, y in itertools.pairwise(known_roots)]
+    beside = [root + by for root in known_roots for by in _STEPS_ASIDE]
+    around = [root + by * (1 + abs(int(root))) for root in known_roots[:1] + known_roots[-1:] for by in (-2, 2)]
+    return roots, [*between, *beside, *around, *angles]
+
+
+def _as_fraction(x: Number) -> Fraction:
+    return x if isinstance(x, Fraction) else Fraction(int(mp.nint(x * 2**_PLACES)), 2**_PLACES)
+
+
+def _is_periodic(node: Node) -> bool:
+    return any(below.op == "call" and below.value in _PERIODIC for below in walk(node))
+
+
+_STEPS_ASIDE = tuple(Fraction(sign, by) for by in (3, 10**9, 10**25) for sign in (1, -1))
+_ANGLES = (2, 3, 4, 6, 8, 12, 18, 24, -2, -3, -4, -6, -12, -18)
+
+
+def _near(x: Number, y: Number) -> bool:
+    gap = abs(approximate(x) - approximate(y))
+    return bool(gap <= mp.mpf(10) ** -60 * (1 + abs(approximate(x))))
+
+
+def _switches(name: str, names: Sequence[str], seeds: Sequence[Node]) -> list[tuple[Node, bool]]:
+    """What decides which way a step goes, and whether it does so at every whole number or at 0."""
+    found: dict[tuple[Node, bool], None] = {}
+    for node in itertools.chain.from_iterable(map(walk, seeds)):
+        for switch, whole in _decides(node):
+            inside = free_symbols(switch)
+            if name in inside and inside <= set(names):
+                found[switch, whole] = None
+    return sorted(found, key=lambda item: sum(1 for _ in walk(item[0])))[:_MOST_SWITCHES]
+
+
+def _decides(node: Node) -> Iterator[tuple[Node, bool]]:
+    if node.op == "call" and node.value in ("abs", "sgn"):
+        yield node.args[0], False
+    elif node.op == "call" and node.value in ("floor", "ceil"):
+        yield node.args[0], True
+    elif node.op == "call" and node.value in ("max", "min"):
+        for a, b in itertools.combinations(node.args[:4], 2):
+            yield _difference(a, b), False
+    elif node.op == "mod":
+        yield Node("div", node.args), True
+    elif node.op == "cases":
+        for condition in node.args[1::2]:
+            for relation in (n for n in walk(condition) if n.op == "rel"):
+                for a, b in itertools.pairwise(relation.args):
+                    yield _difference(a, b), False
+    elif (base := _root_of_power(node)) is not None:
+        yield base, False
+
+
+def _difference(a: Node, b: Node) -> Node:
+    return Node("add", (a, Node("neg", (b,))))
+
+
+def _itself(x: Number) -> Number:
+    return x
+
+
+class _Search:
+    """One switch as a function of one variable."""
+
+    def __init__(
+        self, switch: Node, name: str, others: Point, budget: Budget, known: Sequence[Number], inner: Sequence[Number]
+    ) -> None:
+        self._switch, self._name, self._others, self._budget = switch, name, dict(others), budget
+        self._known, self._inner = known, inner
+
+    def roots(self, whole: bool) -> list[Number]:
+        """Where the switch is 0, or a whole number near 0."""
+        line = self._line()
+        if line is not None:
+            start, slope = line
+            return [(k - start) / slope for k in (_WHOLE if whole else (0,))] if slope else []
+        seen = self._seen()
+        found: list[Number] = []
+        for target in _WHOLE[:5] if whole else (0,):
+            found += self._crossings(seen, target)
+        return [*found, *self._extrema(seen)]
+
+    def _at(self, x: Number) -> Number | None:
+        try:
+            value = Evaluation({**self._others, self._name: x}, real=True, budget=self._budget).number(self._switch)
+        except (Undefined, Unreadable):
+            return None
+        except TooLarge:
+            if self._budget.left < 0:
+                raise
+            return None
+        return value
+
+    def _line(self) -> tuple[Fraction, Fraction] | None:
+        """Its value at 0 and its slope, if these say all."""
+        values = [self._at(x) for x in _ON_A_LINE]
+        if not all(isinstance(value, Fraction) for value in values):
+            return None
+        start, slope = values[0], values[1] - values[0]
+        on_it = all(value == start + x * slope for x, value in zip(_ON_A_LINE, values, strict=True))
+        return (start, slope) if on_it else None
+
+    def _seen(self) -> list[tuple[Number, Number]]:
+        """Numbers from left to right with the switch's values there."""
+        far = () if _is_periodic(self._switch) else _FAR  # sin 10^{1000} takes a thousand digits of pi
+        grid = {Fraction(n, 4) for n in range(-16, 17)} | {Fraction(s * 10**k) for k in _POWERS + far for s in (1, -1)}
+        grid |= {Fraction(sign * n) for n in (7, 20, 50, 300) for sign in (1, -1)}
+        grid |= {Fraction(sign, 10**k) for k in (2, 6, 15, 30) for sign in (1, -1)}
+        beside = [_as_fraction(x) + by for x in self._inner for by in _ASIDE]
+        with mp.workdps(_SIGN_DIGITS):
+            values = [(x, self._at(x)) for x in dict.fromkeys((*grid, *self._known, *self._inner, *beside))]
+        return sorted(((x, y) for x, y in values if y is not None), key=lambda item: approximate(item[0]))
+
+    def _crossings(self, seen: Sequence[tuple[Number, Number]], target: int) -> list[Number]:
+        """The nearest to 0 of those that are seen."""
+        found: list[Callable[[], Number]] = []
+        for (x, u), (y, v) in sorted(itertools.pairwise(seen), key=lambda pair: abs(approximate(pair[0][0]))):
+            below, above = u - target, v - target
+            if below == 0:
+                found.append(partial(_itself, x))
+            elif above != 0 and (below < 0) is not (above < 0):
+                found.append(partial(self._between, x, below, y, above, target))
+        return [root() for root in found[:_MOST_CROSSINGS]]
+
+    def _between(self, x: Number, u: Number, y: Number, v: Number, target: int) -> Number:
+        """By false position (the Illinois rule), and by halves now and then, for what jumps."""
+        x, u, y, v = map(approximate, (x, u, y, v))
+        for turn in range(_MOST_TURNS):
+            z = (x + y) / 2 if turn % 5 == 4 else x - u * (y - x) / (v - u)
+            value = self._at(z)
+            if value is None:
+                break
+            w = approximate(value) - target
+            if w == 0 or abs(y - x) < mp.mpf(10) ** -95 * (abs(x) + abs(y)):
+                return self._simplest(z, target)
+            if (w < 0) is (v < 0):
+                u /= 2
+            else:
+                x, u = y, v
+            y, v = z, w
+        return self._simplest((x + y) / 2, target)
+
+    def _simplest(self, x: Number, target: int) -> Number:
+        """The fraction that it is, if it is a short one."""
+        plain = Fraction(int(mp.nint(x * 10**40)), 10**40).limit_denominator(10**6)
+        return plain if self._at(plain) == target else x
+
+    def _extrema(self, seen: Sequence[tuple[Number, Number]]) -> list[Number]:
+        """Where it turns round: there it may touch a value that it does not cross."""
+        found: list[Number] = []
+        values = [approximate(u) for _, u in seen]
+        for (y, _), u, v, w in zip(seen[1:], values, values[1:], values[2:], strict=False):
+            if (v - u) * (w - v) < 0 and len(found) < _MOST_EXTREMA:
+                with suppress(ValueError, ZeroDivisionError, TypeError):
+                    found.append(mp.findroot(self._slope, approximate(y), tol=mp.mpf(10) ** -60, maxsteps=12))
+        return [root for root in found if isinstance(root, mp.mpf)]
+
+    def _slope(self, x: Number) -> Number:
+        step = mp.mpf(10) ** -40
+        above, below = self._at(x + step), self._at(x - step)
+        if above is None or below is None:
+            raise ValueError("no slope")
+        return (approximate(above) - approximate(below)) / (2 * step)
+
+
+_WHOLE = (0, 1, -1, 2, -2, 3, 10, -10)
+_ON_A_LINE = (Fraction(0), Fraction(1), Fraction(-3, 7), Fraction(1017, 4))
+_ASIDE = (Fraction(1, 3), Fraction(-1, 3))
+_MOST_TURNS = 90
+_MOST_CROSSINGS = 4
+_MOST_EXTREMA = 4
+_SIGN_DIGITS = 40
+_PLACES = 128
