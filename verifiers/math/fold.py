@@ -26,11 +26,12 @@ _GREEK = {
 }
 _NAMED = {
     "×": "times", "✕": "times", "·": "cdot", "⋅": "cdot", "∙": "cdot", "÷": "div", "±": "pm", "∓": "mp", "∞": "infty",
-    "≤": "le", "⩽": "le", "≥": "ge", "⩾": "ge", "≠": "ne", "≈": "approx", "∪": "cup", "∩": "cap", "∈": "in",
+    "•": "cdot", "≡": "equiv", "∠": "angle", "∧": "land", "∨": "lor", "⌊": "lfloor", "⌋": "rfloor", "⌈": "lceil",
+    "⌉": "rceil", "⇒": "implies", "≤": "le", "⩽": "le", "≥": "ge", "⩾": "ge", "≠": "ne", "≈": "approx", "∪": "cup", "∩": "cap", "∈": "in",
     "∅": "emptyset", "∖": "setminus", "→": "to", "⟨": "langle", "⟩": "rangle", "…": "dots",
 }
 _PLAINER = {
-    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "∕": "/", "⁄": "/", "°": r"^\circ ", "º": r"^\circ ",
+    "➖": "-", "➕": "+", "′": "'", "″": "''", "‖": r"\|", "∣": "|", "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "∕": "/", "⁄": "/", "°": r"^\circ ", "º": r"^\circ ",
     "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
     "’": "'", "‘": "'", "“": "", "”": "", "\u200b": "", "\u2060": "", "\ufeff": "",
 }
@@ -53,19 +54,59 @@ _ORDINAL = re.compile(r"(?<=\d)\s?\^\s?\{?\s?(?:\\(?:text|mathrm|textrm)\s?\{)?\
 _PLAIN = re.compile(r"[^\\$\"{}~`\n\t]*")
 # {,}, a comma with a negative space, and a thin space group digits; each group after the first has three of them.
 _GROUPED = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|,\s?\\!\s?|\\,)\d{3})+(?!\d)")
-_TEXT = re.compile(r"\\(?:text|mbox|hbox|textbf|textit|textrm|textnormal|mathrm|operatorname\*?|emph)\s?\{([^{}]*)\}")
-_BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|mathsf)\s?\{([-\d.,\s]{0,40})\}")
+_TEXT = re.compile(
+    r"\\(?:text|mbox|hbox|textbf|textit|textrm|textsf|texttt|textup|textnormal|mathrm|operatorname\*?|emph)"
+    r"\s?\{([^{}]*(?:\{[^{}]{0,20}\}[^{}]*){0,4})\}"
+)
+_BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|mathsf|mathtt|underline)\s?\{([-\d.,\s]{0,40})\}")
+_COLOUR = re.compile(r"\\(?:color|textcolor|mathcolor)\s?(?:\[[^\[\]]{0,20}\])?\s?\{[\w!,. ]{1,40}\}")
+_ROWS = re.compile(
+    r"\\begin\s?\{(aligned|align\*?|gathered|gather\*?|equation\*?|split|alignedat|cases)\}(.*)\\end\s?\{\1\}",
+    re.DOTALL,
+)
+_MATRIX_BREAK = re.compile(r"(?<!\\)\\(?=[-\d])")
+# What JSON made of \\b, \\f, \\a and \\v in front of a letter, and of \\t, \\r and \\n in front of the rest of a command.
+_EATEN = re.compile(
+    "([\x07\x08\x0b\x0c])(?=[a-zA-Z])|\t(?=ext\\s?\\{|imes|heta|frac|an(?![a-z]))|\r(?=ight|angle)|\n(?=eq(?![a-z]))"
+)
+_LETTER_OF = {"\x07": "a", "\x08": "b", "\x0b": "v", "\x0c": "f", "\t": "t", "\r": "r", "\n": "n"}
+_NUMERAL = r"[$£€¥]?\d[\d,.]*"
+_RANGE = re.compile(
+    rf"((?:^|[,;(\[{{])\s{{0,4}}{_NUMERAL}\s?(?:\\?%)?\s?)[–—](?=\s?{_NUMERAL}\s?"
+    r"(?:\\?%\s?)?(?:$|[,;)\]}$°]|\\(?:text|mathrm|[ ,;])|\^\s?\{?\s?\\circ|[a-z]{2}))"
+)
+_DIGIT_X = re.compile(r"(?<=\d) ?[xX] ?(?=10 ?\^)")
+_PRODUCT_X = re.compile(r"([1-9]\d*(?:\.\d+)?) ?[xX] ?(\d+(?:\.\d+)?)")
+_OUT_OF = re.compile(r'(\d+) ?"?out of"? ?(\d+)')
+_APOSTROPHES = re.compile(r"[+-]?\d{1,3}(?:'\d{3})+(?:\.\d+)?")
+_QUOTIENT = re.compile(r"(?<![\w^_)}\]])\(([^()]{1,80})\) ?/ ?\(([^()]{1,80})\)(?= (?:[a-zA-Z]|\\[a-z]))")
+_SPOKEN_NUMBER = re.compile(
+    r"([+-]?[$£€]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?%?)((?:\s|(?<=\d)(?=[A-Za-z°]))[^\d:/]*(?:\^\d)?)?"
+)
+_SHORT_EQUATION = re.compile(r"[a-zA-Z] ?= ?[+-]?\d+(?:\.\d+)?(?:/\d+)?")
+_CJK_TAIL = re.compile(r"(?<=[\d.%)}])\s?([\u4e00-\u9fff\u5186]{1,6})(?=$|[,;.])")
+_CJK_LABEL = re.compile(r"(?:最终|最后)?(?:答案|答)(?:是|为|為)?\s?:?\s?")
+_MICRO = re.compile(r'\\mu ?"([A-Za-z])')
+_NOT = re.compile(r"\\not ?(=|<|>|\\(?:leq?|geq?|in|equiv)(?![a-zA-Z]))")
+_NEGATED = {
+    "=": r"\ne ", "<": r"\ge ", ">": r"\le ", r"\le": ">", r"\leq": ">", r"\ge": "<", r"\geq": "<", r"\in": r"\notin ",
+    r"\equiv": r"\not\equiv ",
+}  # fmt: skip
 _COMMAND = re.compile(r"\\(?:(?:left|right)(?:\s?\.)?(?![a-zA-Z])|[a-zA-Z]+|.)", re.DOTALL)
 _FUNCTIONS = frozenset(
     "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp gcd lcm min max det mod".split()
 )
 _GONE = (
-    "left right left. right. displaystyle textstyle limits nolimits bigl bigr big Big Bigl Bigr bigg Bigg boxed fbox"
+    "left right left. right. displaystyle textstyle limits nolimits bigl bigr big Big Bigl Bigr bigg Bigg boxed fbox "
+    "tiny scriptsize footnotesize small normalsize large Large LARGE huge Huge bfseries itshape sffamily ttfamily "
+    "rmfamily strut mathstrut"
 )
 _BECOMES = (
     {"\\" + name: "" for name in (*_GONE.split(), "(", ")", "[", "]", "!")}
     | {"\\" + name: " " for name in (",", ";", ":", ">", " ", "\n", "quad", "qquad", "thinspace", "hspace", "rm", "bf")}
-    | {rf"\{kind}frac": r"\frac" for kind in "dtc"}
+    | {rf"\{kind}frac": r"\frac" for kind in ("d", "t", "c", "s", "x", "nice", "flat")}
+    | {r"\nleq": ">", r"\nleqslant": ">", r"\ngeq": "<", r"\ngeqslant": "<", r"\nless": r"\ge", r"\ngtr": r"\le"}
+    | {r"\lVert": r"\|", r"\rVert": r"\|", r"\Vert": r"\|", r"\colon": ":", r"\lbrace": r"\{", r"\textdollar": "$"}
     | {rf"\{kind}binom": r"\binom" for kind in "dt"}
     | {rf"\{name}": r"\le" for name in ("leq", "leqslant")}
     | {rf"\{name}": r"\ge" for name in ("geq", "geqslant")}
@@ -81,16 +122,23 @@ _DEGREE = re.compile(r"\^\s?(?:\{\s?\\circ\s?\}|\\circ)")
 _AND = re.compile(r"(?:\s|,|(?<=[\d)}\]\"]))(and|or)(?=[\s\d(\\\"$-])", re.IGNORECASE)
 _JOINED = re.compile(r" ?(,|\band\b|\bor\b) ?", re.IGNORECASE)
 # Between inequalities "or" makes a union, "and" an intersection, and a comma whichever is not empty.
-_JOINS = {"and": r" \also ", "or": " ; ", ",": " , "}
+_JOINS = {"and": r" \also ", "or": r" \either ", ",": " , "}
+_DANGLING = re.compile(r"^ ?\\(?:also|either)(?![a-zA-Z])|\\(?:also|either) ?[.,;]? ?$")
 _INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
 _DOLLAR = re.compile(r"(?<!\\)\$")
+_SPACE_COMMANDS = re.compile(r"\\(?:[,;:! ]|cdot(?![a-z])|quad|thinspace)")
+_SCALING = frozenset(("K", "k", "M", "B"))
+_GROUPED_WORDS = re.compile(r"[+-]?[$£€]?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?: [^\d,:/]*)?")
 _UPRIGHT = frozenset(("e", "i", "d", "%", "\\%", ""))
 _SPACE = re.compile(r"(?<!\d) +| +(?!\d)")
+_BRACKET, _OPENING = re.compile(r"\\[{}]|[(\[{}\]),]"), frozenset(("(", "[", "{", r"\{"))
 _BRACED = re.compile(r"\{([A-Za-z0-9])\}")
 
 
 def fold(text: str) -> str:
     """The text with one spelling for each thing."""
+    if not text.isprintable():
+        text = _EATEN.sub(lambda m: "\\" + _LETTER_OF[m[0]], text)
     if not text.isascii():
         text = _fold_unicode(text)
     if "sqrt" in text:
@@ -107,13 +155,35 @@ def fold(text: str) -> str:
     text = " ".join(text.split())
     if " " in text or '"' in text:
         text = _AND.sub(lambda m: _JOINS[m[1].lower()], text)
-    if r"\also" in text or r"\vee" in text or r"\wedge" in text:
+    if r"\also" in text or r"\either" in text or r"\vee" in text or r"\wedge" in text:
         text = _fold_connectives(text)
+    if len(text) > 1 and not text.isdecimal():
+        text = _fold_numerals(text)
     return text.rstrip(" .,;:")
 
 
+def _fold_numerals(text: str) -> str:
+    r"""`3x10^8` is a product, `1'234'567` a number, `3 "out of" 4` and `(3)/(4) x` have a fraction."""
+    if "x" in text or "X" in text:
+        text = _DIGIT_X.sub(r" \\times ", text)
+        text = rf"{found[1]}\times {found[2]}" if (found := _PRODUCT_X.fullmatch(text)) else text
+    if "'" in text and _APOSTROPHES.fullmatch(text):
+        text = text.replace("'", "")
+    if "/" in text and ")" in text:
+        text = _QUOTIENT.sub(r"\\frac{\1}{\2}", text)
+    if "out of" in text and (found := _OUT_OF.fullmatch(text)):
+        text = rf"\frac{{{found[1]}}}{{{found[2]}}}"
+    return text
+
+
 def _fold_connectives(text: str) -> str:
-    r"""`and` is a comma except between inequalities, and only there \land and \lor are words and no notation."""
+    r"""`and` is a comma except between inequalities, and only there \land and \lor are words and no notation.
+
+    One that joins nothing stays a word: `5\text{ or }` is not 5.
+    """
+    if _DANGLING.search(text):
+        return " ".join(text.replace(r"\also", '"and"').replace(r"\either", '"or"').split())
+    text = text.replace(r"\either", " ; ")
     if _INEQUALITY.search(text):
         text = text.replace(r"\wedge", r"\also").replace(r"\vee", " ; ")
     else:
@@ -136,7 +206,11 @@ def _fold_unicode(text: str) -> str:
     text = _LOWERED_RUN.sub(lambda m: f"_{{{m[0].translate(_DIGITS)}}}", text)
     if "√" in text:
         text = _fold_roots(text)
-    return unicodedata.normalize("NFKC", text.translate(_TRANSLATE))
+    if "–" in text or "—" in text:
+        text = _RANGE.sub(r"\1 \\endash ", text)
+    # Once more after NFKC, which makes plain letters of mathematical ones.
+    text = unicodedata.normalize("NFKC", text.translate(_TRANSLATE)).translate(_TRANSLATE)
+    return text if text.isascii() else _CJK_TAIL.sub(r" \\text{\1}", _CJK_LABEL.sub("", text, count=1))
 
 
 def _fold_roots(text: str) -> str:
@@ -169,12 +243,37 @@ def _fold_latex(text: str) -> str:
     text = _ORDINAL.sub("", text)
     if "\\" not in text:
         return _unwrap(text)
-    text = _TEXT.sub(_quote, _BOLD.sub(r"\1", text))
+    if "\\begin" in text:
+        text = _fold_rows(text)
+    if "color" in text:
+        text = _COLOUR.sub("", text)
+    if r"\not" in text:
+        text = _NOT.sub(lambda m: _NEGATED[m[1]], text)
+    if r"S\$" in text:
+        text = text.replace(r"US\$", r"\$")
+    text = _BOLD.sub(r"\1", _BOLD.sub(r"\1", text) if r"\underline" in text else text)
+    text = _TEXT.sub(_quote, text)
+    if r"\mu" in text:
+        text = _MICRO.sub(r'"μ\1', text)
     text = _COMMAND.sub(lambda m: _BECOMES.get(m[0].replace(" ", "") if len(m[0]) > 2 else m[0], m[0]), text)
     text = _DEGREE.sub(r"^\\circ ", text).replace(r"\$", "$")
     fractions = text.count(r"\frac")
     braced = min(text.count(r"\frac{"), text.count("}{"))  # if as many, there is nothing to mend
     return _unwrap(_brace_fractions(text) if braced < fractions else text)
+
+
+def _fold_rows(text: str) -> str:
+    r"""The statements of `aligned`, `gathered` and of `cases` without conditions, one after another."""
+    if "matrix}" in text:
+        return _MATRIX_BREAK.sub(r"\\\\", text)  # a row break that has lost one of its two signs
+    found = _ROWS.search(text)
+    if found is None or (found[1] == "cases" and ("&" in found[2] or "=" not in found[2] or r"\text" in found[2])):
+        return text
+    rows = [row.replace("&", " ").strip(" ,;\n") for row in found[2].split(r"\\")]
+    whole = ""
+    for row in filter(None, rows):
+        whole += row if not whole or row[0] == "=" else f" , {row}"
+    return text[: found.start()] + whole + text[found.end() :]
 
 
 def _fold_dollars(text: str) -> str:
@@ -192,12 +291,32 @@ def _quote(match: re.Match[str]) -> str:
         return f' "{content}" '  # minutes, seconds
     if content in _FUNCTIONS:
         return f"\\{content} "
-    if content in _UPRIGHT or "\\" in content:
+    if content in _UPRIGHT:
         return f" {content} "
+    if "\\" in content:
+        if "rm" not in match[0][:8] or _SPACE_COMMANDS.sub("", content).count("\\"):
+            return f" {content} "
+        content = _SPACE_COMMANDS.sub(" ", content)  # \mathrm{kg\,m}
+    if content in _SCALING and match.string[: match.start()][-1:].isdecimal() and match[1] == content:
+        return f'"{content}" '  # 5\text{K}: attached
+    if _SHORT_EQUATION.fullmatch(content):
+        return f" {content} "
+    content = content.replace("{", "").replace("}", "")
     parts = _JOINED.split(content)
     parts[1::2] = [_JOINS[sign.lower()] for sign in parts[1::2]]
-    parts[::2] = [f' "{part}" ' if part else "" for part in parts[::2]]
+    parts[::2] = [_spoken(part) if part else "" for part in parts[::2]]
+    if _GROUPED_WORDS.fullmatch(content):
+        return f" {_spoken(content)} "
     return "".join(parts)
+
+
+def _spoken(part: str) -> str:
+    """Words in quotes, but for a number in front of them: `12 cm` → `12 "cm"`."""
+    found = _SPOKEN_NUMBER.fullmatch(part)
+    if found is None:
+        return f' "{part}" '
+    rest = (found[2] or "").strip()
+    return f' {found[1]} "{rest}" ' if rest else f" {found[1]} "
 
 
 def _brace_fractions(text: str) -> str:
@@ -224,8 +343,24 @@ def _brace_fractions(text: str) -> str:
 
 
 def _unwrap(text: str) -> str:
-    """Drop braces around the whole: `{5}` is 5."""
+    """Drop braces around the whole: `{5}` is 5; `{1, 2}` is a set that has lost its backslashes."""
     text = text.strip()
-    while text[:1] == "{" and text[-1:] == "}" and "{" not in text[1:] and "}" not in text[1:-1]:
+    while text[:1] == "{" and text[-1:] == "}" and _encloses(text):
         text = text[1:-1].strip()
     return text
+
+
+def _encloses(text: str) -> bool:
+    """The first brace belongs to the last one, and no comma between them is outside of all other brackets."""
+    depth = 0
+    for match in _BRACKET.finditer(text):
+        if match[0] in _OPENING:
+            depth += 1
+        elif match[0] == ",":
+            if depth == 1:
+                return False
+        else:
+            depth -= 1
+            if depth == 0:
+                return match.end() == len(text)
+    return False

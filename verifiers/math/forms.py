@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-__all__ = ["Choice", "Clock", "Family", "Flawed", "Form", "Named", "Quantity", "Sequence", "Word"]
+__all__ = ["Choice", "Clock", "Family", "Flawed", "Form", "Named", "Quantity", "Sequence", "THOUSANDS", "Word"]
+
+THOUSANDS = "K"
+r"""The unit of `5\text{K}`, without a space: thousands, or kelvins beside another temperature."""
 
 
 @dataclass(frozen=True, slots=True)
