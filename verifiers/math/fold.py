@@ -27,11 +27,12 @@ _GREEK = {
 _NAMED = {
     "×": "times", "✕": "times", "·": "cdot", "⋅": "cdot", "∙": "cdot", "÷": "div", "±": "pm", "∓": "mp", "∞": "infty",
     "•": "cdot", "≡": "equiv", "∠": "angle", "∧": "land", "∨": "lor", "⌊": "lfloor", "⌋": "rfloor", "⌈": "lceil",
-    "⌉": "rceil", "⇒": "implies", "≤": "le", "⩽": "le", "≥": "ge", "⩾": "ge", "≠": "ne", "≈": "approx", "∪": "cup", "∩": "cap", "∈": "in",
-    "∅": "emptyset", "∖": "setminus", "→": "to", "⟨": "langle", "⟩": "rangle", "…": "dots",
+    "⌉": "rceil", "⇒": "implies", "≤": "le", "⩽": "le", "≥": "ge", "⩾": "ge", "≠": "ne", "≈": "approx",
+    "∪": "cup", "∩": "cap", "∈": "in", "∅": "emptyset", "∖": "setminus", "→": "to", "⟨": "langle", "⟩": "rangle", "…": "dots",
 }
 _PLAINER = {
-    "➖": "-", "➕": "+", "′": "'", "″": "''", "‖": r"\|", "∣": "|", "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "∕": "/", "⁄": "/", "°": r"^\circ ", "º": r"^\circ ",
+    "➖": "-", "➕": "+", "′": "'", "″": "''", "‖": r"\|", "∣": "|",
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "∕": "/", "⁄": "/", "°": r"^\circ ", "º": r"^\circ ",
     "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
     "’": "'", "‘": "'", "“": "", "”": "", "\u200b": "", "\u2060": "", "\ufeff": "",
 }
@@ -86,6 +87,11 @@ _SPOKEN_NUMBER = re.compile(
 _SHORT_EQUATION = re.compile(r"[a-zA-Z] ?= ?[+-]?\d+(?:\.\d+)?(?:/\d+)?")
 _CJK_TAIL = re.compile(r"(?<=[\d.%)}])\s?([\u4e00-\u9fff\u5186]{1,6})(?=$|[,;.])")
 _CJK_LABEL = re.compile(r"(?:最终|最后)?(?:答案|答)(?:是|为|為)?\s?:?\s?")
+_OHMS = re.compile(r'"([kM])" ?\\Omega(?![a-zA-Z])')
+_PRIMES = re.compile(r"\^\s?\{?\s?((?:\\prime\s?){1,2})\}?")
+_PHANTOM = re.compile(r"\\[hv]?phantom\s?\{[^{}]*\}")
+_POWERS_BESIDE = re.compile(r"\d+ ?\^ ?(?:\{ ?\d+ ?\} ?|\d+ |\d+$)(?:\d+ ?\^ ?(?:\{ ?\d+ ?\} ?|\d+ |\d+$)){1,20}")
+_BESIDE = re.compile(r"(\}|(?<=\d) ) ?(?=\d+ ?\^)")
 _MICRO = re.compile(r'\\mu ?"([A-Za-z])')
 _NOT = re.compile(r"\\not ?(=|<|>|\\(?:leq?|geq?|in|equiv)(?![a-zA-Z]))")
 _NEGATED = {
@@ -169,6 +175,8 @@ def _fold_numerals(text: str) -> str:
         text = rf"{found[1]}\times {found[2]}" if (found := _PRODUCT_X.fullmatch(text)) else text
     if "'" in text and _APOSTROPHES.fullmatch(text):
         text = text.replace("'", "")
+    if text.count("^") > 1 and _POWERS_BESIDE.fullmatch(text):
+        text = _BESIDE.sub(r"\1 \\cdot ", text)  # 2^6 3^5
     if "/" in text and ")" in text:
         text = _QUOTIENT.sub(r"\\frac{\1}{\2}", text)
     if "out of" in text and (found := _OUT_OF.fullmatch(text)):
@@ -245,6 +253,8 @@ def _fold_latex(text: str) -> str:
         return _unwrap(text)
     if "\\begin" in text:
         text = _fold_rows(text)
+    if "phantom" in text:
+        text = _PHANTOM.sub(" ", text)
     if "color" in text:
         text = _COLOUR.sub("", text)
     if r"\not" in text:
@@ -255,6 +265,10 @@ def _fold_latex(text: str) -> str:
     text = _TEXT.sub(_quote, text)
     if r"\mu" in text:
         text = _MICRO.sub(r'"μ\1', text)
+    if r"\Omega" in text:
+        text = _OHMS.sub(r'"\1Ω"', text)
+    if r"\prime" in text:
+        text = _PRIMES.sub(lambda m: "'" * m[1].count("prime"), text)
     text = _COMMAND.sub(lambda m: _BECOMES.get(m[0].replace(" ", "") if len(m[0]) > 2 else m[0], m[0]), text)
     text = _DEGREE.sub(r"^\\circ ", text).replace(r"\$", "$")
     fractions = text.count(r"\frac")

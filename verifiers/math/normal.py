@@ -19,6 +19,9 @@ from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.quantity import measured
 from rlvr.verifiers.math.reading import as_ratio, read
 from rlvr.verifiers.math.shapes import (
+    components,
+    is_congruence,
+    imaginary_j,
     in_proportion,
     is_number,
     is_region,
@@ -29,6 +32,7 @@ from rlvr.verifiers.math.shapes import (
     renamed_function,
     same_region,
     spread,
+    stated_value,
     times,
     vector,
 )
@@ -38,6 +42,8 @@ __all__ = ["compare", "decide"]
 _UNORDERED = frozenset(("list", "set"))
 _SINGLE = frozenset(("list", "either", "set", ":"))  # what no expression can be, unless it stands for several things
 _REGIONS = frozenset(("union", "meet", "minus"))
+_INTERVALS = frozenset(("()", "(]", "[)", "[]"))
+_VECTORS = frozenset(("()", "matrix", "[]"))
 _DIFFERENT_KIND = Decision(False, "different-kind")
 _HALF_DAY_S = 12 * 3600
 
@@ -79,6 +85,16 @@ class _Comparison:
             return self._families(a, b)
         if isinstance(a, Named) or isinstance(b, Named):
             return self._named(a, b)
+        if (
+            self.policy.equation_as_value
+            and is_congruence(a)
+            and (said := stated_value(a, b, trusted=False)) is not None
+        ):
+            return self.decide(said, b)
+        if self.policy.equation_as_value and is_relation(a) != is_relation(b):
+            said = stated_value(a, b, trusted=False) if is_relation(a) else stated_value(b, a, trusted=True)
+            if said is not None:
+                return self.decide(said, b) if is_relation(a) else self.decide(a, said)
         if isinstance(a, Choice) or isinstance(b, Choice):
             return self._choices(a, b)
         if isinstance(a, Sequence) or isinstance(b, Sequence):
@@ -138,13 +154,17 @@ class _Comparison:
         choice, other = (a, b) if isinstance(a, Choice) else (b, a)
         assert isinstance(choice, Choice)
         if len(other.text) == 1 and other.text.isalpha():
-            same = other.text.lower() == choice.letter
+            same = other.text.lower() == choice.letter and not self._is_symbol(other, choice, other is b)
             return Decision(True, "same-choice") if same else Decision(False, "different-choice")
         if isinstance(other, Sequence) and any(isinstance(item, Choice) for item in other.items):
             return Decision(False, "different-choice")
         if choice.rest is None:
             return Decision(None, "different-kind")  # the text of an option, perhaps of the right one
         return self.decide(choice.rest, b) if choice is a else self.decide(a, choice.rest)
+
+    def _is_symbol(self, letter: Form, choice: Choice, trusted: bool) -> bool:
+        """A small letter that is no option: one that the reference names beside an answer `B`, and the number i."""
+        return letter.text.islower() and (letter.text == "i" or (trusted and not choice.text.strip('"() ').islower()))
 
     # -------------------------------------------------------------------------------------------------- sequences
 
@@ -155,6 +175,12 @@ class _Comparison:
         assert isinstance(sequence, Sequence)
         if isinstance(other, Word | Clock):
             return Decision(None, "different-kind")
+        if sequence.kind == "range":
+            return _ranges(sequence, other)
+        if sequence.kind in _VECTORS and (vector_sum := components(other, _length(sequence))) is not None:
+            return self.decide(sequence, vector_sum) if sequence is a else self.decide(vector_sum, sequence)
+        if sequence.kind == "matrix" and len(cells := vector(sequence)) == 1 and not isinstance(cells[0], Sequence):
+            return self.decide(cells[0], b) if sequence is a else self.decide(a, cells[0])
         if (again := read_again(sequence, other)) is not None:
             return self.decide(again[0], again[1]) if sequence is a else self.decide(again[1], again[0])
         if sequence.kind in _REGIONS and (found := same_region(a, b)):
@@ -164,6 +190,9 @@ class _Comparison:
 
     def _two_sequences(self, a: Sequence, b: Sequence) -> Decision:
         kinds = {a.kind, b.kind}
+        if "range" in kinds:
+            both = kinds <= {"range", "[]"}
+            return self._in_order(a.items, b.items) if both else _DIFFERENT_KIND
         if kinds & _REGIONS:
             return self._regions(a, b)
         if ":" in kinds:
@@ -176,6 +205,8 @@ class _Comparison:
         if kinds <= _UNORDERED:
             return self._unordered(a, b)
         bare = bool(kinds & _UNORDERED)
+        if "set" in kinds and kinds & _INTERVALS and (found := same_region(a, b)) is not None:
+            return found  # [1, 1] is {1}
         if "set" in kinds or (bare and "()" not in kinds and len(a.items) == 2):
             return _DIFFERENT_KIND  # a list without brackets may be a tuple, but no [1, 2]
         if len(kinds) == 2 and not bare and len(a.items) == 2:
@@ -209,6 +240,8 @@ class _Comparison:
         assert isinstance(b, Quantity)
         if bool(a.unit) != bool(b.unit) and (again := measured((b if a.unit else a).text)):
             return self.decide(a, again) if a.unit else self.decide(again, b)
+        if "j" in a.core and (imaginary := imaginary_j(a, b)) is not None:
+            a = imaginary  # engineers write 3 + 4j
         found, size = quantities(a, b, self.policy)
         if found is not UNDECIDED:
             return found
@@ -236,6 +269,18 @@ def _is_no_interval(region: Form, other: Form) -> bool:
     if not isinstance(other, Sequence) or other.kind not in ("list", "matrix"):
         return False
     return not any(is_region(item) for item in other.items)
+
+
+def _length(sequence: Sequence) -> int:
+    return len(vector(sequence)) if sequence.kind == "matrix" else len(sequence.items)
+
+
+def _ranges(dashed: Sequence, other: Form) -> Decision:
+    """5–6 beside `5-6` or `5 "to" 6`, which without the dash are a difference and a ratio."""
+    low, high = (squeeze(item.text) for item in dashed.items)
+    said = squeeze(other.text).replace('"', "").replace("--", "-")
+    same = said in (f"{low}-{high}", f"{low}to{high}", f"{low} to {high}")
+    return Decision(True, "same-text") if same else _DIFFERENT_KIND
 
 
 def _words(a: Form, b: Form) -> Decision:

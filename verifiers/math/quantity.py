@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from rlvr.verifiers.math.arithmetic import NotArithmetic, Undefined, pi_multiple, rational
 from rlvr.verifiers.math.forms import THOUSANDS, Flawed, Quantity, Word
-from rlvr.verifiers.math.units import CURRENCIES, SCALE_LETTERS, SCALES, canonical, is_known, measure
+from rlvr.verifiers.math.units import AMBIGUOUS, CURRENCIES, SCALE_LETTERS, SCALES, canonical, is_known, measure
 from rlvr.verifiers.math.words import number as number_word
 from rlvr.verifiers.math.words import plain
 
@@ -27,7 +27,7 @@ _MONEY_LAST = re.compile(rf" ?([{''.join(CURRENCIES)}])$")
 _BASED = re.compile(
     r"(\d[0-9A-Fa-f]*|\( ?\d[0-9A-Fa-f]* ?\)) ?"
     r'(?:_ ?\{? ?\(? ?"?(\d{1,2}|two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen)"? ?\)? ?\}?|'
-    r'\(? ?"?\(?(?:in )?base[- ](\d{1,2}|two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen)\)?"? ?\)?)'
+    r'\(? ?"?\(?(?:in )?base"?[- ]"?(\d{1,2}|two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen)\)?"? ?\)?)'
 )
 _PREFIXED = re.compile(r'"? ?0([xbo])([0-9A-Fa-f]{1,64}) ?"?')
 _BASE_OF = {"x": 16, "b": 2, "o": 8}
@@ -99,7 +99,7 @@ def quantity(text: str) -> Quantity | Word | Flawed:
     if unit and (worth := _WORTH.fullmatch(core.lstrip("+- "))):
         return _scaled(text, core, worth, unit)
     if degrees := _TEMPERATURE.search(text):
-        core, unit = text[: degrees.start()].rstrip(), f"degree {canonical(degrees[1])}"
+        core, unit = text[: degrees.start()].rstrip(), f"degree {AMBIGUOUS[degrees[1]][0]}"
     if unit and '"' in core:
         core = core.replace('"', " ").strip()  # $5 "million"
     percent, factor = core.endswith("%"), Fraction(1)

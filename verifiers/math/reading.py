@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from fractions import Fraction
 
 from rlvr.verifiers.math.arithmetic import NotArithmetic, Undefined, rational
@@ -21,6 +22,12 @@ from rlvr.verifiers.math.words import EMPTY, REALS, number, plain
 __all__ = ["as_list", "as_ratio", "read"]
 
 _COMMAS = separator(r"[,;]|\\also(?![a-zA-Z])")
+_SEMICOLONS = separator(";")
+_CAPS = separator(r"\\cap(?![a-zA-Z])")
+_DASHES = separator(r"\\endash(?![a-zA-Z])")
+_WITHOUT = re.compile(r"(.*(?:\\mathbb ?\{? ?[RQZNC] ?\}?|[)\]])) ?- ?(\\\{.*\\\})")
+_PART = re.compile(r'"?\(?([a-h])\)"? ?')
+_MARKED = re.compile(r'"?\( ?[A-Ja-j] ?\)"?')
 _CUPS = separator(r"\\cup(?![a-zA-Z])")
 _MINUS = separator(r"\\setminus(?![a-zA-Z])|\\(?=\\\{)")
 _ROWS = separator(r"\\\\")
@@ -35,6 +42,7 @@ _STATED = re.compile(r'"?(?:the )?(?:final )?answer(?: is|:) ?"? ?(?=[\d\\$(+-])
 _MATRIX = re.compile(r"\\begin ?\{([pbBvV]?matrix)\}(.*)\\end ?\{\1\}", re.DOTALL)
 _BUILDER = re.compile(r"([a-z]) ?(?:\\in ?\\mathbb ?\{? ?R ?\}? ?)?[|:] ?([^|:;]*(?:[<>]|\\le|\\ge|\\ne)[^|:;]*)")
 _CHOICE = re.compile(r"\"?\( ?([A-Ja-j]) ?\)\"?|\"([A-Ja-j])[.:)]?\"|([A-J])(?:[.:)]|$)")
+_DENIED = re.compile(r'"? ?(?:is|are|was|not|or|nor|and|isn.t|never|except|wrong|incorrect|false|but)\b', re.IGNORECASE)
 _OPTION = re.compile(r"\"?(?:option|choice|answer) \(?([A-Ja-j])\)?\"?", re.IGNORECASE)
 # Without quotes, letters are words where three stand together and not all are single: a - bc is a difference.
 _LETTERS = re.compile(r"[^\W\d_]+(?:(?: |\. ?|'|(?<=[^\W\d_]{3})-(?=[^\W\d_]{3}))[^\W\d_]+)*")
@@ -43,7 +51,12 @@ _SHORT_WORDS = frozenset("yes no odd true even all any max min one two six ten r
 _REALS = re.compile(r"\\(?:mathbb|Bbb|mathbf)\{?R\}?([\^_]\{?(?:[+-]|>0|<0|\\ge0|\\le0)\}?)?")
 _HALF_OPEN = frozenset(("(]", "[)"))
 _PAIRS = _HALF_OPEN | {"()", "[]", r"\{\}", r"\langle\rangle"}
-_NO_OPTION = re.compile(r"[\^_*/!=']|\\(?:times|cdot|div|overline|bar)(?![a-zA-Z])")
+_NO_OPTION = re.compile(
+    r"[\^_*/!=<>+'?|\u2192-]|"
+    r"\\(?:times|cdot|div|overline|bar|ne|le|ge|in|notin|to|not|equiv|approx|sim|cup|cap|setminus|subset|subseteq|vee|wedge|pm)"
+    r"(?![a-zA-Z])"
+)
+_LEADING_ZERO = re.compile(r"(?<!\d)0\d")
 _MAX_SIGNS = 16  # how many readings an answer with several ± may stand for
 
 
@@ -55,6 +68,8 @@ def read(text: str) -> Form:
         return day
     if _OUTWARD.fullmatch(text):
         text = f"{'(' if text[0] == ']' else '['}{text[1:-1]}{')' if text[-1] == '[' else ']'}"
+    if "(b)" in text and (labelled := _parts_of_question(text)) is not None:
+        return labelled
     parts, signs = cuts(text, _COMMAS)
     if len(parts) == 1:
         return _single(text)
@@ -73,12 +88,14 @@ def as_list(text: str) -> Sequence:
 
 
 def as_ratio(text: str) -> Quantity | None:
-    """The other reading of `3:30`."""
-    ratio = _ratio(text)
+    """The other reading of `3:30`; 7:05 has none."""
+    ratio = None if _LEADING_ZERO.search(text) else _ratio(text)
     return ratio if isinstance(ratio, Quantity) else None
 
 
 def _several(text: str, parts: list[str], signs: list[str]) -> Form:
+    if ";" in signs and "," in signs and (groups := _groups(text)) is not None:
+        return groups
     forms = list(map(_single, parts))
     if ";" in signs and all(isinstance(form, Word | Choice) for form in forms):
         return Sequence(text, "either", tuple(forms))  # "Alice or Bob" is not "Alice and Bob"
@@ -87,6 +104,40 @@ def _several(text: str, parts: list[str], signs: list[str]) -> Form:
     if r"\also" in signs and not any(isinstance(form, Named) for form in forms):
         return Quantity(text, text)  # statements that nothing here can join
     return Sequence(text, "list", _flat(forms))
+
+
+def _groups(text: str) -> Named | None:
+    """`p = 5, q = 2; p = 7, q = 2` says that (p, q) is (5, 2) or (7, 2)."""
+    tuples: list[Form] = []
+    names: list[str] = []
+    for group in cut(text, _SEMICOLONS):
+        forms = [_single(part) for part in cut(group, _COMMAS)]
+        named = [form for form in forms if isinstance(form, Named) and not isinstance(form.body, Sequence)]
+        names = names or [form.name for form in named]
+        if len(named) < max(len(forms), 2) or [form.name for form in named] != names:
+            return None
+        tuples.append(Sequence(group, "()", tuple(form.body for form in named)))
+    return Named(text, f"({','.join(names)})", Sequence(text, "list", tuple(tuples)))
+
+
+def _parts_of_question(text: str) -> Sequence | None:
+    r"""`"(a)" 3 "(b)" 4`: the answers to the parts of a question, in order."""
+    items: list[Form] = []
+    for letter in "abcdefgh":
+        begin = _PART.match(text)
+        if begin is None or begin[1] != letter:
+            return None
+        end = text.find(f"({chr(ord(letter) + 1)})", begin.end())
+        end = len(text) if end < 0 else end - (text[end - 1] == '"')
+        said = text[begin.end() : end].strip(" ,;")
+        said = said if said.count('"') % 2 == 0 else said.strip('" ,;')
+        if not said:
+            return None
+        items.append(_single(said))
+        text = text[end:]
+        if not text:
+            return Sequence(said, "()", tuple(items)) if len(items) > 1 else None
+    return None
 
 
 def _flat(forms: list[Form]) -> tuple[Form, ...]:
@@ -101,20 +152,35 @@ def _single(text: str) -> Form:
     """One thing, with no separator outside brackets."""
     if number := literal(text):
         return number
+    if r"\endash" in text:
+        return _range(text)
     for reader in (_choice, _labelled, _quantified, _equation, _inequality, _bracketed, _region, _signs, _wordlike):
         if (form := reader(text)) is not None:
             return form
     return quantity(text)
 
 
-def _choice(text: str) -> Choice | None:
+def _range(text: str) -> Form:
+    """5–6 cm; the unit behind it belongs to both ends."""
+    ends = cut(text, _DASHES)
+    if len(ends) != 2:
+        return word(text)
+    high, low = _single(ends[1]), _single(ends[0])
+    if isinstance(high, Quantity) and isinstance(low, Quantity) and not low.unit and not low.percent:
+        low = replace(low, unit=high.unit, percent=high.percent)
+    return Sequence(text, "range", (low, high))
+
+
+def _choice(text: str) -> Form | None:
     match = _CHOICE.match(text) or _OPTION.fullmatch(text)
     if match is None:
         return None
     letter, rest = next(filter(None, match.groups())), text[match.end() :].strip(" :.")
     if rest and (letter.islower() or _CHOICE.match(rest) or _NO_OPTION.match(rest)):
         return None  # (a)(b+1) is a product, and so may (A)(B) be; (B)^2 is no option either
-    return Choice(text, letter.lower(), read(rest) if rest else None)
+    if rest and (_DENIED.match(rest) or _MARKED.search(rest)):
+        return word(text)  # (B) "is wrong"; (B) 12 (C) 13 are two options
+    return Choice(text, letter.lower(), read(rest) if rest else None, len(text) > 1)
 
 
 def _labelled(text: str) -> Form | None:
@@ -159,6 +225,10 @@ def _bracketed(text: str) -> Form | None:
             said = read(builder[2])  # {x | -2 < x < 3} says no more than -2 < x < 3
             return said.body if isinstance(said, Named) and said.name == builder[1] else said
         return None if "|" in inner or ":" in inner else Sequence(text, "set", _flat(list(map(_single, parts))))
+    if opening == "[" and parts and all(brackets(part) == ("[", "]") for part in parts):
+        rows = [cut(part[1:-1], _COMMAS) for part in parts]  # [[1, 2], [3, 4]]
+        if len({len(row) for row in rows}) == 1:
+            return _matrix(text, rows)
     if (opening + closing) not in _PAIRS or (len(parts) != 2 and opening + closing in _HALF_OPEN):
         return Flawed(text, "unreadable")
     if len(parts) > 1:
@@ -190,6 +260,13 @@ def _region(text: str) -> Sequence | None:
         return _line(text, line[1] or "")
     if r"\cup" in text and len(parts := cut(text, _CUPS)) > 1:
         return Sequence(text, "union", tuple(map(_single, parts)))
+    if r"\cap" in text and len(parts := cut(text, _CAPS)) > 1:
+        regions = tuple(map(_single, parts))
+        return Sequence(text, "meet", regions) if all(isinstance(part, Sequence) for part in regions) else None
+    if "-" in text and (without := _WITHOUT.fullmatch(text)):
+        regions = tuple(map(_single, without.groups()))
+        if all(isinstance(part, Sequence) for part in regions):
+            return Sequence(text, "minus", regions)
     if r"\setminus" in text or r"\\{" in text:
         parts = cut(text, _MINUS)
         if len(parts) == 2:

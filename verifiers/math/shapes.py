@@ -12,14 +12,20 @@ from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.quantity import compound
 from rlvr.verifiers.math.reading import as_list, read
+from rlvr.verifiers.math.relations import measures, stated
 
 __all__ = [
-    "in_proportion", "is_number", "is_region", "is_relation", "labels_bind", "may_be_several", "read_again",
-    "renamed_function", "same_region", "spread", "times", "vector",
+    "components", "imaginary_j", "in_proportion", "is_congruence", "is_number", "is_region", "is_relation", "labels_bind", "may_be_several", "read_again",
+    "renamed_function", "same_region", "spread", "stated_value", "times", "vector",
 ]  # fmt: skip
 
 _RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne")
 _FUNCTION = re.compile(r"(.+?)(?:\(|_\{?)([a-z](?:,[a-z])*)[)}]?")
+_AXES = "ijk"
+_UNIT_VECTOR = re.compile(
+    r"\\(?:mathbf|hat|vec|boldsymbol|bm|bold|widehat|overrightarrow) ?"
+    r"(?:\{ ?(?:\\(?:mathbf|hat|bold) ?\{?)? ?\\?([ijk])(?:math)? ?\}{1,2}|\\?([ijk])(?![a-z]))|(?<![a-zA-Z\\])([ijk])(?![a-zA-Z])"
+)
 _LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
 _COMMAS = separator("[,;]")
 _INTERVALS = frozenset(("()", "(]", "[)", "[]", "union", "meet", "minus"))
@@ -33,6 +39,76 @@ def is_number(form: Form) -> bool:
 def is_relation(form: Form) -> bool:
     """An equation or inequality that names no single thing."""
     return isinstance(form, Quantity) and form.value is None and any(sign in form.core for sign in _RELATIONS)
+
+
+def is_congruence(form: Form) -> bool:
+    r"""`n \equiv 5 \pmod{17}`."""
+    return isinstance(form, Quantity) and form.value is None and r"\equiv" in form.core
+
+
+def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
+    """What an equation says of a quantity, where the other side is one plain value; None if it says no value.
+
+    Args:
+        relation: an equation that names no single thing.
+        other: the other side.
+        trusted: it is the reference, of which only what measures something is taken for a value.
+    """
+    if (
+        not isinstance(relation, Quantity)
+        or is_relation(other)
+        or is_congruence(other)
+        or not isinstance(other, Quantity | Sequence)
+    ):
+        return None
+    if trusted and not measures(relation.text.partition("=")[0].strip()):
+        return None
+    value = stated(relation.text)
+    return read(value) if value is not None else None
+
+
+def components(form: Form, size: int) -> Sequence | None:
+    r"""`\mathbf i + 2 \mathbf j` as the tuple (1, 2) of so many coordinates; None if it is no sum of unit vectors."""
+    text = form.text if isinstance(form, Quantity) and form.value is None else ""
+    if not 2 <= size <= len(_AXES) or not (found := list(_UNIT_VECTOR.finditer(text))):
+        return None
+    marked = any(match[1] or match[2] for match in found)
+    parts: dict[str, str] = {}
+    at = 0
+    for match in found:
+        factor = text[at : match.start()].strip(" *").removesuffix(r"\cdot").strip()
+        axis = match[1] or match[2] or match[3]
+        if axis in parts or axis not in _AXES[:size] or bool(match[3]) == marked or not _balanced(factor):
+            return None
+        if at and factor[:1] not in ("+", "-"):
+            return None
+        parts[axis] = {"": "1", "+": "1", "-": "-1"}.get(factor, factor.removeprefix("+").strip())
+        at = match.end()
+    if text[at:].strip() or (not marked and "j" not in parts):
+        return None
+    return Sequence(text, "()", tuple(read(parts.get(axis, "0")) for axis in _AXES[:size]))
+
+
+def _balanced(text: str) -> bool:
+    return (
+        all(text.count(a) == text.count(b) for a, b in ("()", "{}", "[]"))
+        and "+" not in text[1:]
+        and "-" not in text[1:]
+    )
+
+
+def imaginary_j(answer: Quantity, reference: Quantity) -> Quantity | None:
+    """`3 + 4j` as `3 + 4i` beside a reference with i and no j; None if it is anything else."""
+    mine, other = ({*_LETTER.findall(form.core)} for form in (answer, reference))
+    if (
+        "i" not in other
+        or "j" in other
+        or mine & {"i", "k"}
+        or not {name for name in mine if len(name) == 1} <= {"j", "e"}
+    ):
+        return None
+    core = _LETTER.sub(lambda m: "i" if m[0] == "j" else m[0], answer.core)
+    return replace(answer, text=core, core=core)
 
 
 def is_region(form: Form) -> bool:

@@ -103,7 +103,7 @@ m: 127/5000 in | inch inche; 381/1250 ft | foot feet; 1143/1250 yd | yard; 20116
 m: 149597870700 astronomical-unit; 9460730472580800 light-year lightyear
 m^2: 10000 ha | hectare; 316160658/78125 acre
 kg: 45359237/1600000000 oz | ounce; 45359237/100000000 lb lbs | pound; 317514659/50000000 stone
-gallon: 1 gal | gallon; 1/4 qt | quart; 1/8 pt | pint; 1/768 tsp | teaspoon; 1/256 tbsp | tablespoon
+gallon: 1 gal | gallon; 1/4 qt | quart; 1/8 pt | pint; 1/16 | cup; 1/768 tsp | teaspoon; 1/256 tbsp | tablespoon
 s: 60 min mins | minute; 3600 h hr hrs | hour; 86400 day; 604800 wk wks | week; 1209600 fortnight
 month: 1 mo | month; 12 y yr yrs | year; 120 decade; 1200 century centurie; 12000 millennium millennia
 dollar: 1 USD | dollar buck; 1/100 cent penny pennie
@@ -121,7 +121,7 @@ radian: 1 rad rads | radian
 # Words of other spellings and languages, and symbols that converts to nothing.
 _NAMED = """
 person people persons human 人 名 位; man men; woman women; child children; mouse mice; goose geese; tooth teeth
-foot-pound; horsepower hp; psi; dB decibel; byte; bit; KB kB; MB; GB; TB; rpm; pH; u; rev revolution; sr steradian
+foot-pound; horsepower hp; psi; dB decibel; byte; bit; KB kB; MB; GB; TB; rpm; pH; u; unit; rev revolution; sr steradian
 °C celsius centigrade ℃ 摄氏度; °F fahrenheit ℉ 华氏度; time times 次 回 倍; 个 個 只 隻 条 本 张 枚 件 种 组 道 颗 棵 辆 块钱 支 根 页 匹 头 对
 """.strip()
 _CHINESE_UNITS = {
@@ -239,7 +239,7 @@ def canonical(text: str) -> str | None:
     if not text or len(text) > _LONGEST or text[0].isdecimal():
         return None
     names: list[str] = []
-    power, unknown, odd = "", 0, False
+    power, unknown, odd, stuff = "", 0, False, False
     words = _WORD.findall(text)
     if len(words) > 2 * _MOST_WORDS:
         return None
@@ -261,8 +261,10 @@ def canonical(text: str) -> str | None:
             power = ""
         elif plain in _SAYS_MORE or plain in SCALES or number(plain) is not None:
             return None
+        elif plain == "of" and names and not unknown:
+            stuff = True
         elif plain not in _IGNORED:
-            unknown += plain not in ADJECTIVES
+            unknown += not stuff and plain not in ADJECTIVES  # 4 cups of flour
             odd = odd or len(word) < 4 or not word.islower() or plain.endswith(_LIKE_NUMBERS)
             names.append(plain + power)
             power = ""
