@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["fold", "squeeze"]
+from rlvr.verifiers.math.words import number
+
+__all__ = ["fold", "squeeze", "with_points"]
 
 # fmt: off
 _VULGAR = {
@@ -184,6 +186,18 @@ def _fold_numerals(text: str) -> str:
     return text
 
 
+_COMMA_NUMBER = re.compile(r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+|\d+)(?:,(\d+))?(?![\d.,]?\d)")
+
+
+def with_points(text: str) -> str:
+    """The text with a point where it has a decimal comma, and no points that group digits: `1.234,5` is 1234.5.
+
+    Args:
+        text: an answer or reference whose numbers are written so; a list has a space or semicolon after each item.
+    """
+    return _COMMA_NUMBER.sub(lambda m: m[1].replace(".", "") + (f".{m[2]}" if m[2] else ""), text.replace("{,}", ","))
+
+
 def _fold_connectives(text: str) -> str:
     r"""`and` is a comma except between inequalities, and only there \land and \lor are words and no notation.
 
@@ -316,6 +330,8 @@ def _quote(match: re.Match[str]) -> str:
     if _SHORT_EQUATION.fullmatch(content):
         return f" {content} "
     content = content.replace("{", "").replace("}", "")
+    if " and " in content and (value := number(content.casefold().replace("-", " "))) is not None:
+        return f" {value} "  # two hundred and five
     parts = _JOINED.split(content)
     parts[1::2] = [_JOINS[sign.lower()] for sign in parts[1::2]]
     parts[::2] = [_spoken(part) if part else "" for part in parts[::2]]

@@ -10,7 +10,7 @@ import math
 import re
 from dataclasses import dataclass
 
-__all__ = ["LIMITS", "Limits", "exceeded", "too_long"]
+__all__ = ["LIMITS", "Limits", "UNBOUNDED", "exceeded", "names_more", "too_long"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class Limits:
 
 
 LIMITS = Limits()
+UNBOUNDED = Limits(magnitude=2**62)
+"""For a reference that names a longer number, and for the answers to it: neither is written out."""
 
 _HARMLESS = re.compile(r"[0-9 .,+\-/$%a-df-zA-DF-Z]{0,60}")  # no bracket, power or exponent in so short a text
 _DIGITS = re.compile(rf"\d{{{LIMITS.digits + 1}}}")
@@ -50,7 +52,12 @@ def too_long(text: str, limits: Limits = LIMITS) -> str | None:
 
 
 def exceeded(text: str, limits: Limits = LIMITS) -> str | None:
-    """Which limit a folded text breaks, in words; None if it breaks none."""
+    """Which limit a folded text breaks, in words; None if it breaks none.
+
+    Args:
+        text: a folded text.
+        limits: what it may hold.
+    """
     if _HARMLESS.fullmatch(text):
         return None
     if (depth := _depth(text)) > limits.depth:
@@ -63,9 +70,19 @@ def exceeded(text: str, limits: Limits = LIMITS) -> str | None:
     terms = text.count("+") + text.count("-") + text.count(r"\pm")
     if terms > limits.terms:
         return f"{terms} signs, over {limits.terms}"
-    if _GROWING.search(text) and _Weigher(text).weigh() > limits.magnitude:
+    if names_more(text, limits.magnitude):
         return f"names a number of more than {limits.magnitude} digits"
     return None
+
+
+def names_more(text: str, digits: int) -> bool:
+    """True if a folded text may name a number of more decimal digits than that.
+
+    Args:
+        text: a folded text whose depth is within the limits.
+        digits: how many.
+    """
+    return bool(_GROWING.search(text)) and _Weigher(text).weigh() > digits
 
 
 def _depth(text: str) -> int:

@@ -36,15 +36,18 @@ from rlvr.verifiers.math.shapes import (
     times,
     vector,
 )
+from rlvr.verifiers.math.words import elements, formula
 
 __all__ = ["compare", "decide"]
 
 _UNORDERED = frozenset(("list", "set"))
 _SINGLE = frozenset(("list", "either", "set", ":"))  # what no expression can be, unless it stands for several things
 _REGIONS = frozenset(("union", "meet", "minus"))
+_NO_ELEMENTS = frozenset(("no", "yes", "in", "os"))
 _INTERVALS = frozenset(("()", "(]", "[)", "[]"))
 _VECTORS = frozenset(("()", "matrix", "[]"))
 _DIFFERENT_KIND = Decision(False, "different-kind")
+_LENGTH = Decision(False, "different-length")
 _HALF_DAY_S = 12 * 3600
 
 
@@ -102,7 +105,7 @@ class _Comparison:
         if isinstance(a, Clock) or isinstance(b, Clock):
             return self._clocks(a, b)
         if isinstance(a, Word) or isinstance(b, Word):
-            return _words(a, b)
+            return _words(a, b, self.policy)
         return self._quantities(a, b)
 
     def _ask(self, a: Form, b: Form) -> Decision:
@@ -211,6 +214,8 @@ class _Comparison:
             return _DIFFERENT_KIND  # a list without brackets may be a tuple, but no [1, 2]
         if len(kinds) == 2 and not bare and len(a.items) == 2:
             return Decision(False, "different-ends")  # (1, 2] is not (1, 2)
+        if self.policy.order == "any" and kinds == {"()"}:
+            return counted(a.items, b.items, self.decide) if len(a.items) == len(b.items) else _LENGTH
         return self._in_order(a.items, b.items)
 
     def _regions(self, a: Sequence, b: Sequence) -> Decision:
@@ -283,11 +288,25 @@ def _ranges(dashed: Sequence, other: Form) -> Decision:
     return Decision(True, "same-text") if same else _DIFFERENT_KIND
 
 
-def _words(a: Form, b: Form) -> Decision:
+def _words(a: Form, b: Form, policy: MathPolicy) -> Decision:
     if isinstance(a, Word) and isinstance(b, Word):
-        return Decision(True, "same-text") if a.plain == b.plain else Decision(None, "different-text")
+        same = a.plain == b.plain and _same_case(_letters(a), _letters(b), policy)
+        return Decision(True, "same-text") if same else Decision(None, "different-text")
     word, other = (a, b) if isinstance(a, Word) else (b, a)
     assert isinstance(word, Word)
-    if squeeze(other.text).casefold() == squeeze(word.plain):
+    mine, others = _letters(word), _letters(other)
+    if (formula(other.text) or others.casefold()) == squeeze(word.plain) and _same_case(mine, others, policy):
         return Decision(True, "same-text")
     return Decision(None, "different-kind")
+
+
+def _letters(form: Form) -> str:
+    return "".join(form.text.replace('"', " ").split())
+
+
+def _same_case(a: str, b: str, policy: MathPolicy) -> bool:
+    """Co is not CO: letters that name other chemical elements in another case are other words."""
+    if a == b or policy.case == "match":
+        return a == b
+    mine, other = elements(a), elements(b)
+    return mine is None or other is None or mine == other or a.casefold() in _NO_ELEMENTS

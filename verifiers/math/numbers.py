@@ -125,7 +125,7 @@ def quantities(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, 
         return UNDECIDED, size
     if x * (1 if size is None else size) == y:
         return _SAME, None
-    return (UNDECIDED if bounds(a, b, policy) else _DIFFERENT), size
+    return (UNDECIDED if policy.tolerance or bounds(a, b, policy) else _DIFFERENT), size
 
 
 def _in_pis(number: Quantity) -> Fraction | float | None:

@@ -17,7 +17,7 @@ from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Named, Quant
 from rlvr.verifiers.math.parameters import declaration, quantified
 from rlvr.verifiers.math.quantity import literal, quantity, word
 from rlvr.verifiers.math.relations import equation, inequality, together
-from rlvr.verifiers.math.words import EMPTY, REALS, number, plain
+from rlvr.verifiers.math.words import EMPTY, REALS, formula, number, plain
 
 __all__ = ["as_list", "as_ratio", "read"]
 
@@ -308,6 +308,8 @@ def _wordlike(text: str) -> Form | None:
         return day
     if (ratio := _ratio(text)) is not None:
         return ratio
+    if '"' in text and (chemical := formula(text)) is not None:
+        return Word(text, chemical)
     letters = " ".join(text.replace('"', " ").split())
     if not _LETTERS.fullmatch(letters):
         return None

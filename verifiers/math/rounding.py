@@ -21,6 +21,17 @@ def bounds(answer: Quantity, reference: Quantity, policy: MathPolicy) -> tuple[F
 
     Both numbers are meant as they stand in `value`, without percent signs and units.
     """
+    rounded = _rounded(answer, reference, policy)
+    if not policy.tolerance or reference.value is None:
+        return rounded
+    value, distance = Fraction(reference.value), Fraction(str(policy.tolerance))
+    if policy.tolerance_is == "relative":
+        distance *= abs(value)
+    low, high = rounded or (value, value)
+    return min(low, value - distance), max(high, value + distance)
+
+
+def _rounded(answer: Quantity, reference: Quantity, policy: MathPolicy) -> tuple[Fraction, Fraction] | None:
     places, value = reference.places, reference.value
     if policy.rounding == "exact" or not places or value is None:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -13,18 +13,23 @@ from typing import ClassVar, TypeAlias
 from rlvr.errors import DataError, UsageError
 from rlvr.types import Outcome, Verdict
 from rlvr.verifiers.math import symbolic
-from rlvr.verifiers.math.extract import DEFAULT_MARKERS, Extraction, bare, extract
-from rlvr.verifiers.math.fold import fold
-from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Sequence
-from rlvr.verifiers.math.limits import exceeded, too_long
+from rlvr.verifiers.math.extract import DEFAULT_MARKERS, Extraction, bare, extract, last_expression
+from rlvr.verifiers.math.fold import fold, with_points
+from rlvr.verifiers.math import forms
+from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Word
+from rlvr.verifiers.math.limits import LIMITS, UNBOUNDED, Limits, exceeded, names_more, too_long
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.normal import compare, decide
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.reading import read
 
-__all__ = ["MathVerifier", "Reference"]
+__all__ = ["MathVerifier", "Reference", "References"]
 
 Reference: TypeAlias = str | int | Fraction | float | Decimal
+"""One right answer."""
+
+References: TypeAlias = Reference | Sequence[Reference]
+"""One right answer, or a list or tuple of them of which each is right alone."""
 
 _BOXES = ("\\boxed", "\\fbox", "\\framebox")
 _UNBALANCED = Decision(False, "unreadable: braces do not match")
@@ -59,20 +64,20 @@ class MathVerifier:
             raise UsageError(f"markers={self.markers!r}: a tuple of non-empty strings, such as ('####',)")
         object.__setattr__(self, "markers", tuple(self.markers))  # a list would not hash
 
-    def verify(self, completion: str, reference: Reference) -> Verdict:
+    def verify(self, completion: str, reference: References) -> Verdict:
         """Compare the completion's final answer with the reference.  Any text gets a verdict.
 
         Args:
             completion: the model's text.
-            reference: the right answer, as a text or a number.
+            reference: the right answer, as a text or a number; or a list of right answers, of which any will do.
 
         Raises:
             DataError: the reference cannot be read; the message names it.
             Unscored: no symbolic worker can be started here.
         """
-        return _resolved([self._examined(completion, reference)])[0]
+        return self.verify_many([(completion, reference)])[0]
 
-    def verify_many(self, pairs: Iterable[tuple[str, Reference]]) -> list[Verdict]:
+    def verify_many(self, pairs: Iterable[tuple[str, References]]) -> list[Verdict]:
         """The verdicts of many completions, the same as one by one; the worker is called once for all of them.
 
         Args:
@@ -81,9 +86,10 @@ class MathVerifier:
         Raises:
             DataError, Unscored: see `verify`.
         """
-        return _resolved([self._examined(completion, reference) for completion, reference in pairs])
+        groups = [[self._examined(completion, one) for one in _each(reference)] for completion, reference in pairs]
+        return _any_of_each(groups)
 
-    def compare(self, answer: str, reference: Reference) -> Verdict:
+    def compare(self, answer: str, reference: References) -> Verdict:
         r"""Compare an answer alone, such as one of a file of labelled pairs, with the reference.
 
             >>> MathVerifier().compare("x = 2/4", "0.5").why
@@ -98,13 +104,11 @@ class MathVerifier:
         Raises:
             DataError, Unscored: see `verify`.
         """
-        if any(box in answer for box in _BOXES):
+        if any(box in answer for box in _BOXES) and self.policy.references == "mathematics":
             return self.verify(answer, reference)
-        trusted = _reference_text(reference)
-        right = _reference_form(trusted)
-        return _resolved([self._compared(bare(answer), trusted, right)])[0]
+        return _any_of_each([[self._compared(bare(answer), *self._trusted(one)) for one in _each(reference)]])[0]
 
-    def check(self, reference: Reference) -> str | None:
+    def check(self, reference: References) -> str | None:
         r"""Why a reference can only be compared as text, for a report on a data set; None if it can be read.
 
             >>> MathVerifier().check(r"\frac{1}{2}") is None
@@ -117,16 +121,29 @@ class MathVerifier:
             DataError: it is empty, beyond a limit, unbalanced, or has no value; `verify` would raise the same.
             Unscored: no symbolic worker can be started here.
         """
+        found = [self._trusted(one) for one in _each(reference)]
+        if not self.policy.symbolic or self.policy.references == "text":
+            return None
+        wrong = (symbolic.check_reference(trusted) for trusted, right in found if _needs_engine(right))
+        return next(filter(None, wrong), None)
+
+    def _trusted(self, reference: Reference) -> tuple[str, Form]:
+        """The reference's text as it is compared, and its form."""
+        if self.policy.references == "text":
+            text = _plain_text(reference)
+            return text, Word(text, text)
         trusted = _reference_text(reference)
-        needed = _needs_engine(_reference_form(trusted)) and self.policy.symbolic
-        return symbolic.check_reference(trusted) if needed else None
+        if self.policy.decimal == "comma" and isinstance(reference, str):
+            trusted = with_points(trusted)
+        return trusted, _reference_form(trusted)
 
     def _examined(self, completion: str, reference: Reference) -> Verdict | _Undecided:
         if not isinstance(completion, str):
             raise UsageError(f"the completion is a {type(completion).__name__}; it must be a string")
-        trusted = _reference_text(reference)
-        right = _reference_form(trusted)
+        trusted, right = self._trusted(reference)
         found = extract(completion, markers=self.markers)
+        if found is None and self.policy.prose == "last-expression":
+            found = last_expression(completion)
         if found is None:
             return Verdict(Outcome.UNPARSED, why="no-answer")
         if found.parts and (answer := _joined(found, right)):
@@ -149,15 +166,20 @@ class MathVerifier:
         return all(compare(other, found.answer, self.policy) for other in found.others)
 
     def _compared(self, answer: str, trusted: str, right: Form) -> Verdict | _Undecided:
-        decision = self._decided(answer, right)
+        if self.policy.references == "text":
+            return _verdict(_as_texts(answer, trusted, self.policy), answer)
+        said = with_points(answer) if self.policy.decimal == "comma" and not too_long(answer) else answer
+        decision = self._decided(said, right)
         if decision.equal is None and decision.reason == "undecided" and self.policy.symbolic:
-            return _Undecided(answer, trusted, self.policy) if _balanced(answer) else _verdict(_UNBALANCED, answer)
+            if not _balanced(said):
+                return _verdict(_UNBALANCED, answer)
+            return _Undecided(said, trusted, self.policy, answer)
         return _verdict(decision, answer)
 
     def _decided(self, answer: str, right: Form) -> Decision:
         limit = too_long(answer)
         folded = "" if limit else fold(answer)
-        if limit := limit or exceeded(folded):
+        if limit := limit or exceeded(folded, _answer_limits(right)):
             return Decision(False, f"limit: {limit}")
         if not folded:
             return Decision(False, "unreadable: nothing but punctuation")
@@ -171,6 +193,35 @@ class _Undecided:
     answer: str
     reference: str
     policy: MathPolicy
+    written: str
+    """The answer as the model wrote it."""
+
+
+def _each(reference: References) -> list[Reference]:
+    """The references of which any is right.
+
+    Raises:
+        DataError: a list without any.
+    """
+    if not isinstance(reference, list | tuple):
+        return [reference]  # type: ignore[list-item]  # a wrong type is named by `_reference_text`
+    if not reference:
+        raise DataError("the reference is an empty list; it must hold at least one right answer")
+    return list(reference)
+
+
+def _any_of_each(groups: list[list[Verdict | _Undecided]]) -> list[Verdict]:
+    """For each completion the first verdict that is right, else that on its first reference; one call to the engine."""
+    verdicts = iter(_resolved([item for group in groups for item in group]))
+    found = [[next(verdicts) for _ in group] for group in groups]
+    return [next((verdict for verdict in group if verdict.correct), group[0]) for group in found]
+
+
+def _as_texts(answer: str, trusted: str, policy: MathPolicy) -> Decision:
+    """A reference that is declared to be a string."""
+    a, b = (" ".join(text.split()) for text in (answer, trusted))
+    same = a == b if policy.case == "match" else a.casefold() == b.casefold()
+    return Decision(same, "same-text" if same else "different-text")
 
 
 def _balanced(text: str) -> bool:
@@ -182,7 +233,7 @@ def _balanced(text: str) -> bool:
 def _resolved(found: list[Verdict | _Undecided]) -> list[Verdict]:
     asked = [item for item in found if isinstance(item, _Undecided)]
     replies = iter(symbolic.decide_many([(item.answer, item.reference, item.policy) for item in asked]))
-    return [item if isinstance(item, Verdict) else _verdict(next(replies), item.answer) for item in found]
+    return [item if isinstance(item, Verdict) else _verdict(next(replies), item.written) for item in found]
 
 
 def _verdict(decision: Decision, answer: str) -> Verdict:
@@ -193,9 +244,22 @@ def _joined(found: Extraction, right: Form) -> str | None:
     r"""`x=\boxed{3}, y=\boxed{4}` as one answer, if the reference has as many parts; else several boxes are a hedge."""
     while isinstance(right, Named | Family):
         right = right.body
-    several = isinstance(right, Sequence) and right.kind in _SEVERAL and len(right.items) == len(found.parts)
+    several = isinstance(right, forms.Sequence) and right.kind in _SEVERAL and len(right.items) == len(found.parts)
     distinct = found.flaw == "hedged" or all(" = " in part for part in found.parts)
     return ", ".join(found.parts) if several and distinct else None
+
+
+def _plain_text(reference: Reference) -> str:
+    """A reference that is declared to be a string.
+
+    Raises:
+        DataError: it is no text, or empty.
+    """
+    if not isinstance(reference, str) or not reference.strip():
+        raise DataError(
+            f"the reference is {reference!r}; where references are texts it must be a text that is not empty"
+        )
+    return reference
 
 
 def _reference_text(reference: Reference) -> str:
@@ -222,7 +286,7 @@ def _reference_text(reference: Reference) -> str:
 
 def _number_text(reference: int | Fraction | float | Decimal) -> str:
     try:
-        return repr(reference) if isinstance(reference, float) else str(reference)
+        return repr(float(reference)) if isinstance(reference, float) else str(reference)  # numpy's repr names its type
     except ValueError:  # Python writes no integer of more than 4,300 digits
         raise DataError("the reference is an integer of more than 4,300 digits") from None
 
@@ -230,7 +294,7 @@ def _number_text(reference: int | Fraction | float | Decimal) -> str:
 @lru_cache(maxsize=4096)
 def _reference_form(reference: str) -> Form:
     folded = "" if too_long(reference) else fold(reference)
-    if limit := too_long(reference) or exceeded(folded):
+    if limit := too_long(reference) or exceeded(folded, UNBOUNDED):
         raise DataError(f"the reference {reference[:80]!r} is beyond a limit: {limit}")
     if not _balanced(reference):
         raise DataError(f"the reference {reference[:200]!r} cannot be read: its braces do not match")
@@ -241,9 +305,15 @@ def _reference_form(reference: str) -> Form:
     return form
 
 
+@lru_cache(maxsize=4096)
+def _answer_limits(right: Form) -> Limits:
+    """An answer may name a long number where the reference names one: they are compared without writing them out."""
+    return UNBOUNDED if names_more(right.text, LIMITS.magnitude) else LIMITS
+
+
 def _parts(form: Form) -> Iterator[Form]:
     yield form
-    for part in form.items if isinstance(form, Sequence) else ():
+    for part in form.items if isinstance(form, forms.Sequence) else ():
         yield from _parts(part)
     if isinstance(form, Named | Family):
         yield from _parts(form.body)

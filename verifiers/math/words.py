@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-__all__ = ["EMPTY", "REALS", "number", "plain"]
+__all__ = ["EMPTY", "REALS", "elements", "formula", "number", "plain"]
 
 EMPTY = frozenset(
     "no solution|no solutions|no real solution|no real solutions|empty set|the empty set|there are no solutions|"
@@ -46,6 +46,39 @@ _SAME = {
     "infinitely many solutions": "infinitely many",
     "there are infinitely many solutions": "infinitely many",
 }
+
+
+_ELEMENTS = frozenset(
+    "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr Nb Mo Tc "
+    "Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir Pt Au Hg Tl Pb Bi "
+    "Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr".split()
+)
+_SYMBOL = re.compile(r"[A-Z][a-z]?")
+_FORMULA = re.compile(r"(?:\d{0,3}\(?[A-Z][a-z]?\)?(?:_?\d{1,3})?\)?(?:_?\d{1,3})?)+(?:\^?\d{0,2}[+-])?")
+_CHARGED = re.compile(r"[_^\d]")
+
+
+def formula(text: str) -> str | None:
+    """A chemical formula with numbers or a charge, in one spelling: `Fe^3+`, `H_2O`; None for anything else.
+
+    Args:
+        text: folded text with words in quotes.
+    """
+    letters = "".join(sign for sign in text if sign not in '"{} ')
+    if (
+        not 2 <= len(letters) <= 40
+        or letters[0].isdecimal()
+        or not _CHARGED.search(letters)
+        or not _FORMULA.fullmatch(letters)
+    ):
+        return None
+    return letters.replace("_", "") if elements("".join(filter(str.isalpha, letters))) else None
+
+
+def elements(letters: str) -> tuple[str, ...] | None:
+    """The chemical elements that letters name, read from the left; None where they name none: C, O for `CO`."""
+    symbols = _SYMBOL.findall(letters)
+    return tuple(symbols) if "".join(symbols) == letters and _ELEMENTS.issuperset(symbols) else None
 
 
 def plain(text: str) -> str:
