@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr.errors import UsageError
-from rlvr.verifiers.math import COMPETITION, GSM8K, HENDRYCKS, LENIENT_NUMERIC, MathPolicy, compare
+from rlvr.verifiers.math import COMPETITION, GSM8K, HENDRYCKS, LENIENT_NUMERIC, MathPolicy
+from rlvr.verifiers.math.normal import compare
 
 STEADY = settings(derandomize=True, deadline=None)  # the same cases every time, on any machine
 
@@ -182,7 +183,10 @@ def test_every_setting_of_the_policy_matters(policy, reference, answer, expected
 ROUNDED = [
     # (reference, answer, expected, reason)
     ("0.458", r"\frac{27}{59}", True, "0.45763 rounds to it"),
-    ("41.494", r"\frac{2904644}{70000}", True, "41.49491… begins with it"),
+    ("41.495", r"\frac{2904644}{70000}", True, "41.49491… rounds to it"),
+    ("41.494", r"\frac{2904644}{70000}", False, "and begins with this, which is cut off and half a unit too far away"),
+    ("3.14", r"\frac{22}{7}", True, "3.1428… rounds to it"),
+    ("3.142", r"\frac{22}{7}", False, "and to 3.143, not to this"),
     (r"41.4\%", r"\frac{29}{70}", True, "41.43 % does, and a percent sign moves the point"),
     ("0.458", "0.45763", False, "a longer decimal has been rounded too"),
     ("0.458", "0.46", False, "and a shorter one says less"),

@@ -98,7 +98,7 @@ class _Reader:
                 self._move(operator.end())
                 value = _times(value, self._factor(), _TIMES[operator[0]])
             elif self._peek() in ("(", "{", "\\"):
-                value *= self.power()  # 2(3); two numbers side by side never get here
+                value = _times(value, self.power(), 1)  # 2(3); two numbers side by side never get here
             else:
                 return value
 
@@ -210,6 +210,8 @@ def _repeating(text: str) -> Fraction | None:
 
 
 def _times(value: Fraction, factor: Fraction, sign: int) -> Fraction:
+    if value.numerator.bit_length() + factor.numerator.bit_length() > 4 * _MOST_BITS:
+        raise NotArithmetic
     if sign > 0:
         return value * factor
     if factor == 0:

@@ -69,7 +69,8 @@ _BOX_START = re.compile(r"[ \t]{0,8}(?:\[[^\[\]{}]{0,40}\])?[ \t\n]{0,8}\{")
 _BARE = re.compile(r"[ \t]{0,8}([^\s${}]{1,200})")
 _SENTENCE_END = re.compile(r"[.!?][$)*\]]{0,4}(?:\s|$)")
 _PHRASE = re.compile(  # a heading of its own, or "the answer is …"
-    r"答案(?:是|为|為)?[:：]?|^[#*_ \t]{0,12}(?:the )?(?:final )?answer[*_ \t]{0,8}$|\banswer\b[*_ ]{0,4}(?:is\b|are\b|=|:)[*_ \t:}]{0,6}",
+    r"答案(?:是|为|為)?[:：]?|"
+    r"^[#*_ \t]{0,12}(?:the )?(?:final )?answer[*_ \t]{0,8}$|\banswer\b[*_ ]{0,4}(?:is\b|are\b|=|:)[*_ \t:}]{0,6}",
     re.IGNORECASE | re.MULTILINE,
 )
 _BLANK = re.compile(r"[*_ \t]{0,8}(?:\n[ \t\n]{0,8})?(?:(?:\$\$|\\\[)[ \t]{0,8}\n[ \t]{0,8})?")
@@ -100,7 +101,7 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
 
 
 def last_expression(text: str) -> Extraction | None:
-    r"""The last formula between dollar signs, `\( \)` or `\[ \]`, or the last number behind it; None if there is neither.
+    r"""The last formula between dollar signs, `\( \)` or `\[ \]`, or the last number behind it; None without either.
 
     Args:
         text: a completion without box, marker or phrase.

@@ -30,7 +30,8 @@ _NAMED = {
     "×": "times", "✕": "times", "·": "cdot", "⋅": "cdot", "∙": "cdot", "÷": "div", "±": "pm", "∓": "mp", "∞": "infty",
     "•": "cdot", "≡": "equiv", "∠": "angle", "∧": "land", "∨": "lor", "⌊": "lfloor", "⌋": "rfloor", "⌈": "lceil",
     "⌉": "rceil", "⇒": "implies", "≤": "le", "⩽": "le", "≥": "ge", "⩾": "ge", "≠": "ne", "≈": "approx",
-    "∪": "cup", "∩": "cap", "∈": "in", "∅": "emptyset", "∖": "setminus", "→": "to", "⟨": "langle", "⟩": "rangle", "…": "dots",
+    "∪": "cup", "∩": "cap", "∈": "in",
+    "∅": "emptyset", "∖": "setminus", "→": "to", "⟨": "langle", "⟩": "rangle", "…": "dots",
 }
 _PLAINER = {
     "➖": "-", "➕": "+", "′": "'", "″": "''", "‖": r"\|", "∣": "|",
@@ -68,7 +69,7 @@ _ROWS = re.compile(
     re.DOTALL,
 )
 _MATRIX_BREAK = re.compile(r"(?<!\\)\\(?=[-\d])")
-# What JSON made of \\b, \\f, \\a and \\v in front of a letter, and of \\t, \\r and \\n in front of the rest of a command.
+# What JSON made of a backslash and b, f, a or v before a letter, and of one and t, r or n before the rest of a command.
 _EATEN = re.compile(
     "([\x07\x08\x0b\x0c])(?=[a-zA-Z])|\t(?=ext\\s?\\{|imes|heta|frac|an(?![a-z]))|\r(?=ight|angle)|\n(?=eq(?![a-z]))"
 )

@@ -10,7 +10,7 @@ import math
 import re
 from dataclasses import dataclass
 
-__all__ = ["LIMITS", "Limits", "UNBOUNDED", "exceeded", "names_more", "too_long"]
+__all__ = ["LIMITS", "LONG_NUMBERS", "Limits", "exceeded", "names_more", "too_long"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,9 @@ class Limits:
 
 
 LIMITS = Limits()
-UNBOUNDED = Limits(magnitude=2**62)
-"""For a reference that names a longer number, and for the answers to it: neither is written out."""
+LONG_NUMBERS = Limits(chars=300, terms=40, magnitude=2**62)
+"""For a reference that names a longer number, and for the answers to it.  Such texts are short, since a few powers of
+this size are worked out exactly and any larger ones not at all."""
 
 _HARMLESS = re.compile(r"[0-9 .,+\-/$%a-df-zA-DF-Z]{0,60}")  # no bracket, power or exponent in so short a text
 _DIGITS = re.compile(rf"\d{{{LIMITS.digits + 1}}}")

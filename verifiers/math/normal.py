@@ -20,9 +20,9 @@ from rlvr.verifiers.math.quantity import measured
 from rlvr.verifiers.math.reading import as_ratio, read
 from rlvr.verifiers.math.shapes import (
     components,
-    is_congruence,
     imaginary_j,
     in_proportion,
+    is_congruence,
     is_number,
     is_region,
     is_relation,
@@ -157,17 +157,15 @@ class _Comparison:
         choice, other = (a, b) if isinstance(a, Choice) else (b, a)
         assert isinstance(choice, Choice)
         if len(other.text) == 1 and other.text.isalpha():
-            same = other.text.lower() == choice.letter and not self._is_symbol(other, choice, other is b)
+            # The number i is no option, nor is e where the reference says it; but `e` may answer (E).
+            number = other.text == "i" or (other.text == "e" and other is b)
+            same = other.text.lower() == choice.letter and not number
             return Decision(True, "same-choice") if same else Decision(False, "different-choice")
         if isinstance(other, Sequence) and any(isinstance(item, Choice) for item in other.items):
             return Decision(False, "different-choice")
         if choice.rest is None:
             return Decision(None, "different-kind")  # the text of an option, perhaps of the right one
         return self.decide(choice.rest, b) if choice is a else self.decide(a, choice.rest)
-
-    def _is_symbol(self, letter: Form, choice: Choice, trusted: bool) -> bool:
-        """A small letter that is no option: one that the reference names beside an answer `B`, and the number i."""
-        return letter.text.islower() and (letter.text == "i" or (trusted and not choice.text.strip('"() ').islower()))
 
     # -------------------------------------------------------------------------------------------------- sequences
 

@@ -10,7 +10,7 @@ from rlvr.verifiers.math.forms import THOUSANDS, Quantity
 from rlvr.verifiers.math.matching import UNDECIDED, Decision
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.rounding import bounds, within
-from rlvr.verifiers.math.units import AMBIGUOUS, TEMPERATURES, UNKNOWN, measure
+from rlvr.verifiers.math.units import AMBIGUOUS, TEMPERATURES, UNKNOWN, is_counted, measure
 
 __all__ = ["numbers", "quantities", "units"]
 
@@ -110,7 +110,8 @@ def _converted(a: str, b: str, policy: MathPolicy) -> tuple[Decision, Fraction |
         return _DIFFERENT_UNIT, None
     if a.rpartition(" ")[2] == b.rpartition(" ")[2] and (" " not in a or " " not in b):
         return _SAME_UNIT, None  # 12 apples are 12 green apples
-    return Decision(None if a[0] == UNKNOWN or b[0] == UNKNOWN else False, "different-unit"), None
+    words = a[0] == UNKNOWN or b[0] == UNKNOWN or is_counted(a) or is_counted(b)
+    return Decision(None if words else False, "different-unit"), None  # other words may mean the same
 
 
 def quantities(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fraction | None]:

@@ -51,6 +51,7 @@ _COMPOUND_PART = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)")
 _COMPOUND = re.compile(rf"{_COMPOUND_PART.pattern}(?:,? {_COMPOUND_PART.pattern}){{1,3}}")
 _MORE_NUMBERS = re.compile(r"(?<![\d^{.-])[ (]?-?\d")
 _NEGATIVE = re.compile(r'"(?:negative|minus)(?:" ?|(?= ))', re.IGNORECASE)
+_LONGEST = 50_000  # digits; the static limits stop an honest text long before
 _DEGREE = r"^\circ"
 _PERCENT = frozenset(("percent", "percentage", "per cent", "pct"))
 
@@ -69,6 +70,8 @@ def literal(text: str) -> Quantity | None:
     places = places or bare_places or ""
     value: Fraction | int = int((whole or "").replace(",", "") + places)
     power = (int(exponent) if exponent else 0) - len(places)
+    if abs(power) > _LONGEST:
+        return None  # named, but never written out
     if power:
         value = value * 10**power if power > 0 else Fraction(value, 10**-power)
     unit = CURRENCIES[money] if money else ""

@@ -45,7 +45,8 @@ _GREEK = re.compile(
 )
 _MEASURE = re.compile(r"\\(?:angle|measuredangle|lim|int|sum|prod|binom)(?![a-zA-Z])|m ?\\angle|P ?\(|n ?\(")
 _OF_NAMED = re.compile(
-    r"\||\\\||\\(?:sin|cos|tan|cot|sec|csc|log|ln|gcd|lcm|max|min|det|overline|vec|overrightarrow)(?![a-zA-Z])|[A-Z] ?\([A-Z]"
+    r"\||\\\||[A-Z] ?\([A-Z]|"
+    r"\\(?:sin|cos|tan|cot|sec|csc|log|ln|gcd|lcm|max|min|det|overline|vec|overrightarrow)(?![a-zA-Z])"
 )
 _SEGMENTS = re.compile(
     r"(?:\\frac|[A-Z{}/:+ ]|_ ?\{?[A-Z0-9]{1,6}\}?|\\(?:triangle|overline|cdot|times)(?![a-zA-Z])|-|\(|\))+"

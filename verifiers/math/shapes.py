@@ -15,8 +15,9 @@ from rlvr.verifiers.math.reading import as_list, read
 from rlvr.verifiers.math.relations import measures, stated
 
 __all__ = [
-    "components", "imaginary_j", "in_proportion", "is_congruence", "is_number", "is_region", "is_relation", "labels_bind", "may_be_several", "read_again",
-    "renamed_function", "same_region", "spread", "stated_value", "times", "vector",
+    "components", "imaginary_j", "in_proportion", "is_congruence", "is_number", "is_region", "is_relation",
+    "labels_bind", "may_be_several", "read_again", "renamed_function", "same_region", "spread", "stated_value",
+    "times", "vector",
 ]  # fmt: skip
 
 _RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne")
@@ -24,7 +25,8 @@ _FUNCTION = re.compile(r"(.+?)(?:\(|_\{?)([a-z](?:,[a-z])*)[)}]?")
 _AXES = "ijk"
 _UNIT_VECTOR = re.compile(
     r"\\(?:mathbf|hat|vec|boldsymbol|bm|bold|widehat|overrightarrow) ?"
-    r"(?:\{ ?(?:\\(?:mathbf|hat|bold) ?\{?)? ?\\?([ijk])(?:math)? ?\}{1,2}|\\?([ijk])(?![a-z]))|(?<![a-zA-Z\\])([ijk])(?![a-zA-Z])"
+    r"(?:\{ ?(?:\\(?:mathbf|hat|bold) ?\{?)? ?\\?([ijk])(?:math)? ?\}{1,2}|\\?([ijk])(?![a-z]))"
+    r"|(?<![a-zA-Z\\])([ijk])(?![a-zA-Z])"
 )
 _LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
 _COMMAS = separator("[,;]")

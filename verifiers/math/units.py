@@ -1,10 +1,10 @@
 r"""What may stand next to a number: units, currencies, scale words, counted things.
 
     canonical("square inches") == canonical('inches^2') == "inch^2"
-    measure("km / hour") == (Fraction(5, 18), (("m", 1), ("s", -1)))
+    measure("kilometre / hour") == (Fraction(5, 18), (("m", 1), ("s", -1)))
 
-Words are read in any case, symbols are not: mW is no MW.  A word that no table has is no unit: its canonical name begins
-with `UNKNOWN`, and such a name equals only itself.  Sizes are exact by definition: the SI prefixes and derived units
+Words are read in any case, symbols are not: mW is no MW.  A word that no table has is no unit: its canonical name
+begins with `UNKNOWN`, and such a name equals only itself.  Sizes are exact by definition: the SI prefixes and derived units
 (BIPM, The International System of Units, 9th edition, tables 4 and 7), the inch of 2.54 cm and the pound of
 0.45359237 kg (NIST Handbook 44, appendix C).
 """
@@ -21,8 +21,8 @@ from rlvr.verifiers.math.nouns import ADJECTIVES, NOUNS
 from rlvr.verifiers.math.words import number
 
 __all__ = [
-    "AMBIGUOUS", "CURRENCIES", "Measure", "SCALES", "SCALE_LETTERS", "TEMPERATURES", "UNKNOWN", "canonical", "is_known",
-    "measure",
+    "AMBIGUOUS", "CURRENCIES", "Measure", "SCALES", "SCALE_LETTERS", "TEMPERATURES", "UNKNOWN", "canonical",
+    "is_counted", "is_known", "measure",
 ]  # fmt: skip
 
 Measure: TypeAlias = tuple[Fraction, tuple[tuple[str, int], ...]]
@@ -40,9 +40,9 @@ SCALES: dict[str, int | Fraction] = {
 }  # fmt: skip
 """They multiply: 1.8 billion is a number, not 1.8 of something; 3 hundredths is 0.03."""
 SCALES |= {f"{name}s": size for name, size in SCALES.items() if name.isascii() and len(name) > 2}
-_PARTS = "half third fourth fifth sixth seventh eighth ninth tenth hundredth thousandth millionth billionth".split()
-_SIZES_OF_PARTS = (*range(2, 11), 100, 1000, 10**6, 10**9)
-SCALES |= {("halves" if part == "half" else f"{part}s"): Fraction(1, n) for part, n in zip(_PARTS, _SIZES_OF_PARTS)}
+_PARTS = {part: n for n, part in enumerate("half third fourth fifth sixth seventh eighth ninth tenth".split(), 2)}
+_PARTS |= {"hundredth": 100, "thousandth": 1000, "millionth": 10**6, "billionth": 10**9}
+SCALES |= {("halves" if part == "half" else f"{part}s"): Fraction(1, n) for part, n in _PARTS.items()}
 
 SCALE_LETTERS = {
     "k": 10**3, "K": 10**3, "M": 10**6, "m": 10**6, "mn": 10**6, "mil": 10**6, "MM": 10**6, "B": 10**9, "b": 10**9,
@@ -121,8 +121,10 @@ radian: 1 rad rads | radian
 # Words of other spellings and languages, and symbols that converts to nothing.
 _NAMED = """
 person people persons human 人 名 位; man men; woman women; child children; mouse mice; goose geese; tooth teeth
-foot-pound; horsepower hp; psi; dB decibel; byte; bit; KB kB; MB; GB; TB; rpm; pH; u; unit; rev revolution; sr steradian
-°C celsius centigrade ℃ 摄氏度; °F fahrenheit ℉ 华氏度; time times 次 回 倍; 个 個 只 隻 条 本 张 枚 件 种 组 道 颗 棵 辆 块钱 支 根 页 匹 头 对
+foot-pound; horsepower hp; psi; dB decibel; byte; bit; KB kB; MB; GB; TB; rpm; pH; u; unit; ton
+rev revolution; sr steradian
+°C celsius centigrade ℃ 摄氏度; °F fahrenheit ℉ 华氏度; time times 次 回 倍
+个 個 只 隻 条 本 张 枚 件 种 组 道 颗 棵 辆 块钱 支 根 页 匹 头 对
 """.strip()
 _CHINESE_UNITS = {
     "米": "m", "厘米": "cm", "毫米": "mm", "千米": "km", "公里": "km", "克": "g", "千克": "kg", "公斤": "kg", "吨": "t",
@@ -209,8 +211,8 @@ _load()
 _POWERS = {"square": "^2", "squared": "^2", "sq": "^2", "cubic": "^3", "cubed": "^3", "cu": "^3"}
 # Who says more than a unit has not given one number: "12 or 13", "12, maybe", "at least 12", "12 factorial".
 _SAYS_MORE = frozenset(
-    "and or nor not maybe if when except unless about either neither both approximately perhaps no none for but to than "
-    "because since so then as it is isn't are was were we this that which with without by plus minus times over cubed "
+    "and or nor not maybe if when except unless about either neither both approximately perhaps no none for but to "
+    "than because since so then as it is isn't are was were we this that which with without by plus minus times over cubed "
     "percent wrong right correct incorrect false true answer ignore at least most less under below above between until "
     "negative positive opposite twice thrice double doubled triple tripled half quarter factorial reciprocal inverse "
     "inverted root log modulo mod power raised imaginary complex never almost nearly around roughly only just exactly "
@@ -219,7 +221,8 @@ _SAYS_MORE = frozenset(
 _NUMERIC = frozenset(("times", "half", "quarter"))  # in `_SAYS_MORE`, but a unit where nothing else is said
 # Two letters that are read as a unit without quotes; `cd` and `nm` may be products.
 _NO_PRODUCTS = frozenset(
-    "mm cm dm km in ft yd mi mg gm kg Kg KG KM CM oz lb ml mL cl cL qt ms hr wk yr Hz hz kW kw kJ kj th st nd rd °".split()
+    "mm cm dm km in ft yd mi mg gm kg Kg KG KM CM oz lb ml mL cl cL qt ms hr wk yr Hz hz kW kw kJ kj "
+    "th st nd rd °".split()
 )
 _WORD = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*|[°℃℉]|/|\^\(?\{?-?\d\}?\)?|[^\s]")
 _POWER = re.compile(r"\^\(?\{?(-?\d)\}?\)?")
@@ -319,10 +322,17 @@ def measure(name: str) -> Measure | None:
     return size, tuple(sorted((base, power) for base, power in powers.items() if power))
 
 
+def is_counted(name: str) -> bool:
+    """True if a canonical name is that of counted things and not of a unit."""
+    return name.rpartition(" ")[2].partition("^")[0] in NOUNS
+
+
 def is_known(text: str) -> bool:
     """True if every word is the name of a unit, so that it cannot be a product of variables: `cm`, but not `cd`."""
     words = [word for word in _WORD.findall(text) if word[0].isalpha() or word == "°"]
     return bool(words) and all(
-        word in _POWERS or word == "per" or (bool(_named(word)) and (len(word) > 2 or word in _NO_PRODUCTS))
+        word in _POWERS
+        or word == "per"
+        or (bool(_named(word)) and (len(word) > 2 or word in _NO_PRODUCTS or "/" in text))
         for word in words
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -12,12 +12,11 @@ from typing import ClassVar, TypeAlias
 
 from rlvr.errors import DataError, UsageError
 from rlvr.types import Outcome, Verdict
-from rlvr.verifiers.math import symbolic
+from rlvr.verifiers.math import forms, symbolic
 from rlvr.verifiers.math.extract import DEFAULT_MARKERS, Extraction, bare, extract, last_expression
 from rlvr.verifiers.math.fold import fold, with_points
-from rlvr.verifiers.math import forms
 from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Word
-from rlvr.verifiers.math.limits import LIMITS, UNBOUNDED, Limits, exceeded, names_more, too_long
+from rlvr.verifiers.math.limits import LIMITS, LONG_NUMBERS, Limits, exceeded, names_more, too_long
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.normal import compare, decide
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
@@ -177,9 +176,10 @@ class MathVerifier:
         return _verdict(decision, answer)
 
     def _decided(self, answer: str, right: Form) -> Decision:
-        limit = too_long(answer)
+        limits = _answer_limits(right)
+        limit = too_long(answer, limits)
         folded = "" if limit else fold(answer)
-        if limit := limit or exceeded(folded, _answer_limits(right)):
+        if limit := limit or exceeded(folded, limits):
             return Decision(False, f"limit: {limit}")
         if not folded:
             return Decision(False, "unreadable: nothing but punctuation")
@@ -294,7 +294,8 @@ def _number_text(reference: int | Fraction | float | Decimal) -> str:
 @lru_cache(maxsize=4096)
 def _reference_form(reference: str) -> Form:
     folded = "" if too_long(reference) else fold(reference)
-    if limit := too_long(reference) or exceeded(folded, UNBOUNDED):
+    limits = LONG_NUMBERS if folded and _names_long_number(folded) else LIMITS
+    if limit := too_long(reference, limits) or exceeded(folded, limits):
         raise DataError(f"the reference {reference[:80]!r} is beyond a limit: {limit}")
     if not _balanced(reference):
         raise DataError(f"the reference {reference[:200]!r} cannot be read: its braces do not match")
@@ -308,7 +309,13 @@ def _reference_form(reference: str) -> Form:
 @lru_cache(maxsize=4096)
 def _answer_limits(right: Form) -> Limits:
     """An answer may name a long number where the reference names one: they are compared without writing them out."""
-    return UNBOUNDED if names_more(right.text, LIMITS.magnitude) else LIMITS
+    return LONG_NUMBERS if _names_long_number(right.text) else LIMITS
+
+
+def _names_long_number(folded: str) -> bool:
+    return exceeded(folded, replace(LIMITS, magnitude=LONG_NUMBERS.magnitude)) is None and names_more(
+        folded, LIMITS.magnitude
+    )
 
 
 def _parts(form: Form) -> Iterator[Form]:
