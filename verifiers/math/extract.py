@@ -59,7 +59,8 @@ class Extraction:
     parts: tuple[str, ...] = ()
 
 
-_BOXES = ("\\boxed", "\\fbox", "\\framebox", "\x08oxed")  # the last is what JSON makes of one backslash and `boxed`
+_BOXES = ("\\boxed", "\\fbox", "\\framebox")
+_EATEN_BOX = "\x08oxed"  # what JSON makes of one backslash and `boxed`
 _TAG, _TAG_END = ANSWER_TAGS
 _WINDOW = 20_000  # characters within which a box must close; no answer within the limits is that long
 _MOST = 32  # how many boxes of one statement are looked at
@@ -94,7 +95,8 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
     begin = after_thinking(text)
     if begin is None:
         return None
-    found = _last_explicit(text, begin, (*_BOXES, _TAG))
+    openers = (*_BOXES, _TAG) if _EATEN_BOX not in text else (*_BOXES, _TAG, _EATEN_BOX)
+    found = _last_explicit(text, begin, openers)
     if found is None and markers:
         found = _last_line(text, begin, _marker_pattern(tuple(markers)), "marker")
     return found or _last_line(text, begin, _PHRASE, "phrase")

@@ -89,7 +89,7 @@ _SPOKEN_NUMBER = re.compile(
 )
 _SHORT_EQUATION = re.compile(r"[a-zA-Z] ?= ?[+-]?\d+(?:\.\d+)?(?:/\d+)?")
 _CJK_TAIL = re.compile(r"(?<=[\d.%)}])\s?([\u4e00-\u9fff\u5186]{1,6})(?=$|[,;.])")
-_CJK_LABEL = re.compile(r"(?:最终|最后)?(?:答案|答)(?:是|为|為)?\s?:?\s?")
+_CJK_LABEL = re.compile(r"^\s?(?:最终|最后)?(?:答案|答)(?:是|为|為)?\s?:?\s?")
 _OHMS = re.compile(r'"([kM])" ?\\Omega(?![a-zA-Z])')
 _PRIMES = re.compile(r"\^\s?\{?\s?((?:\\prime\s?){1,2})\}?")
 _PHANTOM = re.compile(r"\\[hv]?phantom\s?\{[^{}]*\}")

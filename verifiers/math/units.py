@@ -4,8 +4,8 @@ r"""What may stand next to a number: units, currencies, scale words, counted thi
     measure("kilometre / hour") == (Fraction(5, 18), (("m", 1), ("s", -1)))
 
 Words are read in any case, symbols are not: mW is no MW.  A word that no table has is no unit: its canonical name
-begins with `UNKNOWN`, and such a name equals only itself.  Sizes are exact by definition: the SI prefixes and derived units
-(BIPM, The International System of Units, 9th edition, tables 4 and 7), the inch of 2.54 cm and the pound of
+begins with `UNKNOWN`, and such a name equals only itself.  Sizes are exact by definition: the SI prefixes and derived
+units (BIPM, The International System of Units, 9th edition, tables 4 and 7), the inch of 2.54 cm and the pound of
 0.45359237 kg (NIST Handbook 44, appendix C).
 """
 
@@ -211,12 +211,14 @@ _load()
 _POWERS = {"square": "^2", "squared": "^2", "sq": "^2", "cubic": "^3", "cubed": "^3", "cu": "^3"}
 # Who says more than a unit has not given one number: "12 or 13", "12, maybe", "at least 12", "12 factorial".
 _SAYS_MORE = frozenset(
-    "and or nor not maybe if when except unless about either neither both approximately perhaps no none for but to "
-    "than because since so then as it is isn't are was were we this that which with without by plus minus times over cubed "
-    "percent wrong right correct incorrect false true answer ignore at least most less under below above between until "
-    "negative positive opposite twice thrice double doubled triple tripled half quarter factorial reciprocal inverse "
-    "inverted root log modulo mod power raised imaginary complex never almost nearly around roughly only just exactly "
-    "up down off from into out instead versus vs per-cent".split()
+    (
+        "and or nor not maybe if when except unless about either neither both approximately perhaps no none for but to "
+        "than because since so then as it is isn't are was were we this that which with without by plus minus times "
+        "over cubed percent wrong right correct incorrect false true answer ignore at least most less under below "
+        "above between until negative positive opposite twice thrice double doubled triple tripled half quarter "
+        "factorial reciprocal inverse inverted root log modulo mod power raised imaginary complex never almost nearly around "
+        "roughly only just exactly up down off from into out instead versus vs per-cent "
+    ).split()
 )
 _NUMERIC = frozenset(("times", "half", "quarter"))  # in `_SAYS_MORE`, but a unit where nothing else is said
 # Two letters that are read as a unit without quotes; `cd` and `nm` may be products.

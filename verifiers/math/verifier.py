@@ -74,7 +74,9 @@ class MathVerifier:
             DataError: the reference cannot be read; the message names it.
             Unscored: no symbolic worker can be started here.
         """
-        return self.verify_many([(completion, reference)])[0]
+        if isinstance(reference, list | tuple):
+            return self.verify_many([(completion, reference)])[0]
+        return _resolved([self._examined(completion, reference)])[0]  # type: ignore[arg-type]
 
     def verify_many(self, pairs: Iterable[tuple[str, References]]) -> list[Verdict]:
         """The verdicts of many completions, the same as one by one; the worker is called once for all of them.
