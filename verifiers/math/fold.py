@@ -53,13 +53,14 @@ _PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt(?![A-Za-z])|\\sqrt(?=\s?\()")
 _PLAIN_NAME = re.compile(
     r"(?<![\\A-Za-z])(?:pi|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|infty|infinity)(?![A-Za-z])"
 )
+_PLAIN_FRACTION = re.compile(r"(?<![\\A-Za-z])[dt]?frac(?=\{)")
 _ORDINAL = re.compile(r"(?<=\d)\s?\^\s?\{?\s?(?:\\(?:text|mathrm|textrm)\s?\{)?\s?(?:st|nd|rd|th)\s?\}{0,2}")
 
 _PLAIN = re.compile(r"[^\\$\"{}~`\n\t]*")
 # {,}, a comma with a negative space, and a thin space group digits; each group after the first has three of them.
 _GROUPED = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|,\s?\\!\s?|\\,)\d{3})+(?!\d)")
 _TEXT = re.compile(
-    r"\\(?:text|mbox|hbox|textbf|textit|textrm|textsf|texttt|textup|textnormal|mathrm|operatorname\*?|emph)"
+    r"\\(?:text|mbox|hbox|textbf|textit|textrm|textsf|texttt|textup|textnormal|mathrm|ce|operatorname\*?|emph)"
     r"\s?\{([^{}]*(?:\{[^{}]{0,20}\}[^{}]*){0,4})\}"
 )
 _BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|mathsf|mathtt|underline)\s?\{([-\d.,\s]{0,40})\}")
@@ -95,6 +96,9 @@ _PRIMES = re.compile(r"\^\s?\{?\s?((?:\\prime\s?){1,2})\}?")
 _PHANTOM = re.compile(r"\\[hv]?phantom\s?\{[^{}]*\}")
 _POWERS_BESIDE = re.compile(r"\d+ ?\^ ?(?:\{ ?\d+ ?\} ?|\d+ |\d+$)(?:\d+ ?\^ ?(?:\{ ?\d+ ?\} ?|\d+ |\d+$)){1,20}")
 _BESIDE = re.compile(r"(\}|(?<=\d) ) ?(?=\d+ ?\^)")
+_CIRCLED = re.compile(
+    "(?<=[\\d\u2460-\u24ff\u2776-\u2793])[\u2460-\u24ff\u2776-\u2793]|[\u2460-\u24ff\u2776-\u2793](?=\\d)"
+)
 _MICRO = re.compile(r'\\mu ?"([A-Za-z])')
 _NOT = re.compile(r"\\not ?(=|<|>|\\(?:leq?|geq?|in|equiv)(?![a-zA-Z]))")
 _NEGATED = {
@@ -137,6 +141,7 @@ _INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _SPACE_COMMANDS = re.compile(r"\\(?:[,;:! ]|cdot(?![a-z])|quad|thinspace)")
 _SCALING = frozenset(("K", "k", "M", "B"))
+_MONEY_SIGNS = frozenset("$£€¥₹")
 _GROUPED_WORDS = re.compile(r"[+-]?[$£€]?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?: [^\d,:/]*)?")
 _UPRIGHT = frozenset(("e", "i", "d", "%", "\\%", ""))
 _SPACE = re.compile(r"(?<!\d) +| +(?!\d)")
@@ -152,6 +157,8 @@ def fold(text: str) -> str:
         text = _fold_unicode(text)
     if "sqrt" in text:
         text = _fold_roots(_PLAIN_ROOT.sub("√", text))
+    if "frac{" in text:
+        text = _PLAIN_FRACTION.sub(r"\\frac", text)
     text = _PLAIN_NAME.sub(lambda m: rf" \{m[0]} " if m[0] != "infinity" else r" \infty ", text)
     if "**" in text:
         text = text.replace("**", "^")
@@ -168,7 +175,8 @@ def fold(text: str) -> str:
         text = _fold_connectives(text)
     if len(text) > 1 and not text.isdecimal():
         text = _fold_numerals(text)
-    return text.rstrip(" .,;:")
+    text = text.rstrip(" .,;:")
+    return text[:-2].rstrip(" .,;:") if text.endswith(r"\\") else text
 
 
 def _fold_numerals(text: str) -> str:
@@ -231,6 +239,8 @@ def _fold_unicode(text: str) -> str:
         text = _fold_roots(text)
     if "–" in text or "—" in text:
         text = _RANGE.sub(r"\1 \\endash ", text)
+    if _CIRCLED.search(text):
+        text = _CIRCLED.sub(r" \\circled ", text)  # 1② is not 12
     # Once more after NFKC, which makes plain letters of mathematical ones.
     text = unicodedata.normalize("NFKC", text.translate(_TRANSLATE)).translate(_TRANSLATE)
     return text if text.isascii() else _CJK_TAIL.sub(r" \\text{\1}", _CJK_LABEL.sub("", text, count=1))
@@ -260,7 +270,7 @@ def _fold_roots(text: str) -> str:
 
 
 def _fold_latex(text: str) -> str:
-    text = text.replace("~", " ").replace("`", "").replace('"', " ")
+    text = text.replace("~", " ").replace("{:}", ":").replace("`", "").replace('"', " ")
     text = _GROUPED.sub(lambda m: "".join(filter(str.isdigit, m[0])), text)
     text = _fold_dollars(text)
     text = _ORDINAL.sub("", text)
@@ -318,6 +328,8 @@ def _quote(match: re.Match[str]) -> str:
     content = " ".join(match[1].split())
     if content in ("min", "sec") and match.string[: match.start()].rstrip(r"\ ,~")[-1:].isdecimal():
         return f' "{content}" '  # minutes, seconds
+    if content in _MONEY_SIGNS:
+        return content
     if content in _FUNCTIONS:
         return f"\\{content} "
     if content in _UPRIGHT:

@@ -19,6 +19,7 @@ from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.quantity import measured
 from rlvr.verifiers.math.reading import as_ratio, read
 from rlvr.verifiers.math.shapes import (
+    both_sides,
     components,
     imaginary_j,
     in_proportion,
@@ -28,9 +29,11 @@ from rlvr.verifiers.math.shapes import (
     is_relation,
     labels_bind,
     may_be_several,
+    point,
     read_again,
     renamed_function,
     same_region,
+    solved,
     spread,
     stated_value,
     times,
@@ -98,6 +101,10 @@ class _Comparison:
             said = stated_value(a, b, trusted=False) if is_relation(a) else stated_value(b, a, trusted=True)
             if said is not None:
                 return self.decide(said, b) if is_relation(a) else self.decide(a, said)
+            sides = both_sides(a) if is_relation(a) and not isinstance(b, Sequence) else None
+            if sides is not None:
+                true = self.decide(*sides)
+                return self.decide(sides[1], b) if true.equal else true
         if isinstance(a, Choice) or isinstance(b, Choice):
             return self._choices(a, b)
         if isinstance(a, Sequence) or isinstance(b, Sequence):
@@ -136,6 +143,8 @@ class _Comparison:
                 return self._ask(a, b)  # xy = 1 and yx = 1 may be no names at all
             same_name = b if a.name == b.name else renamed_function(b, a.name)
             return self.decide(a.body, same_name.body) if same_name else Decision(False, "different-name")
+        if isinstance(a, Named) and is_region(a) and is_relation(b) and (region := solved(b)) is not None:
+            return self.decide(a.body, region)
         if is_relation(a) or is_relation(b):
             return self._ask(a, b)
         if _is_no_interval(a, b) or _is_no_interval(b, a):
@@ -180,6 +189,10 @@ class _Comparison:
             return _ranges(sequence, other)
         if sequence.kind in _VECTORS and (vector_sum := components(other, _length(sequence))) is not None:
             return self.decide(sequence, vector_sum) if sequence is a else self.decide(vector_sum, sequence)
+        if sequence.kind == "()" and (pair := point(other)) is not None:
+            return self.decide(pair, b) if sequence is b else self.decide(a, pair)
+        if sequence is a and is_relation(b) and (region := solved(b)) is not None:
+            return self.decide(a, region)  # never the other way: to repeat an inequality is not to solve it
         if sequence.kind == "matrix" and len(cells := vector(sequence)) == 1 and not isinstance(cells[0], Sequence):
             return self.decide(cells[0], b) if sequence is a else self.decide(a, cells[0])
         if (again := read_again(sequence, other)) is not None:

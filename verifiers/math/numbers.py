@@ -102,7 +102,6 @@ def _thousands(a: Quantity, b: Quantity) -> tuple[Decision, Fraction | None]:
 def _converted(a: str, b: str, policy: MathPolicy) -> tuple[Decision, Fraction | None]:
     if b in AMBIGUOUS.get(a, ()) or a in AMBIGUOUS.get(b, ()):
         return _SAME_UNIT, None
-    a, b = (AMBIGUOUS[unit][1] if unit in AMBIGUOUS else unit for unit in (a, b))
     mine, other = measure(a), measure(b)
     if mine and other:
         if mine == other or (policy.convert_units and mine[1] == other[1]):

@@ -52,6 +52,7 @@ _COMPOUND = re.compile(rf"{_COMPOUND_PART.pattern}(?:,? {_COMPOUND_PART.pattern}
 _MORE_NUMBERS = re.compile(r"(?<![\d^{.-])[ (]?-?\d")
 _NEGATIVE = re.compile(r'"(?:negative|minus)(?:" ?|(?= ))', re.IGNORECASE)
 _LONGEST = 50_000  # digits; the static limits stop an honest text long before
+_CURRENCY_FIRST = re.compile(r'"(USD|EUR|GBP|INR|Rs|RMB|CNY|JPY)\.?" ?(?=[\d.])')
 _DEGREE = r"^\circ"
 _PERCENT = frozenset(("percent", "percentage", "per cent", "pct"))
 
@@ -96,6 +97,8 @@ def quantity(text: str) -> Quantity | Word | Flawed:
     """Anything else that stands for one value; prose comes back as a `Word`."""
     if (special := spaced(text) or _based(text) or _compound(text) or _sixtieths(text) or _attached(text)) is not None:
         return special
+    if text[:1] == '"' and (currency := _CURRENCY_FIRST.match(text)):
+        return quantity(f'{text[currency.end() :]} "{currency[1]}"')
     if text[:1] == '"' and (opposite := _NEGATIVE.match(text)):
         return _negated(text, opposite.end())
     core, unit = _strip_money(text)

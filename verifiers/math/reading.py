@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from dataclasses import replace
 from fractions import Fraction
@@ -17,6 +18,7 @@ from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Named, Quant
 from rlvr.verifiers.math.parameters import declaration, quantified
 from rlvr.verifiers.math.quantity import literal, quantity, word
 from rlvr.verifiers.math.relations import equation, inequality, together
+from rlvr.verifiers.math.units import SAYS_MORE
 from rlvr.verifiers.math.words import EMPTY, REALS, formula, number, plain
 
 __all__ = ["as_list", "as_ratio", "read"]
@@ -37,7 +39,7 @@ _COLONS = separator(':|(?<=\\d) "?to"? (?=\\d)')
 # 10,000 dollars: one grouped number, and then no other number.
 _GROUPED = re.compile(r"[+-]? ?[$£€]? ?\d{1,3}(?:,\d{3})+(?:\.\d+)?[^\d,;()\[\]{}<>=:]*(?:\^ ?\{? ?\d ?\}?)?")
 _OUTWARD = re.compile(r"\][^()\[\]]{1,200}[\]\[]|\[[^()\[\]]{1,200}\[")  # ]2, 5[ is (2, 5)
-_LABEL = re.compile(r"\"?([A-Za-z][A-Za-z ]{0,30})\"?: (.*)")
+_LABEL = re.compile(r'"?([A-Za-z][A-Za-z ]{0,30})"?: (.*)|"([A-Za-z][A-Za-z ]{0,30}):" ?([^"].*)')
 _STATED = re.compile(r'"?(?:the )?(?:final )?answer(?: is|:) ?"? ?(?=[\d\\$(+-])', re.IGNORECASE)
 _MATRIX = re.compile(r"\\begin ?\{([pbBvV]?matrix)\}(.*)\\end ?\{\1\}", re.DOTALL)
 _BUILDER = re.compile(r"([a-z]) ?(?:\\in ?\\mathbb ?\{? ?R ?\}? ?)?[|:] ?([^|:;]*(?:[<>]|\\le|\\ge|\\ne)[^|:;]*)")
@@ -57,6 +59,7 @@ _NO_OPTION = re.compile(
     r"(?![a-zA-Z])"
 )
 _LEADING_ZERO = re.compile(r"(?<!\d)0\d")
+_WHOLE, _MOST_COUNTED = re.compile(r"-?\d{1,6}"), 200
 _MAX_SIGNS = 16  # how many readings an answer with several ± may stand for
 
 
@@ -90,12 +93,16 @@ def as_list(text: str) -> Sequence:
 def as_ratio(text: str) -> Quantity | None:
     """The other reading of `3:30`; 7:05 has none."""
     ratio = None if _LEADING_ZERO.search(text) else _ratio(text)
-    return ratio if isinstance(ratio, Quantity) else None
+    numbers = [int(part) for part in text.replace(" ", "").split(":") if part.isdecimal()]
+    lowest = len(numbers) == 2 and math.gcd(*numbers) == 1  # 12:30 is a time, or the ratio would be 2:5
+    return ratio if lowest and isinstance(ratio, Quantity) else None
 
 
 def _several(text: str, parts: list[str], signs: list[str]) -> Form:
     if ";" in signs and "," in signs and (groups := _groups(text)) is not None:
         return groups
+    if any(part == r"\dots" for part in parts):
+        parts = _counted_out(parts)
     forms = list(map(_single, parts))
     if ";" in signs and all(isinstance(form, Word | Choice) for form in forms):
         return Sequence(text, "either", tuple(forms))  # "Alice or Bob" is not "Alice and Bob"
@@ -104,6 +111,20 @@ def _several(text: str, parts: list[str], signs: list[str]) -> Form:
     if r"\also" in signs and not any(isinstance(form, Named) for form in forms):
         return Quantity(text, text)  # statements that nothing here can join
     return Sequence(text, "list", _flat(forms))
+
+
+def _counted_out(parts: list[str]) -> list[str]:
+    r"""`1, 2, \dots, 5` as its five numbers, if the steps between those that stand there are all the same."""
+    at = parts.index(r"\dots")
+    rest = parts[:at] + parts[at + 1 :]
+    if not 0 < at < len(parts) - 1 or not all(_WHOLE.fullmatch(part) for part in rest):
+        return parts
+    numbers = [int(part) for part in rest]
+    step = numbers[1] - numbers[0] if at > 1 else 1
+    count, left = divmod(numbers[-1] - numbers[0], step) if step else (-1, 0)
+    whole = [numbers[0] + step * n for n in range(count + 1)] if 0 < count < _MOST_COUNTED and not left else []
+    fits = whole[:at] == numbers[:at] and whole[len(whole) - len(numbers) + at :] == numbers[at:]
+    return list(map(str, whole)) if fits and len(whole) >= len(numbers) else parts
 
 
 def _groups(text: str) -> Named | None:
@@ -187,7 +208,9 @@ def _labelled(text: str) -> Form | None:
     if stated := _STATED.match(text):
         return read(text[stated.end() :].strip())
     label = _LABEL.fullmatch(text) if text.count(":") == 1 else None
-    return Named(text, label[1].casefold(), read(label[2])) if label else None
+    if label is None or SAYS_MORE.intersection((label[1] or label[3]).casefold().split()):
+        return None  # "at least: 5"
+    return Named(text, (label[1] or label[3]).casefold(), read(label[2] or label[4]))
 
 
 def _quantified(text: str) -> Family | None:
@@ -224,6 +247,8 @@ def _bracketed(text: str) -> Form | None:
         if builder := _BUILDER.fullmatch(inner):
             said = read(builder[2])  # {x | -2 < x < 3} says no more than -2 < x < 3
             return said.body if isinstance(said, Named) and said.name == builder[1] else said
+        if r"\dots" in parts:
+            parts = _counted_out(parts)
         return None if "|" in inner or ":" in inner else Sequence(text, "set", _flat(list(map(_single, parts))))
     if opening == "[" and parts and all(brackets(part) == ("[", "]") for part in parts):
         rows = [cut(part[1:-1], _COMMAS) for part in parts]  # [[1, 2], [3, 4]]

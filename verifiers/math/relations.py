@@ -20,7 +20,7 @@ from rlvr.verifiers.math.forms import Flawed, Form, Named, Quantity, Sequence
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.quantity import quantity, word
 
-__all__ = ["Reader", "equation", "inequality", "is_name", "measures", "stated", "together"]
+__all__ = ["Reader", "closed_sides", "equation", "inequality", "is_name", "measures", "stated", "together"]
 
 Reader: TypeAlias = Callable[[str], Form]
 
@@ -43,7 +43,10 @@ _GREEK = re.compile(
     r"\\(?:alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|kappa|lambda|mu|nu|xi|rho|sigma|tau|phi|varphi|chi"
     r"|psi|omega|Delta|Omega|Sigma|Phi|Gamma|Theta|Lambda|Psi)(?![a-zA-Z])"
 )
-_MEASURE = re.compile(r"\\(?:angle|measuredangle|lim|int|sum|prod|binom)(?![a-zA-Z])|m ?\\angle|P ?\(|n ?\(")
+_MEASURE = re.compile(
+    r"\\(?:angle|measuredangle|lim|int|sum|prod|binom|dim|deg|arg)(?![a-zA-Z])|m ?\\angle|P ?\(|n ?\("
+)
+_AT_NUMBER = re.compile(r"[fghpqFGHPQST]'{0,2} ?\( ?-?\d+(?:[./]\d+)? ?\)")
 _OF_NAMED = re.compile(
     r"\||\\\||[A-Z] ?\([A-Z]|"
     r"\\(?:sin|cos|tan|cot|sec|csc|log|ln|gcd|lcm|max|min|det|overline|vec|overrightarrow)(?![a-zA-Z])"
@@ -89,6 +92,14 @@ def equation(text: str, read: Reader) -> Form | None:
     return _chain(text, name, parts[len(names) :])
 
 
+def closed_sides(relation: str) -> tuple[str, str] | None:
+    r"""The sides of an equation without variables, such as `\log_2 4 = 2`; None for any other."""
+    parts, signs = cuts(relation, _EQUALS)
+    if len(parts) != 2 or signs != ["="] or '"' in relation or not all(map(_is_closed, parts)) or not all(parts):
+        return None
+    return parts[0], parts[1]
+
+
 def stated(relation: str) -> str | None:
     r"""The value that an equation states of a quantity: 5 for `m + n = 5`, `|AB| = 5`, `\sin A = 5`.
 
@@ -114,7 +125,7 @@ def measures(side: str) -> bool:
 
     `\sin A` and `\sin\theta` are quantities, while `\sin x` and `|x - 2|` belong to equations for x.
     """
-    if _MEASURE.match(side):
+    if _MEASURE.match(side) or _AT_NUMBER.fullmatch(side):
         return True
     letters = _VARIABLE.findall(_COMMAND.sub(" ", side))
     if _OF_NAMED.match(side):

@@ -10,11 +10,15 @@ from rlvr.verifiers.math.cut import cut, separator
 from rlvr.verifiers.math.forms import Form, Named, Quantity, Sequence
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.matching import Decision
+from rlvr.verifiers.math.quadratics import solution
 from rlvr.verifiers.math.quantity import compound
 from rlvr.verifiers.math.reading import as_list, read
-from rlvr.verifiers.math.relations import measures, stated
+from rlvr.verifiers.math.relations import closed_sides, measures, stated
 
 __all__ = [
+    "both_sides",
+    "point",
+    "solved",
     "components", "imaginary_j", "in_proportion", "is_congruence", "is_number", "is_region", "is_relation",
     "labels_bind", "may_be_several", "read_again", "renamed_function", "same_region", "spread", "stated_value",
     "times", "vector",
@@ -23,6 +27,7 @@ __all__ = [
 _RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne")
 _FUNCTION = re.compile(r"(.+?)(?:\(|_\{?)([a-z](?:,[a-z])*)[)}]?")
 _AXES = "ijk"
+_POINT = re.compile(r"[A-Z] ?\((?=[^()]*,[^()]*\)$)")
 _UNIT_VECTOR = re.compile(
     r"\\(?:mathbf|hat|vec|boldsymbol|bm|bold|widehat|overrightarrow) ?"
     r"(?:\{ ?(?:\\(?:mathbf|hat|bold) ?\{?)? ?\\?([ijk])(?:math)? ?\}{1,2}|\\?([ijk])(?![a-z]))"
@@ -67,6 +72,25 @@ def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
         return None
     value = stated(relation.text)
     return read(value) if value is not None else None
+
+
+def both_sides(form: Form) -> tuple[Form, Form] | None:
+    r"""What `\log_2 4 = 2` claims to be equal; None where a variable stands in it."""
+    sides = closed_sides(form.text) if isinstance(form, Quantity) else None
+    return (read(sides[0]), read(sides[1])) if sides else None
+
+
+def point(form: Form) -> Form | None:
+    """`P(1, 2)` as the pair, which it is beside a pair."""
+    named = isinstance(form, Quantity) and form.value is None and _POINT.match(form.text)
+    return read(form.text[1:].strip()) if named else None
+
+
+def solved(relation: Form) -> Sequence | None:
+    """The solutions of a quadratic inequality in one variable: (-2, 2) for `x^2 < 4`; None for anything else."""
+    found = solution(relation.text) if isinstance(relation, Quantity) else None
+    region = read(found) if found is not None else None
+    return region if isinstance(region, Sequence) else None
 
 
 def components(form: Form, size: int) -> Sequence | None:

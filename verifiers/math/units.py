@@ -21,8 +21,8 @@ from rlvr.verifiers.math.nouns import ADJECTIVES, NOUNS
 from rlvr.verifiers.math.words import number
 
 __all__ = [
-    "AMBIGUOUS", "CURRENCIES", "Measure", "SCALES", "SCALE_LETTERS", "TEMPERATURES", "UNKNOWN", "canonical",
-    "is_counted", "is_known", "measure",
+    "AMBIGUOUS", "CURRENCIES", "Measure", "SAYS_MORE", "SCALES", "SCALE_LETTERS", "TEMPERATURES", "UNKNOWN",
+    "canonical", "is_counted", "is_known", "measure",
 ]  # fmt: skip
 
 Measure: TypeAlias = tuple[Fraction, tuple[tuple[str, int], ...]]
@@ -58,8 +58,8 @@ TEMPERATURES = {
 """Size of a degree in kelvins, and the zero of the scale in kelvins."""
 TEMPERATURES |= {"degree celsius": TEMPERATURES["celsius"], "fahrenheit": TEMPERATURES["degree fahrenheit"]}
 
-AMBIGUOUS = {"C": ("celsius", "coulomb"), "F": ("fahrenheit", "farad")}
-"""Symbols that stand for two units; they equal either."""
+AMBIGUOUS = {"C": ("celsius", "coulomb"), "F": ("fahrenheit", "farad"), "pound": ("pound sterling", "lb")}
+"""Symbols and words that stand for two units; they equal either."""
 
 # symbol name, the prefixes in use, size in base units.
 _SI = """
@@ -102,7 +102,7 @@ _TABLE = """
 m: 127/5000 in | inch inche; 381/1250 ft | foot feet; 1143/1250 yd | yard; 201168/125 mi | mile; 1852 nautical-mile
 m: 149597870700 astronomical-unit; 9460730472580800 light-year lightyear
 m^2: 10000 ha | hectare; 316160658/78125 acre
-kg: 45359237/1600000000 oz | ounce; 45359237/100000000 lb lbs | pound; 317514659/50000000 stone
+kg: 45359237/1600000000 oz | ounce; 45359237/100000000 lbs | lb; 317514659/50000000 stone
 gallon: 1 gal | gallon; 1/4 qt | quart; 1/8 pt | pint; 1/16 | cup; 1/768 tsp | teaspoon; 1/256 tbsp | tablespoon
 s: 60 min mins | minute; 3600 h hr hrs | hour; 86400 day; 604800 wk wks | week; 1209600 fortnight
 month: 1 mo | month; 12 y yr yrs | year; 120 decade; 1200 century centurie; 12000 millennium millennia
@@ -137,7 +137,7 @@ _OTHER_CASES = {
     "KG": "kg", "Kg": "kg", "kG": "kg", "KGS": "kg", "kgs": "kg", "KM": "km", "Km": "km", "kms": "km", "CM": "cm",
     "Cm": "cm", "cms": "cm", "Mm": "", "mms": "mm", "gms": "g", "gs": "", "HR": "h", "Hr": "h", "hrs": "h", "Hrs": "h",
     "H": "H", "MIN": "minute", "Min": "minute", "SEC": "s", "Sec": "s", "secs": "s", "FT": "ft", "Ft": "ft",
-    "IN": "in", "In": "in", "LB": "lb", "Lb": "lb", "LBS": "lb", "Lbs": "lb", "OZ": "oz", "Oz": "oz", "MI": "mi",
+    "IN": "in", "In": "in", "LB": "lbs", "Lb": "lbs", "LBS": "lbs", "Lbs": "lbs", "OZ": "oz", "Oz": "oz", "MI": "mi",
     "Mi": "mi", "YD": "yd", "usd": "USD", "eur": "EUR", "gbp": "GBP", "cny": "CNY", "rmb": "RMB", "rs": "Rs",
     "MPH": "mph", "KPH": "kph", "KMH": "kmh", "kwh": "kWh", "KWh": "kWh", "KWH": "kWh", "kw": "kW", "KW": "kW",
     "hz": "Hz", "HZ": "Hz", "khz": "kHz", "KHz": "kHz", "kj": "kJ", "KJ": "kJ", "kn": "kn", "pa": "Pa", "kpa": "kPa",
@@ -203,24 +203,26 @@ def _load() -> None:
     for spelling, name in list(_SYMBOLS.items()):
         if "µ" in spelling:
             _SYMBOLS[spelling.replace("µ", "μ")] = name  # the Greek letter, to which Unicode folds the sign
-    _SYMBOLS.update({symbol: symbol for symbol in AMBIGUOUS})
+    for spelling, (_, name) in AMBIGUOUS.items():
+        (_SYMBOLS if len(spelling) == 1 else _NAMES)[spelling] = spelling
+        _SIZES[spelling] = _SIZES[name]
 
 
 _load()
 
 _POWERS = {"square": "^2", "squared": "^2", "sq": "^2", "cubic": "^3", "cubed": "^3", "cu": "^3"}
 # Who says more than a unit has not given one number: "12 or 13", "12, maybe", "at least 12", "12 factorial".
-_SAYS_MORE = frozenset(
+SAYS_MORE = frozenset(
     (
         "and or nor not maybe if when except unless about either neither both approximately perhaps no none for but to "
         "than because since so then as it is isn't are was were we this that which with without by plus minus times "
         "over cubed percent wrong right correct incorrect false true answer ignore at least most less under below "
         "above between until negative positive opposite twice thrice double doubled triple tripled half quarter "
-        "factorial reciprocal inverse inverted root log modulo mod power raised imaginary complex never almost nearly around "
-        "roughly only just exactly up down off from into out instead versus vs per-cent "
+        "factorial reciprocal inverse inverted root log modulo mod power raised imaginary complex never almost nearly "
+        "around roughly only just exactly up down off from into out instead versus vs per-cent "
     ).split()
 )
-_NUMERIC = frozenset(("times", "half", "quarter"))  # in `_SAYS_MORE`, but a unit where nothing else is said
+_NUMERIC = frozenset(("times", "half", "quarter"))  # in `SAYS_MORE`, but a unit where nothing else is said
 # Two letters that are read as a unit without quotes; `cd` and `nm` may be products.
 _NO_PRODUCTS = frozenset(
     "mm cm dm km in ft yd mi mg gm kg Kg KG KM CM oz lb ml mL cl cL qt ms hr wk yr Hz hz kW kw kJ kj "
@@ -264,7 +266,7 @@ def canonical(text: str) -> str | None:
         elif name:
             names.append(name + power)
             power = ""
-        elif plain in _SAYS_MORE or plain in SCALES or number(plain) is not None:
+        elif plain in SAYS_MORE or plain in SCALES or number(plain) is not None:
             return None
         elif plain == "of" and names and not unknown:
             stuff = True

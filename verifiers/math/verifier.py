@@ -30,7 +30,7 @@ Reference: TypeAlias = str | int | Fraction | float | Decimal
 References: TypeAlias = Reference | Sequence[Reference]
 """One right answer, or a list or tuple of them of which each is right alone."""
 
-_BOXES = ("\\boxed", "\\fbox", "\\framebox")
+_BOXES = ("\\boxed", "\\fbox", "\\framebox", "<answer>")
 _UNBALANCED = Decision(False, "unreadable: braces do not match")
 _SEVERAL = frozenset(("list", "set", "()"))
 
