@@ -159,6 +159,18 @@ POLICIES = [
     (MathPolicy(rounding="reference"), "0.33", "0.3", False, False),
     (MathPolicy(rounding="reference"), "-2.5", r"-\frac{251}{100}", True, False),
     (MathPolicy(rounding="reference"), r"41.4\%", r"41.42\%", True, False),
+    (MathPolicy(tolerance=0.01), "100", "101", True, False),
+    (MathPolicy(tolerance=0.01), "100", "101.5", False, False),
+    (MathPolicy(tolerance=0.01), "-100", "-99", True, False),
+    (MathPolicy(tolerance=0.01), r"\$100", "99.5 dollars", True, False),
+    (MathPolicy(tolerance=0.5, tolerance_is="absolute"), "100", "100.5", True, False),
+    (MathPolicy(tolerance=0.5, tolerance_is="absolute"), "100", "101", False, False),
+    (MathPolicy(tolerance=0.5, tolerance_is="absolute"), "(1, 2)", "(1.5, 2)", True, False),
+    (MathPolicy(order="any"), "(1, 2)", "(2, 1)", True, False),
+    (MathPolicy(order="any"), "(1, 2)", "(1, 1)", False, False),
+    (MathPolicy(order="any"), "(1, 2]", "(2, 1]", False, False),
+    (MathPolicy(case="match"), r"\text{Paris}", "paris", None, True),
+    (MathPolicy(case="match"), r"\text{Paris}", "Paris", True, True),
     (MathPolicy(ordered_lists=True), "1, 2", "2, 1", False, True),
     (MathPolicy(ordered_lists=True), r"\{1, 2\}", r"\{2, 1\}", True, True),
     (MathPolicy(equation_as_value=False), "5", "x = 5", False, True),
@@ -208,6 +220,9 @@ def test_a_misspelt_setting_is_refused():
     """Strings are easy to get wrong, and a setting that nobody reads would be a silent default."""
     with pytest.raises(UsageError, match=r"MathPolicy\.percent is 'ignored'; it must be one of"):
         replace(COMPETITION, percent="ignored")
+    for tolerance in (-1, float("nan"), float("inf"), True, "1%"):
+        with pytest.raises(UsageError, match=r"MathPolicy\.tolerance is"):
+            MathPolicy(tolerance=tolerance)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"MathPolicy\.unboxed is 1"):
         MathPolicy(unboxed=1)  # type: ignore[arg-type]
 

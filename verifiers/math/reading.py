@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from dataclasses import replace
 from fractions import Fraction
@@ -93,9 +92,7 @@ def as_list(text: str) -> Sequence:
 def as_ratio(text: str) -> Quantity | None:
     """The other reading of `3:30`; 7:05 has none."""
     ratio = None if _LEADING_ZERO.search(text) else _ratio(text)
-    numbers = [int(part) for part in text.replace(" ", "").split(":") if part.isdecimal()]
-    lowest = len(numbers) == 2 and math.gcd(*numbers) == 1  # 12:30 is a time, or the ratio would be 2:5
-    return ratio if lowest and isinstance(ratio, Quantity) else None
+    return ratio if isinstance(ratio, Quantity) else None
 
 
 def _several(text: str, parts: list[str], signs: list[str]) -> Form:
