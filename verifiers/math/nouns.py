@@ -67,7 +67,8 @@ table tablet tail tank tape target task taxi teacher team teammate teapot teenag
 test text theater theatre theme theorem thing ticket tie tiger tile time toad toast toddler toe token tomato tool
 tooth toothbrush toothpick topping tourist towel tower town toy track tractor trader train trainer traveler traveller
 tray tree trial triangle tribe trick tricycle trip troll trophy truck trumpet tub tube tulip turkey turn turtle tv
-umbrella uncle unicorn uniform user vacation valley van variable vase vegetable vehicle version vertex victory video
+umbrella uncle unicorn uniform user vacation valley value van
+variable vase vegetable vehicle version vertex victory video
 viewer village villager violin violinist visit visitor volcano volunteer vote voter waffle wagon waiter walk wall
 wallet walnut warehouse washer watch water watermelon wave way website wedding weed whale wheel whistle widget wife
 win window wing winner wire wish wizard wolf woman wombat wood word worker workout worm wrapper writer yak yogurt

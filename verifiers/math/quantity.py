@@ -106,9 +106,14 @@ def quantity(text: str) -> Quantity | Word | Flawed:
         return _scaled(text, core, worth, unit)
     if degrees := _TEMPERATURE.search(text):
         core, unit = text[: degrees.start()].rstrip(), f"degree {AMBIGUOUS[degrees[1]][0]}"
-    if unit and '"' in core:
-        core = core.replace('"', " ").strip()  # $5 "million"
-    percent, factor = core.endswith("%"), Fraction(1)
+    factor = Fraction(1)
+    if unit and (quoted := core.find('"')) > 0:  # $5 "million", $15 "per hour"
+        head, slash, _ = core[:quoted].partition("/")
+        name, factor = _unit(slash + core[quoted:].replace('"', " "))
+        if name is None or (name and not name.startswith("/") and canonical(name) != unit):
+            return word(text)
+        core, unit = head.rstrip(), f"{unit} {name}" if name[:1] == "/" else unit
+    percent = core.endswith("%")
     if percent:
         core = core[:-1].rstrip()
     elif not unit:

@@ -37,6 +37,7 @@ _COLONS = separator(':|(?<=\\d) "?to"? (?=\\d)')
 
 # 10,000 dollars: one grouped number, and then no other number.
 _GROUPED = re.compile(r"[+-]? ?[$£€]? ?\d{1,3}(?:,\d{3})+(?:\.\d+)?[^\d,;()\[\]{}<>=:]*(?:\^ ?\{? ?\d ?\}?)?")
+_GROUPED_LIST = re.compile(r"(?=.*\d,\d)-?\d{1,3}(?:,\d{3})*(?:\.\d+)?(?:, -?\d{1,3}(?:,\d{3})*(?:\.\d+)?){1,50}")
 _OUTWARD = re.compile(r"\][^()\[\]]{1,200}[\]\[]|\[[^()\[\]]{1,200}\[")  # ]2, 5[ is (2, 5)
 _LABEL = re.compile(r'"?([A-Za-z][A-Za-z ]{0,30})"?: (.*)|"([A-Za-z][A-Za-z ]{0,30}):" ?([^"].*)')
 _STATED = re.compile(r'"?(?:the )?(?:final )?answer(?: is|:) ?"? ?(?=[\d\\$(+-])', re.IGNORECASE)
@@ -72,6 +73,8 @@ def read(text: str) -> Form:
         text = f"{'(' if text[0] == ']' else '['}{text[1:-1]}{')' if text[-1] == '[' else ']'}"
     if "(b)" in text and (labelled := _parts_of_question(text)) is not None:
         return labelled
+    if _GROUPED_LIST.fullmatch(text):
+        return Sequence(text, "list", tuple(map(_single, text.split(", "))))
     parts, signs = cuts(text, _COMMAS)
     if len(parts) == 1:
         return _single(text)

@@ -90,7 +90,7 @@ cal calorie: k = cal
 bar: m = 100000 kg / m s^2
 t tonne: kM = 1000 kg
 """.strip()
-_PREFIXES = {
+_PREFIXES: dict[str, tuple[str, int | Fraction]] = {
     "T": ("tera", 10**12), "G": ("giga", 10**9), "M": ("mega", 10**6), "k": ("kilo", 10**3), "h": ("hecto", 10**2),
     "d": ("deci", Fraction(1, 10)), "c": ("centi", Fraction(1, 100)), "m": ("milli", Fraction(1, 10**3)),
     "µ": ("micro", Fraction(1, 10**6)), "n": ("nano", Fraction(1, 10**9)), "p": ("pico", Fraction(1, 10**12)),
@@ -142,8 +142,8 @@ _OTHER_CASES = {
     "MPH": "mph", "KPH": "kph", "KMH": "kmh", "kwh": "kWh", "KWh": "kWh", "KWH": "kWh", "kw": "kW", "KW": "kW",
     "hz": "Hz", "HZ": "Hz", "khz": "kHz", "KHz": "kHz", "kj": "kJ", "KJ": "kJ", "kn": "kn", "pa": "Pa", "kpa": "kPa",
     "KPa": "kPa", "ev": "eV", "cc": "cm^3", "CC": "cm^3", "ccs": "cm^3", "sqft": "ft^2", "sqm": "m^2", "us": "µs",
-    "um": "µm", "ug": "µg", "uL": "µL", "ul": "µl", "uF": "µF", "uC": "µC", "uA": "µA", "w": "W", "j": "J", "n": "N",
-    "v": "V", "YR": "year", "Yr": "year", "DEG": "degree", "c": "C", "f": "F", "M": "", "ohms": "Ω",
+    "um": "µm", "ug": "µg", "uL": "µL", "ul": "µl", "uF": "µF", "uC": "µC", "uA": "µA",
+    "YR": "year", "Yr": "year", "DEG": "degree", "M": "", "ohms": "Ω",
     "Hours": "h", "k": "", "th": "ordinal", "st": "ordinal", "nd": "ordinal", "rd": "ordinal",
 }  # fmt: skip
 

@@ -44,7 +44,7 @@ class MathVerifier:
 
     The reasons: `same-number same-text same-items same-set same-choice symbolic-equal` are CORRECT; `no-answer
     empty-box unclosed-box unboxed` UNPARSED; anything else WRONG, among it `hedged limit too-hard chain tautology
-    undefined unreadable unreduced unit-omitted symbolic-different` and `different-…`.
+    undefined unreadable unknown-words unreduced unit-omitted symbolic-different` and `different-…`.
 
     Attributes:
         policy: what counts as equal.

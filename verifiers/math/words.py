@@ -104,8 +104,8 @@ def number(words: str) -> int | Fraction | None:
         return _chinese(words)
     first, _, rest = words.partition(" ")
     if first in ("minus", "negative"):
-        value = number(rest) if rest and rest.partition(" ")[0] not in ("minus", "negative") else None
-        return None if value is None else -value
+        size = number(rest) if rest and rest.partition(" ")[0] not in ("minus", "negative") else None
+        return None if size is None else -size
     whole, found, part = words.rpartition(" and ")
     if found and (fraction := _fraction(part)) is not None and (value := _cardinal(whole)) is not None:
         return value + fraction
