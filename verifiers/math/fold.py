@@ -34,7 +34,7 @@ _NAMED = {
     "∅": "emptyset", "∖": "setminus", "→": "to", "⟨": "langle", "⟩": "rangle", "…": "dots",
 }
 _PLAINER = {
-    "➖": "-", "➕": "+", "′": "'", "″": "''", "‖": r"\|", "∣": "|",
+    "。": ".", "、": ",", "➖": "-", "➕": "+", "′": "'", "″": "''", "‖": r"\|", "∣": "|",
     "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "∕": "/", "⁄": "/", "°": r"^\circ ", "º": r"^\circ ",
     "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
     "’": "'", "‘": "'", "“": "", "”": "", "\u200b": "", "\u2060": "", "\ufeff": "",
@@ -99,6 +99,8 @@ _BESIDE = re.compile(r"(\}|(?<=\d) ) ?(?=\d+ ?\^)")
 _CIRCLED = re.compile(
     "(?<=[\\d\u2460-\u24ff\u2776-\u2793])[\u2460-\u24ff\u2776-\u2793]|[\u2460-\u24ff\u2776-\u2793](?=\\d)"
 )
+_FACTORIALS = re.compile(r"(?<=\d!) (?=\d)")
+_COLON = re.compile(r"(?<![a-zA-Z])\{:\}")
 _MICRO = re.compile(r'\\mu ?"([A-Za-z])')
 _NOT = re.compile(r"\\not ?(=|<|>|\\(?:leq?|geq?|in|equiv)(?![a-zA-Z]))")
 _NEGATED = {
@@ -142,6 +144,7 @@ _DOLLAR = re.compile(r"(?<!\\)\$")
 _SPACE_COMMANDS = re.compile(r"\\(?:[,;:! ]|cdot(?![a-z])|quad|thinspace)")
 _SCALING = frozenset(("K", "k", "M", "B"))
 _MONEY_SIGNS = frozenset("$£€¥₹")
+_PUNCTUATION = frozenset(".:,;()-+/=")
 _GROUPED_WORDS = re.compile(r"[+-]?[$£€]?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?: [^\d,:/]*)?")
 _UPRIGHT = frozenset(("e", "i", "d", "%", "\\%", ""))
 _SPACE = re.compile(r"(?<!\d) +| +(?!\d)")
@@ -176,6 +179,8 @@ def fold(text: str) -> str:
     if len(text) > 1 and not text.isdecimal():
         text = _fold_numerals(text)
     text = text.rstrip(" .,;:")
+    if text[:1] == "=":
+        text = text[1:].lstrip()  # "= 26"
     return text[:-2].rstrip(" .,;:") if text.endswith(r"\\") else text
 
 
@@ -188,6 +193,8 @@ def _fold_numerals(text: str) -> str:
         text = text.replace("'", "")
     if text.count("^") > 1 and _POWERS_BESIDE.fullmatch(text):
         text = _BESIDE.sub(r"\1 \\cdot ", text)  # 2^6 3^5
+    if "! " in text:
+        text = _FACTORIALS.sub(r" \\cdot ", text)  # 4! 5!
     if "/" in text and ")" in text:
         text = _QUOTIENT.sub(r"\\frac{\1}{\2}", text)
     if "out of" in text and (found := _OUT_OF.fullmatch(text)):
@@ -270,9 +277,9 @@ def _fold_roots(text: str) -> str:
 
 
 def _fold_latex(text: str) -> str:
-    text = text.replace("~", " ").replace("{:}", ":").replace("`", "").replace('"', " ")
+    text = text.replace("~", " ").replace("`", "").replace('"', " ")
     text = _GROUPED.sub(lambda m: "".join(filter(str.isdigit, m[0])), text)
-    text = _fold_dollars(text)
+    text = _fold_dollars(_COLON.sub(":", text) if "{:}" in text else text)
     text = _ORDINAL.sub("", text)
     if "\\" not in text:
         return _unwrap(text)
@@ -328,7 +335,7 @@ def _quote(match: re.Match[str]) -> str:
     content = " ".join(match[1].split())
     if content in ("min", "sec") and match.string[: match.start()].rstrip(r"\ ,~")[-1:].isdecimal():
         return f' "{content}" '  # minutes, seconds
-    if content in _MONEY_SIGNS:
+    if content in _MONEY_SIGNS or content in _PUNCTUATION:
         return content
     if content in _FUNCTIONS:
         return f"\\{content} "

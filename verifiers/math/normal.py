@@ -21,6 +21,7 @@ from rlvr.verifiers.math.reading import as_ratio, read
 from rlvr.verifiers.math.shapes import (
     both_sides,
     components,
+    identity_sides,
     imaginary_j,
     in_proportion,
     is_congruence,
@@ -30,6 +31,7 @@ from rlvr.verifiers.math.shapes import (
     labels_bind,
     may_be_several,
     point,
+    ranking,
     read_again,
     renamed_function,
     same_region,
@@ -39,14 +41,15 @@ from rlvr.verifiers.math.shapes import (
     times,
     vector,
 )
-from rlvr.verifiers.math.words import elements, formula
+from rlvr.verifiers.math.words import elements, formula, plain
 
 __all__ = ["compare", "decide"]
 
 _UNORDERED = frozenset(("list", "set"))
 _SINGLE = frozenset(("list", "either", "set", ":"))  # what no expression can be, unless it stands for several things
 _REGIONS = frozenset(("union", "meet", "minus"))
-_NO_ELEMENTS = frozenset(("no", "yes", "in", "os"))
+_NO_ELEMENTS = frozenset("am as at be er he ho in la mo no os pa re ti yes".split())
+_SAYS_MORE_THAN_ONE = frozenset("if when or and not than unless only but is are".split()) - {"is"}
 _INTERVALS = frozenset(("()", "(]", "[)", "[]"))
 _VECTORS = frozenset(("()", "matrix", "[]"))
 _DIFFERENT_KIND = Decision(False, "different-kind")
@@ -101,6 +104,9 @@ class _Comparison:
             said = stated_value(a, b, trusted=False) if is_relation(a) else stated_value(b, a, trusted=True)
             if said is not None:
                 return self.decide(said, b) if is_relation(a) else self.decide(a, said)
+            if is_relation(b) and isinstance(a, Quantity) and (identity := identity_sides(b)) is not None:
+                true = self.decide(*identity)  # a reference that goes on from what was asked to the answer
+                return self.decide(a, identity[1]) if true.equal else true if true.equal is None else self._ask(a, b)
             sides = both_sides(a) if is_relation(a) and not isinstance(b, Sequence) else None
             if sides is not None:
                 true = self.decide(*sides)
@@ -143,8 +149,9 @@ class _Comparison:
                 return self._ask(a, b)  # xy = 1 and yx = 1 may be no names at all
             same_name = b if a.name == b.name else renamed_function(b, a.name)
             return self.decide(a.body, same_name.body) if same_name else Decision(False, "different-name")
-        if isinstance(a, Named) and is_region(a) and is_relation(b) and (region := solved(b)) is not None:
-            return self.decide(a.body, region)
+        for named, relation in ((a, b), (b, a)):
+            if isinstance(named, Named) and is_region(named) and is_relation(relation) and (region := solved(relation)):
+                return self.decide(named.body, region) if named is a else self.decide(region, named.body)
         if is_relation(a) or is_relation(b):
             return self._ask(a, b)
         if _is_no_interval(a, b) or _is_no_interval(b, a):
@@ -191,8 +198,10 @@ class _Comparison:
             return self.decide(sequence, vector_sum) if sequence is a else self.decide(vector_sum, sequence)
         if sequence.kind == "()" and (pair := point(other)) is not None:
             return self.decide(pair, b) if sequence is b else self.decide(a, pair)
-        if sequence is a and is_relation(b) and (region := solved(b)) is not None:
-            return self.decide(a, region)  # never the other way: to repeat an inequality is not to solve it
+        if is_relation(other) and (region := solved(other)) is not None:
+            return self.decide(a, region) if sequence is a else self.decide(region, b)
+        if sequence is a and sequence.kind == "list" and (names := ranking(b)) is not None:
+            return self._in_order(a.items, names)
         if sequence.kind == "matrix" and len(cells := vector(sequence)) == 1 and not isinstance(cells[0], Sequence):
             return self.decide(cells[0], b) if sequence is a else self.decide(a, cells[0])
         if (again := read_again(sequence, other)) is not None:
@@ -301,6 +310,8 @@ def _ranges(dashed: Sequence, other: Form) -> Decision:
 
 def _words(a: Form, b: Form, policy: MathPolicy) -> Decision:
     if isinstance(a, Word) and isinstance(b, Word):
+        if _predicate(b) == a.plain:
+            return Decision(True, "same-text")
         same = a.plain == b.plain and _same_case(_letters(a), _letters(b), policy)
         return Decision(True, "same-text") if same else Decision(None, "different-text")
     word, other = (a, b) if isinstance(a, Word) else (b, a)
@@ -309,6 +320,13 @@ def _words(a: Form, b: Form, policy: MathPolicy) -> Decision:
     if (formula(other.text) or others.casefold()) == squeeze(word.plain) and _same_case(mine, others, policy):
         return Decision(True, "same-text")
     return Decision(None, "different-kind")
+
+
+def _predicate(sentence: Word) -> str:
+    """`odd` of the reference "The function is odd", if it says one thing and no more."""
+    subject, verb, said = sentence.plain.partition(" is ")
+    more = _SAYS_MORE_THAN_ONE.intersection(sentence.plain.split())
+    return plain(said) if verb and len(said.split()) < 4 and not more and subject.count(" ") > 0 else ""
 
 
 def _letters(form: Form) -> str:
@@ -320,4 +338,6 @@ def _same_case(a: str, b: str, policy: MathPolicy) -> bool:
     if a == b or policy.case == "match":
         return a == b
     mine, other = elements(a), elements(b)
-    return mine is None or other is None or mine == other or a.casefold() in _NO_ELEMENTS
+    if mine == other or a.casefold() in _NO_ELEMENTS:
+        return True
+    return (mine is None or other is None) and len(a) > 2  # Paris is PARIS, but Co is not co

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from dataclasses import replace
 from fractions import Fraction
@@ -40,7 +41,11 @@ _GROUPED = re.compile(r"[+-]? ?[$£€]? ?\d{1,3}(?:,\d{3})+(?:\.\d+)?[^\d,;()\[
 _GROUPED_LIST = re.compile(r"(?=.*\d,\d)-?\d{1,3}(?:,\d{3})*(?:\.\d+)?(?:, -?\d{1,3}(?:,\d{3})*(?:\.\d+)?){1,50}")
 _OUTWARD = re.compile(r"\][^()\[\]]{1,200}[\]\[]|\[[^()\[\]]{1,200}\[")  # ]2, 5[ is (2, 5)
 _LABEL = re.compile(r'"?([A-Za-z][A-Za-z ]{0,30})"?: (.*)|"([A-Za-z][A-Za-z ]{0,30}):" ?([^"].*)')
-_STATED = re.compile(r'"?(?:the )?(?:final )?answer(?: is|:) ?"? ?(?=[\d\\$(+-])', re.IGNORECASE)
+_STATED = re.compile(
+    r'"?(?:(?:so|thus|hence|therefore),? ?)?'
+    r'(?:(?:the )?(?:final )?(?:answer|value|result)(?: is|:)|it is|it\'s) ?"? ?(?=[\d\\$(+-])',
+    re.IGNORECASE,
+)
 _MATRIX = re.compile(r"\\begin ?\{([pbBvV]?matrix)\}(.*)\\end ?\{\1\}", re.DOTALL)
 _BUILDER = re.compile(r"([a-z]) ?(?:\\in ?\\mathbb ?\{? ?R ?\}? ?)?[|:] ?([^|:;]*(?:[<>]|\\le|\\ge|\\ne)[^|:;]*)")
 _CHOICE = re.compile(r"\"?\( ?([A-Ja-j]) ?\)\"?|\"([A-Ja-j])[.:)]?\"|([A-J])(?:[.:)]|$)")
@@ -60,6 +65,8 @@ _NO_OPTION = re.compile(
 )
 _LEADING_ZERO = re.compile(r"(?<!\d)0\d")
 _WHOLE, _MOST_COUNTED = re.compile(r"-?\d{1,6}"), 200
+_RESIDUES = re.compile(r"([^|:]{1,60})[|:] ?([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}?")
+_BOUNDED = re.compile(r"([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}? ?[|:] ?([^|:;]{1,80})")
 _MAX_SIGNS = 16  # how many readings an answer with several ± may stand for
 
 
@@ -104,6 +111,8 @@ def _several(text: str, parts: list[str], signs: list[str]) -> Form:
     if any(part == r"\dots" for part in parts):
         parts = _counted_out(parts)
     forms = list(map(_single, parts))
+    if set(signs) == {";"} and (only := _twice_the_same(forms)) is not None:
+        return only
     if ";" in signs and all(isinstance(form, Word | Choice) for form in forms):
         return Sequence(text, "either", tuple(forms))  # "Alice or Bob" is not "Alice and Bob"
     if (whole := together(text, forms, signs)) is not None:
@@ -111,6 +120,19 @@ def _several(text: str, parts: list[str], signs: list[str]) -> Form:
     if r"\also" in signs and not any(isinstance(form, Named) for form in forms):
         return Quantity(text, text)  # statements that nothing here can join
     return Sequence(text, "list", _flat(forms))
+
+
+def _twice_the_same(forms: list[Form]) -> Quantity | None:
+    """`30 or 30.0` is one number."""
+    first = forms[0]
+    same = all(
+        isinstance(form, Quantity)
+        and isinstance(first, Quantity)
+        and form.value == first.value is not None
+        and (form.unit, form.percent) == (first.unit, first.percent)
+        for form in forms
+    )
+    return first if same and isinstance(first, Quantity) else None
 
 
 def _counted_out(parts: list[str]) -> list[str]:
@@ -244,11 +266,13 @@ def _bracketed(text: str) -> Form | None:
     inner = text[len(opening) : -len(closing)].strip()
     parts = cut(inner, _COMMAS)
     if opening == r"\{":
-        if builder := _BUILDER.fullmatch(inner):
+        if (builder := _BUILDER.fullmatch(inner)) and r"\mathbb" not in builder[2]:
             said = read(builder[2])  # {x | -2 < x < 3} says no more than -2 < x < 3
             return said.body if isinstance(said, Named) and said.name == builder[1] else said
         if r"\dots" in parts:
             parts = _counted_out(parts)
+        if (whole := _whole_numbers(text, inner)) is not None:
+            return whole
         return None if "|" in inner or ":" in inner else Sequence(text, "set", _flat(list(map(_single, parts))))
     if opening == "[" and parts and all(brackets(part) == ("[", "]") for part in parts):
         rows = [cut(part[1:-1], _COMMAS) for part in parts]  # [[1, 2], [3, 4]]
@@ -259,6 +283,33 @@ def _bracketed(text: str) -> Form | None:
     if len(parts) > 1:
         return _signed_tuples(text, "()" if opening == r"\langle" else opening + closing, list(map(_single, parts)))
     return _single(parts[0]) if (opening, closing) == ("(", ")") and parts else None
+
+
+def _whole_numbers(text: str, inner: str) -> Form | None:
+    r"""`\{4k+1 : k \in \mathbb{Z}\}` by its residue, and `\{x \in \mathbb{Z} : 1 \le x \le 4\}` by its members."""
+    if family := _RESIDUES.fullmatch(inner):
+        try:
+            start, next_, third = (Fraction(rational(_put(family[1], family[2], n))) for n in (0, 1, 2))
+        except (NotArithmetic, Undefined):
+            return None
+        step = next_ - start
+        if third - next_ != step or step == 0 or start.denominator != 1 or step.denominator != 1:
+            return None
+        return Word(text, f"integers {start % abs(step)} modulo {abs(step)}")
+    found = _BOUNDED.fullmatch(inner)
+    said = _single(found[2]) if found else None
+    if found is None or not isinstance(said, Named) or said.name != found[1] or not isinstance(said.body, Sequence):
+        return None
+    ends = [item.value if isinstance(item, Quantity) else None for item in said.body.items]
+    if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[1] - ends[0] > _MOST_COUNTED:
+        return None
+    low = math.floor(ends[0]) + 1 if said.body.kind[0] == "(" else math.ceil(ends[0])
+    high = math.ceil(ends[1]) - 1 if said.body.kind[1] == ")" else math.floor(ends[1])
+    return Sequence(text, "set", tuple(Quantity(str(n), str(n), n) for n in range(low, high + 1)))
+
+
+def _put(text: str, letter: str, number: int) -> str:
+    return re.sub(rf"(?<![\\a-zA-Z]){letter}(?![a-zA-Z])", f"({number})", text)
 
 
 def _matrix(text: str, rows: list[list[str]]) -> Sequence:

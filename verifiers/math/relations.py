@@ -20,7 +20,7 @@ from rlvr.verifiers.math.forms import Flawed, Form, Named, Quantity, Sequence
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.quantity import quantity, word
 
-__all__ = ["Reader", "closed_sides", "equation", "inequality", "is_name", "measures", "stated", "together"]
+__all__ = ["Reader", "closed_sides", "equation", "inequality", "is_name", "measures", "sides", "stated", "together"]
 
 Reader: TypeAlias = Callable[[str], Form]
 
@@ -92,12 +92,16 @@ def equation(text: str, read: Reader) -> Form | None:
     return _chain(text, name, parts[len(names) :])
 
 
+def sides(relation: str) -> tuple[str, str] | None:
+    """Both sides of an equation; None for a chain, or anything else."""
+    parts, signs = cuts(relation, _EQUALS)
+    return (parts[0], parts[1]) if signs == ["="] and all(parts) and '"' not in relation else None
+
+
 def closed_sides(relation: str) -> tuple[str, str] | None:
     r"""The sides of an equation without variables, such as `\log_2 4 = 2`; None for any other."""
-    parts, signs = cuts(relation, _EQUALS)
-    if len(parts) != 2 or signs != ["="] or '"' in relation or not all(map(_is_closed, parts)) or not all(parts):
-        return None
-    return parts[0], parts[1]
+    found = sides(relation)
+    return found if found and all(map(_is_closed, found)) else None
 
 
 def stated(relation: str) -> str | None:

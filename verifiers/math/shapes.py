@@ -13,9 +13,11 @@ from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.quadratics import solution
 from rlvr.verifiers.math.quantity import compound
 from rlvr.verifiers.math.reading import as_list, read
-from rlvr.verifiers.math.relations import closed_sides, measures, stated
+from rlvr.verifiers.math.relations import closed_sides, measures, sides, stated
 
 __all__ = [
+    "identity_sides",
+    "ranking",
     "both_sides",
     "point",
     "solved",
@@ -27,6 +29,7 @@ __all__ = [
 _RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne")
 _FUNCTION = re.compile(r"(.+?)(?:\(|_\{?)([a-z](?:,[a-z])*)[)}]?")
 _AXES = "ijk"
+_ONE_WAY, _NAME = re.compile(r" ?< ?"), re.compile(r"[a-zA-Z](?:_\{?\w\}?)?")
 _POINT = re.compile(r"[A-Z] ?\((?=[^()]*,[^()]*\)$)")
 _UNIT_VECTOR = re.compile(
     r"\\(?:mathbf|hat|vec|boldsymbol|bm|bold|widehat|overrightarrow) ?"
@@ -76,8 +79,28 @@ def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
 
 def both_sides(form: Form) -> tuple[Form, Form] | None:
     r"""What `\log_2 4 = 2` claims to be equal; None where a variable stands in it."""
-    sides = closed_sides(form.text) if isinstance(form, Quantity) else None
-    return (read(sides[0]), read(sides[1])) if sides else None
+    found = closed_sides(form.text) if isinstance(form, Quantity) else None
+    return (read(found[0]), read(found[1])) if found else None
+
+
+def identity_sides(form: Form) -> tuple[Form, Form] | None:
+    r"""The sides of `(a^2 - 1)/(a - 1) = a + 1`, an equation between expressions; None for any other.
+
+    It may be an identity, which states its right side, or an equation to be solved; the caller finds out.
+    """
+    found = sides(form.text) if isinstance(form, Quantity) else None
+    if found is None:
+        return None
+    left, right = read(found[0]), read(found[1])
+    if all(isinstance(side, Quantity) and side.value is None and _LETTER.search(side.core) for side in (left, right)):
+        return left, right
+    return None
+
+
+def ranking(form: Form) -> tuple[Form, ...] | None:
+    """The names in `b < a < c`, in order; None for any other relation."""
+    names = _ONE_WAY.split(form.text) if isinstance(form, Quantity) else []
+    return tuple(map(read, names)) if len(names) > 2 and all(_NAME.fullmatch(name.strip()) for name in names) else None
 
 
 def point(form: Form) -> Form | None:

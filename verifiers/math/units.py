@@ -121,8 +121,8 @@ radian: 1 rad rads | radian
 # Words of other spellings and languages, and symbols that converts to nothing.
 _NAMED = """
 person people persons human 人 名 位; man men; woman women; child children; mouse mice; goose geese; tooth teeth
-foot-pound; horsepower hp; psi; dB decibel; byte; bit; KB kB; MB; GB; TB; rpm; pH; u; unit; ton
-rev revolution; sr steradian
+foot-pound; horsepower hp; psi; dB decibel; byte; bit; KB kB kilobyte; MB megabyte; GB gigabyte; TB terabyte
+rpm; pH; u; unit; ton; rev revolution; sr steradian
 °C celsius centigrade ℃ 摄氏度; °F fahrenheit ℉ 华氏度; time times 次 回 倍
 个 個 只 隻 条 本 张 枚 件 种 组 道 颗 棵 辆 块钱 支 根 页 匹 头 对
 """.strip()
@@ -214,12 +214,13 @@ _POWERS = {"square": "^2", "squared": "^2", "sq": "^2", "cubic": "^3", "cubed": 
 # Who says more than a unit has not given one number: "12 or 13", "12, maybe", "at least 12", "12 factorial".
 SAYS_MORE = frozenset(
     (
-        "and or nor not maybe if when except unless about either neither both approximately perhaps no none for but to "
-        "than because since so then as it is isn't are was were we this that which with without by plus minus times "
-        "over cubed percent wrong right correct incorrect false true answer ignore at least most less under below "
-        "above between until negative positive opposite twice thrice double doubled triple tripled half quarter "
-        "factorial reciprocal inverse inverted root log modulo mod power raised imaginary complex never almost nearly "
-        "around roughly only just exactly up down off from into out instead versus vs per-cent "
+        "lambda else try and or nor not maybe if when except unless about either neither both approximately perhaps "
+        "no none for but to than because since so then as it is isn't are was were we this that which with without "
+        "by plus minus times over cubed percent wrong right correct incorrect false true answer ignore at least "
+        "most less under below above between until negative positive opposite twice thrice double doubled triple "
+        "tripled half quarter factorial reciprocal inverse inverted root log modulo mod power raised imaginary "
+        "complex never almost nearly around roughly only just exactly up down off from into out instead versus vs "
+        "per-cent "
     ).split()
 )
 _NUMERIC = frozenset(("times", "half", "quarter"))  # in `SAYS_MORE`, but a unit where nothing else is said

@@ -32,7 +32,9 @@ _ORDINALS = (
     "sixteenth seventeenth eighteenth nineteenth twentieth"
 ).split()
 _ORDINAL = {word: value for value, word in enumerate(_ORDINALS, 1)}
-_PARTS = {"half": 2, "quarter": 4, "halves": 2} | {word: value for word, value in _ORDINAL.items() if value > 2}
+_PARTS = {"hundredth": 100, "thousandth": 1000, "millionth": 10**6, "half": 2, "quarter": 4, "halves": 2} | {
+    word: value for word, value in _ORDINAL.items() if value > 2
+}
 _LARGE = (("trillion", 10**12), ("billion", 10**9), ("million", 10**6), ("thousand", 10**3))
 _CHINESE_DIGITS = {sign: value for value, sign in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2, "兩": 2}
 _CHINESE_TENS = {"十": 10, "百": 100, "千": 1000}
