@@ -76,11 +76,9 @@ _PHRASE = re.compile(  # a heading of its own, or "the answer is …"
 )
 _BLANK = re.compile(r"[*_ \t]{0,8}(?:\n[ \t\n]{0,8})?(?:(?:\$\$|\\\[)[ \t]{0,8}\n[ \t]{0,8})?")
 _NAME_BEFORE = re.compile(r"([A-Za-z](?:_\{?\w{1,4}\}?)?|[A-Za-z]{3,20}) {0,2}[=:] {0,2}\$?$")
-_EXPRESSION = re.compile(  # each formula is at most so long, so that the search is linear
-    r"\$\$([^$]{1,2000})\$\$|(?<!\\)\$([^$\n]{1,500})\$|\\\(([^\n]{1,500}?)\\\)|\\\[(.{1,2000}?)\\\]"
-    r"|(?<![\w.,])([+-]?(?:\\?\$)?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?:\\?%)?)(?![\w])",
-    re.DOTALL,
-)
+_FORMULA = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
+_LONGEST_FORMULA = 2000  # characters
+_NUMBER = re.compile(r"(?<![\w.,])([+-]?(?:\\?\$)?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?:\\?%)?)(?!\w)")
 _EDGES = " \t\r\n*`"
 
 
@@ -111,14 +109,22 @@ def last_expression(text: str) -> Extraction | None:
     begin = after_thinking(text)
     if begin is None:
         return None
-    found = None
-    for match in _EXPRESSION.finditer(text, begin):
-        found = match
-    if found is None:
+    spans = [span for opening, closing in _FORMULA if (span := _last_between(text, begin, opening, closing))]
+    numbers = deque((match.span(1) for match in _NUMBER.finditer(text, begin)), maxlen=1)
+    spans = [span for span in (*spans, *numbers) if span[1] - span[0] <= _LONGEST_FORMULA]
+    if not spans:
         return None
-    group = next(name for name in range(1, len(found.groups()) + 1) if found[name] is not None)
-    extraction = _trimmed(text, *found.span(group), "expression")
+    extraction = _trimmed(text, *max(spans, key=lambda span: span[1]), "expression")
     return extraction if extraction.answer else None
+
+
+def _last_between(text: str, begin: int, opening: str, closing: str) -> tuple[int, int] | None:
+    """The span inside the last pair of these signs."""
+    stop = text.rfind(closing, begin)
+    if closing == "$" and text[stop - 1 : stop] == "$":
+        return None  # the second sign of `$$`, which is a pair of its own
+    start = text.rfind(opening, begin, stop) if stop >= 0 else -1
+    return (start + len(opening), stop) if start >= 0 else None
 
 
 def boxed(text: str) -> bool:
