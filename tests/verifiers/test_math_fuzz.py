@@ -14,7 +14,8 @@ import pytest
 
 from rlvr.errors import DataError
 from rlvr.types import Outcome
-from rlvr.verifiers.math import GSM8K, MathPolicy, MathVerifier, compare
+from rlvr.verifiers.math import GSM8K, MathPolicy, MathVerifier
+from rlvr.verifiers.math.normal import compare
 
 VERIFIER = MathVerifier()
 EXACT = MathPolicy(rounding="exact")  # what is rounded to the reference knows which side that is

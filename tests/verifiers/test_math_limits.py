@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.verifiers.math import compare
 from rlvr.verifiers.math.fold import fold
 from rlvr.verifiers.math.limits import exceeded, too_long
+from rlvr.verifiers.math.normal import compare
 
 LIMITS = [
     ("(" * 41 + ")" * 41, "deep"),

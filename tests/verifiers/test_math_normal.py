@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr.errors import UsageError
-from rlvr.verifiers.math import COMPETITION, GSM8K, HENDRYCKS, LENIENT_NUMERIC, MathPolicy, compare
+from rlvr.verifiers.math import COMPETITION, GSM8K, HENDRYCKS, LENIENT_NUMERIC, MathPolicy
+from rlvr.verifiers.math.normal import compare
 
 STEADY = settings(derandomize=True, deadline=None)  # the same cases every time, on any machine
 
@@ -158,6 +159,18 @@ POLICIES = [
     (MathPolicy(rounding="reference"), "0.33", "0.3", False, False),
     (MathPolicy(rounding="reference"), "-2.5", r"-\frac{251}{100}", True, False),
     (MathPolicy(rounding="reference"), r"41.4\%", r"41.42\%", True, False),
+    (MathPolicy(tolerance=0.01), "100", "101", True, False),
+    (MathPolicy(tolerance=0.01), "100", "101.5", False, False),
+    (MathPolicy(tolerance=0.01), "-100", "-99", True, False),
+    (MathPolicy(tolerance=0.01), r"\$100", "99.5 dollars", True, False),
+    (MathPolicy(tolerance=0.5, tolerance_is="absolute"), "100", "100.5", True, False),
+    (MathPolicy(tolerance=0.5, tolerance_is="absolute"), "100", "101", False, False),
+    (MathPolicy(tolerance=0.5, tolerance_is="absolute"), "(1, 2)", "(1.5, 2)", True, False),
+    (MathPolicy(order="any"), "(1, 2)", "(2, 1)", True, False),
+    (MathPolicy(order="any"), "(1, 2)", "(1, 1)", False, False),
+    (MathPolicy(order="any"), "(1, 2]", "(2, 1]", False, False),
+    (MathPolicy(case="match"), r"\text{Paris}", "paris", None, True),
+    (MathPolicy(case="match"), r"\text{Paris}", "Paris", True, True),
     (MathPolicy(ordered_lists=True), "1, 2", "2, 1", False, True),
     (MathPolicy(ordered_lists=True), r"\{1, 2\}", r"\{2, 1\}", True, True),
     (MathPolicy(equation_as_value=False), "5", "x = 5", False, True),
@@ -182,7 +195,10 @@ def test_every_setting_of_the_policy_matters(policy, reference, answer, expected
 ROUNDED = [
     # (reference, answer, expected, reason)
     ("0.458", r"\frac{27}{59}", True, "0.45763 rounds to it"),
-    ("41.494", r"\frac{2904644}{70000}", True, "41.49491… begins with it"),
+    ("41.495", r"\frac{2904644}{70000}", True, "41.49491… rounds to it"),
+    ("41.494", r"\frac{2904644}{70000}", False, "and begins with this, which is cut off and half a unit too far away"),
+    ("3.14", r"\frac{22}{7}", True, "3.1428… rounds to it"),
+    ("3.142", r"\frac{22}{7}", False, "and to 3.143, not to this"),
     (r"41.4\%", r"\frac{29}{70}", True, "41.43 % does, and a percent sign moves the point"),
     ("0.458", "0.45763", False, "a longer decimal has been rounded too"),
     ("0.458", "0.46", False, "and a shorter one says less"),
@@ -204,6 +220,9 @@ def test_a_misspelt_setting_is_refused():
     """Strings are easy to get wrong, and a setting that nobody reads would be a silent default."""
     with pytest.raises(UsageError, match=r"MathPolicy\.percent is 'ignored'; it must be one of"):
         replace(COMPETITION, percent="ignored")
+    for tolerance in (-1, float("nan"), float("inf"), True, "1%"):
+        with pytest.raises(UsageError, match=r"MathPolicy\.tolerance is"):
+            MathPolicy(tolerance=tolerance)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"MathPolicy\.unboxed is 1"):
         MathPolicy(unboxed=1)  # type: ignore[arg-type]
 

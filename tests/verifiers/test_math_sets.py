@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.verifiers.math import compare
+from rlvr.verifiers.math.normal import compare
 
 LISTS = [
     # (reference, answer, expected, reason)

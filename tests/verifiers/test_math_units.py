@@ -7,7 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from rlvr.verifiers.math import COMPETITION, compare
+from rlvr.verifiers.math import COMPETITION
+from rlvr.verifiers.math.normal import compare
 from rlvr.verifiers.math.units import canonical, measure
 
 UNITS = [
@@ -137,7 +138,7 @@ def test_the_policy_says_what_units_are_worth():
     ("text", "name", "size", "dimension"),
     [
         ("square inches", "inch^2", Fraction(127, 5000) ** 2, (("m", 2),)),
-        ("km/h", "km / hour", Fraction(5, 18), (("m", 1), ("s", -1))),
+        ("km/h", "kilometre / hour", Fraction(5, 18), (("m", 1), ("s", -1))),
         ("cents", "cent", Fraction(1, 100), (("dollar", 1),)),
         ("cubic feet per minute", "foot^3 / minute", Fraction(381, 1250) ** 3 / 60, (("m", 3), ("s", -1))),
     ],
@@ -148,7 +149,7 @@ def test_a_unit_has_one_name_and_an_exact_size(text, name, size, dimension):
     assert measure(name) == (size, dimension)
 
 
-def test_unknown_words_are_units_without_a_size():
+def test_counted_things_are_units_without_a_size():
     """They are compared by name, and sentences are no units at all."""
     assert canonical("green bottles") == "green bottle"
     assert measure("green bottle") is None

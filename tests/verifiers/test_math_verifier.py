@@ -106,7 +106,9 @@ def test_references_may_be_numbers(reference, right, wrong):
 IMPOSSIBLE = {
     "none": None,
     "bool": True,
-    "list": ["5"],
+    "dict": {"answer": "5"},
+    "empty list": [],
+    "list": ["5", None],
     "empty": "",
     "blank": "  ",
     "nan": float("nan"),
@@ -116,7 +118,6 @@ IMPOSSIBLE = {
     "chain": "1=2=3",
     "tautology": "x=x",
     "undefined": r"\frac00",
-    "huge": "9^{9^{9}}",
     "unbalanced": r"\frac{1}{2",
     "brackets": "(1, 2, 3]",
 }
@@ -128,6 +129,37 @@ def test_a_reference_that_cannot_be_right_is_named(reference):
     for completion in (r"\boxed{5}", "", r"\boxed{x=x}"):
         with pytest.raises(DataError, match="the reference"):
             VERIFIER.verify(completion, reference)
+
+
+LONG_NUMBERS = [
+    # (reference, answer, right, reason)
+    ("2024^{4046}", "2024^{4046}", True, "13,376 digits, worked out exactly"),
+    ("2024^{4046}", r"(2^3 \cdot 11 \cdot 23)^{4046}", True, "the same number"),
+    ("2024^{4046}", "2024^{4045} \\cdot 2024", True, "the same number"),
+    ("2024^{4046}", "2024^{4047}", False, "another"),
+    ("2024^{4046}", "2024", False, "another"),
+    ("9^{9^{9}}", "9^{9^9}", True, "369 million digits: the same text"),
+    ("9^{9^{9}}", "9^{9^{8}}", False, "another text"),
+    ("9^{9^{9}}", "5", False, "another text"),
+    ("10^{20000}", "1e20000", True, "as powers of ten are written"),
+]
+
+
+@pytest.mark.parametrize(("reference", "answer", "right", "why"), LONG_NUMBERS)
+def test_a_reference_may_name_a_number_too_long_to_write(reference, answer, right, why):
+    """It is compared as an expression; an answer names such a number only where the reference does."""
+    assert VERIFIER.compare(answer, reference).correct is right, why
+    assert VERIFIER.compare(answer, "5").correct is (answer == "5")
+
+
+def test_several_references_are_alternatives():
+    """Any of them is right; an answer that none of them has gets the reason of the first."""
+    assert VERIFIER.verify(r"\boxed{0.5}", ["x = 3", "1/2"]).correct
+    assert VERIFIER.verify(r"\boxed{2\sin x\cos x}", ("1", r"\sin 2x")).why == "symbolic-equal"
+    assert VERIFIER.compare("4", [3, 5]).why == "different-number"
+    assert VERIFIER.check(["p \\to q \\to", "1"]) is not None
+    pairs = [(r"\boxed{1}", ["1", "2"]), (r"\boxed{x+1}", ["2", "1+x"]), (r"\boxed{3}", "4")]
+    assert [verdict.correct for verdict in VERIFIER.verify_many(pairs)] == [True, True, False]
 
 
 def test_what_is_no_text_is_refused():

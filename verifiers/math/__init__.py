@@ -5,12 +5,13 @@ completion ─ extract ─▶ answer ─ fold, limits ─▶ reading ─▶ form
                                                        verdict ◀─ symbolic ─ engine (worker process) ┘
 """
 
+from rlvr.verifiers.math.api import Answer, compare, parse, value
 from rlvr.verifiers.math.extract import BOXED, DEFAULT_MARKERS, Extraction, extract
-from rlvr.verifiers.math.normal import compare
 from rlvr.verifiers.math.policy import COMPETITION, GSM8K, HENDRYCKS, LENIENT_NUMERIC, MathPolicy
 from rlvr.verifiers.math.verifier import MathVerifier
 
 __all__ = [
+    "Answer",
     "BOXED",
     "COMPETITION",
     "DEFAULT_MARKERS",
@@ -22,4 +23,6 @@ __all__ = [
     "MathVerifier",
     "compare",
     "extract",
+    "parse",
+    "value",
 ]

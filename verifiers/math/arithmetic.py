@@ -102,7 +102,7 @@ class _Reader:
                 value = _times(value, self._factor(), _TIMES[operator[0]])
             elif self._peek() in ("(", "{", "\\") or _POWER_BEFORE.fullmatch(self.text, start, self.at + 1):
                 start = self.at
-                value *= self.power()  # 2(3), 2^6 3^5; two bare numbers side by side never get here
+                value = _times(value, self.power(), 1)  # 2(3), 2^6 3^5; two bare numbers side by side never get here
             else:
                 return value
 
@@ -214,6 +214,8 @@ def _repeating(text: str) -> Fraction | None:
 
 
 def _times(value: Fraction, factor: Fraction, sign: int) -> Fraction:
+    if value.numerator.bit_length() + factor.numerator.bit_length() > 4 * _MOST_BITS:
+        raise NotArithmetic
     if sign > 0:
         return value * factor
     if factor == 0:

@@ -32,6 +32,8 @@ def time_of_day(text: str) -> Clock | None:
     if match is None or words.isdecimal():
         return None
     hour, half = int(match[1]), (match[4] or "").lower()
+    if hour == 24 and not half and match[2] and int(match[2]) == int(match[3] or 0) == 0:
+        return Clock(text, 0, True)  # 24:00
     if hour > (12 if half else 23) or (half and hour == 0):
         return None
     if half:

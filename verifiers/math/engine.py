@@ -128,7 +128,7 @@ def _equal(policy: MathPolicy, answer: Form, reference: Form) -> bool:
     """Are two expressions equal, as far as the policy is concerned?"""
     a, b = _in_one_measure(answer, reference)
     if isinstance(answer, Quantity) and isinstance(reference, Quantity):
-        if _within(a, answer, reference, policy):
+        if _within(a, answer, reference, policy) or (policy.tolerance and _near(a, b, policy)):
             return True
         if reference.percent and not answer.percent and policy.percent == "either" and equality.same(a, b):
             return True
@@ -191,6 +191,16 @@ def _within(tree: Node, answer: Quantity, reference: Quantity, policy: MathPolic
     with mp.workdps(_DIGITS):
         value = Evaluation({}, real=True).number(tree)
         return bool(approximate(allowed[0]) <= approximate(value) <= approximate(allowed[1]))
+
+
+def _near(a: Node, b: Node, policy: MathPolicy) -> bool:
+    """Two constants that differ by no more than the policy's tolerance."""
+    if any(free_symbols(side) or has(side, *_NO_UNIT) for side in (a, b)):
+        return False
+    with mp.workdps(_DIGITS):
+        x, y = (approximate(Evaluation({}, real=True).number(side)) for side in (a, b))
+        room = mp.mpf(str(policy.tolerance)) * (abs(y) if policy.tolerance_is == "relative" else 1)
+        return bool(abs(x - y) <= room)
 
 
 def _in_one_measure(answer: Form, reference: Form) -> tuple[Node, Node]:

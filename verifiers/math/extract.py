@@ -17,12 +17,22 @@ from typing import Final, Literal
 
 from rlvr.text import ANSWER_TAGS, after_thinking, same_statement
 
-__all__ = ["BOXED", "DEFAULT_MARKERS", "Extraction", "ExtractionMethod", "Flaw", "bare", "boxed", "extract"]
+__all__ = [
+    "BOXED",
+    "DEFAULT_MARKERS",
+    "Extraction",
+    "ExtractionMethod",
+    "Flaw",
+    "bare",
+    "boxed",
+    "extract",
+    "last_expression",
+]
 
 DEFAULT_MARKERS: Final[tuple[str, ...]] = ()
 """No markers; an environment names those that its prompt asks for, such as `("####",)`."""
 
-ExtractionMethod = Literal["box", "open-box", "bare-box", "tag", "marker", "phrase"]
+ExtractionMethod = Literal["box", "open-box", "bare-box", "tag", "marker", "phrase", "expression"]
 Flaw = Literal["", "empty-box", "unclosed-box", "hedged"]
 
 
@@ -50,6 +60,7 @@ class Extraction:
 
 
 _BOXES = ("\\boxed", "\\fbox", "\\framebox")
+_EATEN_BOX = "\x08oxed"  # what JSON makes of one backslash and `boxed`
 _TAG, _TAG_END = ANSWER_TAGS
 _WINDOW = 20_000  # characters within which a box must close; no answer within the limits is that long
 _MOST = 32  # how many boxes of one statement are looked at
@@ -59,11 +70,15 @@ _BOX_START = re.compile(r"[ \t]{0,8}(?:\[[^\[\]{}]{0,40}\])?[ \t\n]{0,8}\{")
 _BARE = re.compile(r"[ \t]{0,8}([^\s${}]{1,200})")
 _SENTENCE_END = re.compile(r"[.!?][$)*\]]{0,4}(?:\s|$)")
 _PHRASE = re.compile(  # a heading of its own, or "the answer is …"
+    r"答案(?:是|为|為)?[:：]?|"
     r"^[#*_ \t]{0,12}(?:the )?(?:final )?answer[*_ \t]{0,8}$|\banswer\b[*_ ]{0,4}(?:is\b|are\b|=|:)[*_ \t:}]{0,6}",
     re.IGNORECASE | re.MULTILINE,
 )
 _BLANK = re.compile(r"[*_ \t]{0,8}(?:\n[ \t\n]{0,8})?(?:(?:\$\$|\\\[)[ \t]{0,8}\n[ \t]{0,8})?")
 _NAME_BEFORE = re.compile(r"([A-Za-z](?:_\{?\w{1,4}\}?)?|[A-Za-z]{3,20}) {0,2}[=:] {0,2}\$?$")
+_FORMULA = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
+_LONGEST_FORMULA = 2000  # characters
+_NUMBER = re.compile(r"(?<![\w.,])([+-]?(?:\\?\$)?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?:\\?%)?)(?!\w)")
 _EDGES = " \t\r\n*`"
 
 
@@ -78,10 +93,38 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
     begin = after_thinking(text)
     if begin is None:
         return None
-    found = _last_explicit(text, begin, (*_BOXES, _TAG))
+    openers = (*_BOXES, _TAG) if _EATEN_BOX not in text else (*_BOXES, _TAG, _EATEN_BOX)
+    found = _last_explicit(text, begin, openers)
     if found is None and markers:
         found = _last_line(text, begin, _marker_pattern(tuple(markers)), "marker")
     return found or _last_line(text, begin, _PHRASE, "phrase")
+
+
+def last_expression(text: str) -> Extraction | None:
+    r"""The last formula between dollar signs, `\( \)` or `\[ \]`, or the last number behind it; None without either.
+
+    Args:
+        text: a completion without box, marker or phrase.
+    """
+    begin = after_thinking(text)
+    if begin is None:
+        return None
+    spans = [span for opening, closing in _FORMULA if (span := _last_between(text, begin, opening, closing))]
+    numbers = deque((match.span(1) for match in _NUMBER.finditer(text, begin)), maxlen=1)
+    spans = [span for span in (*spans, *numbers) if span[1] - span[0] <= _LONGEST_FORMULA]
+    if not spans:
+        return None
+    extraction = _trimmed(text, *max(spans, key=lambda span: span[1]), "expression")
+    return extraction if extraction.answer else None
+
+
+def _last_between(text: str, begin: int, opening: str, closing: str) -> tuple[int, int] | None:
+    """The span inside the last pair of these signs."""
+    stop = text.rfind(closing, begin)
+    if closing == "$" and text[stop - 1 : stop] == "$":
+        return None  # the second sign of `$$`, which is a pair of its own
+    start = text.rfind(opening, begin, stop) if stop >= 0 else -1
+    return (start + len(opening), stop) if start >= 0 else None
 
 
 def boxed(text: str) -> bool:
@@ -115,6 +158,7 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
     final: Extraction | None = None
     others: list[str] = []
     parts: list[str] = []
+    empty: Extraction | None = None
     at = earliest = len(text)
     for _ in range(_MOST):
         at, opener = max((text.rfind(opener, begin, at), opener) for opener in openers)
@@ -122,6 +166,9 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
             break
         found = _opened(text, at, opener)
         if found is None:
+            continue
+        if final is None and found.flaw == "empty-box" and found.method == "box":
+            empty = empty or found  # "I put it in \\boxed{}" names the box; the answer is in the one before
             continue
         if final is None:
             final = found
@@ -136,8 +183,10 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
         if not found.flaw:
             parts.insert(0, _name_before(text, at) + found.answer)
         earliest = at
-    if final is None or len(parts) < 2:
-        return final and (replace(final, flaw="hedged", others=tuple(others)) if others else final)
+    if final is None:
+        return empty
+    if len(parts) < 2:
+        return replace(final, flaw="hedged", others=tuple(others)) if others else final
     return replace(final, flaw="hedged" if others else "", others=tuple(others), parts=tuple(parts))
 
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["fold", "squeeze"]
+from rlvr.verifiers.math.words import number
+
+__all__ = ["fold", "squeeze", "with_points"]
 
 # fmt: off
 _VULGAR = {
@@ -26,10 +28,13 @@ _GREEK = {
 }
 _NAMED = {
     "×": "times", "✕": "times", "·": "cdot", "⋅": "cdot", "∙": "cdot", "÷": "div", "±": "pm", "∓": "mp", "∞": "infty",
-    "≤": "le", "⩽": "le", "≥": "ge", "⩾": "ge", "≠": "ne", "≈": "approx", "∪": "cup", "∩": "cap", "∈": "in",
+    "•": "cdot", "≡": "equiv", "∠": "angle", "∧": "land", "∨": "lor", "⌊": "lfloor", "⌋": "rfloor", "⌈": "lceil",
+    "⌉": "rceil", "⇒": "implies", "≤": "le", "⩽": "le", "≥": "ge", "⩾": "ge", "≠": "ne", "≈": "approx",
+    "∪": "cup", "∩": "cap", "∈": "in",
     "∅": "emptyset", "∖": "setminus", "→": "to", "⟨": "langle", "⟩": "rangle", "…": "dots",
 }
 _PLAINER = {
+    "。": ".", "、": ",", "➖": "-", "➕": "+", "′": "'", "″": "''", "‖": r"\|", "∣": "|",
     "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "∕": "/", "⁄": "/", "°": r"^\circ ", "º": r"^\circ ",
     "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
     "’": "'", "‘": "'", "“": "", "”": "", "\u200b": "", "\u2060": "", "\ufeff": "",
@@ -48,24 +53,75 @@ _PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt(?![A-Za-z])|\\sqrt(?=\s?\()")
 _PLAIN_NAME = re.compile(
     r"(?<![\\A-Za-z])(?:pi|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|infty|infinity)(?![A-Za-z])"
 )
+_PLAIN_FRACTION = re.compile(r"(?<![\\A-Za-z])[dt]?frac(?=\{)")
 _ORDINAL = re.compile(r"(?<=\d)\s?\^\s?\{?\s?(?:\\(?:text|mathrm|textrm)\s?\{)?\s?(?:st|nd|rd|th)\s?\}{0,2}")
 
 _PLAIN = re.compile(r"[^\\$\"{}~`\n\t]*")
 # {,}, a comma with a negative space, and a thin space group digits; each group after the first has three of them.
 _GROUPED = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|,\s?\\!\s?|\\,)\d{3})+(?!\d)")
-_TEXT = re.compile(r"\\(?:text|mbox|hbox|textbf|textit|textrm|textnormal|mathrm|operatorname\*?|emph)\s?\{([^{}]*)\}")
-_BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|mathsf)\s?\{([-\d.,\s]{0,40})\}")
+_TEXT = re.compile(
+    r"\\(?:text|mbox|hbox|textbf|textit|textrm|textsf|texttt|textup|textnormal|mathrm|ce|operatorname\*?|emph)"
+    r"\s?\{([^{}]*(?:\{[^{}]{0,20}\}[^{}]*){0,4})\}"
+)
+_BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|mathsf|mathtt|underline)\s?\{([-\d.,\s]{0,40})\}")
+_COLOUR = re.compile(r"\\(?:color|textcolor|mathcolor)\s?(?:\[[^\[\]]{0,20}\])?\s?\{[\w!,. ]{1,40}\}")
+_ROWS = re.compile(
+    r"\\begin\s?\{(aligned|align\*?|gathered|gather\*?|equation\*?|split|alignedat|cases)\}(.*)\\end\s?\{\1\}",
+    re.DOTALL,
+)
+_MATRIX_BREAK = re.compile(r"(?<!\\)\\(?=[-\d])")
+# What JSON made of a backslash and b, f, a or v before a letter, and of one and t, r or n before the rest of a command.
+_EATEN = re.compile(
+    "([\x07\x08\x0b\x0c])(?=[a-zA-Z])|\t(?=ext\\s?\\{|imes|heta|frac|an(?![a-z]))|\r(?=ight|angle)|\n(?=eq(?![a-z]))"
+)
+_LETTER_OF = {"\x07": "a", "\x08": "b", "\x0b": "v", "\x0c": "f", "\t": "t", "\r": "r", "\n": "n"}
+_NUMERAL = r"[$£€¥]?\d[\d,.]*"
+_RANGE = re.compile(
+    rf"((?:^|[,;(\[{{])\s{{0,4}}{_NUMERAL}\s?(?:\\?%)?\s?)[–—](?=\s?{_NUMERAL}\s?"
+    r"(?:\\?%\s?)?(?:$|[,;)\]}$°]|\\(?:text|mathrm|[ ,;])|\^\s?\{?\s?\\circ|[a-z]{2}))"
+)
+_DIGIT_X = re.compile(r"(?<=\d) ?[xX] ?(?=10 ?\^)")
+_PRODUCT_X = re.compile(r"([1-9]\d*(?:\.\d+)?) ?[xX] ?(\d+(?:\.\d+)?)")
+_OUT_OF = re.compile(r'(\d+) ?"?out of"? ?(\d+)')
+_APOSTROPHES = re.compile(r"[+-]?\d{1,3}(?:'\d{3})+(?:\.\d+)?")
+_QUOTIENT = re.compile(r"(?<![\w^_)}\]])\(([^()]{1,80})\) ?/ ?\(([^()]{1,80})\)(?= (?:[a-zA-Z]|\\[a-z]))")
+_SPOKEN_NUMBER = re.compile(
+    r"([+-]?[$£€]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?%?)((?:\s|(?<=\d)(?=[A-Za-z°]))[^\d:/]*(?:\^\d)?)?"
+)
+_SHORT_EQUATION = re.compile(r"[a-zA-Z] ?= ?[+-]?\d+(?:\.\d+)?(?:/\d+)?")
+_CJK_TAIL = re.compile(r"(?<=[\d.%)}])\s?([\u4e00-\u9fff\u5186]{1,6})(?=$|[,;.])")
+_CJK_LABEL = re.compile(r"^\s?(?:最终|最后)?(?:答案|答)(?:是|为|為)?\s?:?\s?")
+_OHMS = re.compile(r'"([kM])" ?\\Omega(?![a-zA-Z])')
+_PRIMES = re.compile(r"\^\s?\{?\s?((?:\\prime\s?){1,2})\}?")
+_PHANTOM = re.compile(r"\\[hv]?phantom\s?\{[^{}]*\}")
+_POWERS_BESIDE = re.compile(r"\d+ ?\^ ?(?:\{ ?\d+ ?\} ?|\d+ |\d+$)(?:\d+ ?\^ ?(?:\{ ?\d+ ?\} ?|\d+ |\d+$)){1,20}")
+_BESIDE = re.compile(r"(\}|(?<=\d) ) ?(?=\d+ ?\^)")
+_CIRCLED = re.compile(
+    "(?<=[\\d\u2460-\u24ff\u2776-\u2793])[\u2460-\u24ff\u2776-\u2793]|[\u2460-\u24ff\u2776-\u2793](?=\\d)"
+)
+_FACTORIALS = re.compile(r"(?<=\d!) (?=\d)")
+_COLON = re.compile(r"(?<![a-zA-Z])\{:\}")
+_MICRO = re.compile(r'\\mu ?"([A-Za-z])')
+_NOT = re.compile(r"\\not ?(=|<|>|\\(?:leq?|geq?|in|equiv)(?![a-zA-Z]))")
+_NEGATED = {
+    "=": r"\ne ", "<": r"\ge ", ">": r"\le ", r"\le": ">", r"\leq": ">", r"\ge": "<", r"\geq": "<", r"\in": r"\notin ",
+    r"\equiv": r"\not\equiv ",
+}  # fmt: skip
 _COMMAND = re.compile(r"\\(?:(?:left|right)(?:\s?\.)?(?![a-zA-Z])|[a-zA-Z]+|.)", re.DOTALL)
 _FUNCTIONS = frozenset(
     "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp gcd lcm min max det mod".split()
 )
 _GONE = (
-    "left right left. right. displaystyle textstyle limits nolimits bigl bigr big Big Bigl Bigr bigg Bigg boxed fbox"
+    "left right left. right. displaystyle textstyle limits nolimits bigl bigr big Big Bigl Bigr bigg Bigg boxed fbox "
+    "tiny scriptsize footnotesize small normalsize large Large LARGE huge Huge bfseries itshape sffamily ttfamily "
+    "rmfamily strut mathstrut"
 )
 _BECOMES = (
     {"\\" + name: "" for name in (*_GONE.split(), "(", ")", "[", "]", "!")}
     | {"\\" + name: " " for name in (",", ";", ":", ">", " ", "\n", "quad", "qquad", "thinspace", "hspace", "rm", "bf")}
-    | {rf"\{kind}frac": r"\frac" for kind in "dtc"}
+    | {rf"\{kind}frac": r"\frac" for kind in ("d", "t", "c", "s", "x", "nice", "flat")}
+    | {r"\nleq": ">", r"\nleqslant": ">", r"\ngeq": "<", r"\ngeqslant": "<", r"\nless": r"\ge", r"\ngtr": r"\le"}
+    | {r"\lVert": r"\|", r"\rVert": r"\|", r"\Vert": r"\|", r"\colon": ":", r"\lbrace": r"\{", r"\textdollar": "$"}
     | {rf"\{kind}binom": r"\binom" for kind in "dt"}
     | {rf"\{name}": r"\le" for name in ("leq", "leqslant")}
     | {rf"\{name}": r"\ge" for name in ("geq", "geqslant")}
@@ -81,20 +137,31 @@ _DEGREE = re.compile(r"\^\s?(?:\{\s?\\circ\s?\}|\\circ)")
 _AND = re.compile(r"(?:\s|,|(?<=[\d)}\]\"]))(and|or)(?=[\s\d(\\\"$-])", re.IGNORECASE)
 _JOINED = re.compile(r" ?(,|\band\b|\bor\b) ?", re.IGNORECASE)
 # Between inequalities "or" makes a union, "and" an intersection, and a comma whichever is not empty.
-_JOINS = {"and": r" \also ", "or": " ; ", ",": " , "}
+_JOINS = {"and": r" \also ", "or": r" \either ", ",": " , "}
+_DANGLING = re.compile(r"^ ?\\(?:also|either)(?![a-zA-Z])|\\(?:also|either) ?[.,;]? ?$")
 _INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
 _DOLLAR = re.compile(r"(?<!\\)\$")
+_SPACE_COMMANDS = re.compile(r"\\(?:[,;:! ]|cdot(?![a-z])|quad|thinspace)")
+_SCALING = frozenset(("K", "k", "M", "B"))
+_MONEY_SIGNS = frozenset("$£€¥₹")
+_PUNCTUATION = frozenset(".:,;()-+/=")
+_GROUPED_WORDS = re.compile(r"[+-]?[$£€]?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?: [^\d,:/]*)?")
 _UPRIGHT = frozenset(("e", "i", "d", "%", "\\%", ""))
 _SPACE = re.compile(r"(?<!\d) +| +(?!\d)")
+_BRACKET, _OPENING = re.compile(r"\\[{}]|[(\[{}\]),]"), frozenset(("(", "[", "{", r"\{"))
 _BRACED = re.compile(r"\{([A-Za-z0-9])\}")
 
 
 def fold(text: str) -> str:
     """The text with one spelling for each thing."""
+    if not text.isprintable():
+        text = _EATEN.sub(lambda m: "\\" + _LETTER_OF[m[0]], text)
     if not text.isascii():
         text = _fold_unicode(text)
     if "sqrt" in text:
         text = _fold_roots(_PLAIN_ROOT.sub("√", text))
+    if "frac{" in text:
+        text = _PLAIN_FRACTION.sub(r"\\frac", text)
     text = _PLAIN_NAME.sub(lambda m: rf" \{m[0]} " if m[0] != "infinity" else r" \infty ", text)
     if "**" in text:
         text = text.replace("**", "^")
@@ -107,13 +174,54 @@ def fold(text: str) -> str:
     text = " ".join(text.split())
     if " " in text or '"' in text:
         text = _AND.sub(lambda m: _JOINS[m[1].lower()], text)
-    if r"\also" in text or r"\vee" in text or r"\wedge" in text:
+    if r"\also" in text or r"\either" in text or r"\vee" in text or r"\wedge" in text:
         text = _fold_connectives(text)
-    return text.rstrip(" .,;:")
+    if len(text) > 1 and not text.isdecimal():
+        text = _fold_numerals(text)
+    text = text.rstrip(" .,;:")
+    if text[:1] == "=":
+        text = text[1:].lstrip()  # "= 26"
+    return text[:-2].rstrip(" .,;:") if text.endswith(r"\\") else text
+
+
+def _fold_numerals(text: str) -> str:
+    r"""`3x10^8` is a product, `1'234'567` a number, `3 "out of" 4` and `(3)/(4) x` have a fraction."""
+    if "x" in text or "X" in text:
+        text = _DIGIT_X.sub(r" \\times ", text)
+        text = rf"{found[1]}\times {found[2]}" if (found := _PRODUCT_X.fullmatch(text)) else text
+    if "'" in text and _APOSTROPHES.fullmatch(text):
+        text = text.replace("'", "")
+    if text.count("^") > 1 and _POWERS_BESIDE.fullmatch(text):
+        text = _BESIDE.sub(r"\1 \\cdot ", text)  # 2^6 3^5
+    if "! " in text:
+        text = _FACTORIALS.sub(r" \\cdot ", text)  # 4! 5!
+    if "/" in text and ")" in text:
+        text = _QUOTIENT.sub(r"\\frac{\1}{\2}", text)
+    if "out of" in text and (found := _OUT_OF.fullmatch(text)):
+        text = rf"\frac{{{found[1]}}}{{{found[2]}}}"
+    return text
+
+
+_COMMA_NUMBER = re.compile(r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+|\d+)(?:,(\d+))?(?![\d.,]?\d)")
+
+
+def with_points(text: str) -> str:
+    """The text with a point where it has a decimal comma, and no points that group digits: `1.234,5` is 1234.5.
+
+    Args:
+        text: an answer or reference whose numbers are written so; a list has a space or semicolon after each item.
+    """
+    return _COMMA_NUMBER.sub(lambda m: m[1].replace(".", "") + (f".{m[2]}" if m[2] else ""), text.replace("{,}", ","))
 
 
 def _fold_connectives(text: str) -> str:
-    r"""`and` is a comma except between inequalities, and only there \land and \lor are words and no notation."""
+    r"""`and` is a comma except between inequalities, and only there \land and \lor are words and no notation.
+
+    One that joins nothing stays a word: `5\text{ or }` is not 5.
+    """
+    if _DANGLING.search(text):
+        return " ".join(text.replace(r"\also", '"and"').replace(r"\either", '"or"').split())
+    text = text.replace(r"\either", " ; ")
     if _INEQUALITY.search(text):
         text = text.replace(r"\wedge", r"\also").replace(r"\vee", " ; ")
     else:
@@ -136,7 +244,13 @@ def _fold_unicode(text: str) -> str:
     text = _LOWERED_RUN.sub(lambda m: f"_{{{m[0].translate(_DIGITS)}}}", text)
     if "√" in text:
         text = _fold_roots(text)
-    return unicodedata.normalize("NFKC", text.translate(_TRANSLATE))
+    if "–" in text or "—" in text:
+        text = _RANGE.sub(r"\1 \\endash ", text)
+    if _CIRCLED.search(text):
+        text = _CIRCLED.sub(r" \\circled ", text)  # 1② is not 12
+    # Once more after NFKC, which makes plain letters of mathematical ones.
+    text = unicodedata.normalize("NFKC", text.translate(_TRANSLATE)).translate(_TRANSLATE)
+    return text if text.isascii() else _CJK_TAIL.sub(r" \\text{\1}", _CJK_LABEL.sub("", text, count=1))
 
 
 def _fold_roots(text: str) -> str:
@@ -165,16 +279,47 @@ def _fold_roots(text: str) -> str:
 def _fold_latex(text: str) -> str:
     text = text.replace("~", " ").replace("`", "").replace('"', " ")
     text = _GROUPED.sub(lambda m: "".join(filter(str.isdigit, m[0])), text)
-    text = _fold_dollars(text)
+    text = _fold_dollars(_COLON.sub(":", text) if "{:}" in text else text)
     text = _ORDINAL.sub("", text)
     if "\\" not in text:
         return _unwrap(text)
-    text = _TEXT.sub(_quote, _BOLD.sub(r"\1", text))
+    if "\\begin" in text:
+        text = _fold_rows(text)
+    if "phantom" in text:
+        text = _PHANTOM.sub(" ", text)
+    if "color" in text:
+        text = _COLOUR.sub("", text)
+    if r"\not" in text:
+        text = _NOT.sub(lambda m: _NEGATED[m[1]], text)
+    if r"S\$" in text:
+        text = text.replace(r"US\$", r"\$")
+    text = _BOLD.sub(r"\1", _BOLD.sub(r"\1", text) if r"\underline" in text else text)
+    text = _TEXT.sub(_quote, text)
+    if r"\mu" in text:
+        text = _MICRO.sub(r'"μ\1', text)
+    if r"\Omega" in text:
+        text = _OHMS.sub(r'"\1Ω"', text)
+    if r"\prime" in text:
+        text = _PRIMES.sub(lambda m: "'" * m[1].count("prime"), text)
     text = _COMMAND.sub(lambda m: _BECOMES.get(m[0].replace(" ", "") if len(m[0]) > 2 else m[0], m[0]), text)
     text = _DEGREE.sub(r"^\\circ ", text).replace(r"\$", "$")
     fractions = text.count(r"\frac")
     braced = min(text.count(r"\frac{"), text.count("}{"))  # if as many, there is nothing to mend
     return _unwrap(_brace_fractions(text) if braced < fractions else text)
+
+
+def _fold_rows(text: str) -> str:
+    r"""The statements of `aligned`, `gathered` and of `cases` without conditions, one after another."""
+    if "matrix}" in text:
+        return _MATRIX_BREAK.sub(r"\\\\", text)  # a row break that has lost one of its two signs
+    found = _ROWS.search(text)
+    if found is None or (found[1] == "cases" and ("&" in found[2] or "=" not in found[2] or r"\text" in found[2])):
+        return text
+    rows = [row.replace("&", " ").strip(" ,;\n") for row in found[2].split(r"\\")]
+    whole = ""
+    for row in filter(None, rows):
+        whole += row if not whole or row[0] == "=" else f" , {row}"
+    return text[: found.start()] + whole + text[found.end() :]
 
 
 def _fold_dollars(text: str) -> str:
@@ -190,14 +335,38 @@ def _quote(match: re.Match[str]) -> str:
     content = " ".join(match[1].split())
     if content in ("min", "sec") and match.string[: match.start()].rstrip(r"\ ,~")[-1:].isdecimal():
         return f' "{content}" '  # minutes, seconds
+    if content in _MONEY_SIGNS or content in _PUNCTUATION:
+        return content
     if content in _FUNCTIONS:
         return f"\\{content} "
-    if content in _UPRIGHT or "\\" in content:
+    if content in _UPRIGHT:
         return f" {content} "
+    if "\\" in content:
+        if "rm" not in match[0][:8] or _SPACE_COMMANDS.sub("", content).count("\\"):
+            return f" {content} "
+        content = _SPACE_COMMANDS.sub(" ", content)  # \mathrm{kg\,m}
+    if content in _SCALING and match.string[: match.start()][-1:].isdecimal() and match[1] == content:
+        return f'"{content}" '  # 5\text{K}: attached
+    if _SHORT_EQUATION.fullmatch(content):
+        return f" {content} "
+    content = content.replace("{", "").replace("}", "")
+    if " and " in content and (value := number(content.casefold().replace("-", " "))) is not None:
+        return f" {value} "  # two hundred and five
     parts = _JOINED.split(content)
     parts[1::2] = [_JOINS[sign.lower()] for sign in parts[1::2]]
-    parts[::2] = [f' "{part}" ' if part else "" for part in parts[::2]]
+    parts[::2] = [_spoken(part) if part else "" for part in parts[::2]]
+    if _GROUPED_WORDS.fullmatch(content):
+        return f" {_spoken(content)} "
     return "".join(parts)
+
+
+def _spoken(part: str) -> str:
+    """Words in quotes, but for a number in front of them: `12 cm` → `12 "cm"`."""
+    found = _SPOKEN_NUMBER.fullmatch(part)
+    if found is None:
+        return f' "{part}" '
+    rest = (found[2] or "").strip()
+    return f' {found[1]} "{rest}" ' if rest else f" {found[1]} "
 
 
 def _brace_fractions(text: str) -> str:
@@ -224,8 +393,24 @@ def _brace_fractions(text: str) -> str:
 
 
 def _unwrap(text: str) -> str:
-    """Drop braces around the whole: `{5}` is 5."""
+    """Drop braces around the whole: `{5}` is 5; `{1, 2}` is a set that has lost its backslashes."""
     text = text.strip()
-    while text[:1] == "{" and text[-1:] == "}" and "{" not in text[1:] and "}" not in text[1:-1]:
+    while text[:1] == "{" and text[-1:] == "}" and _encloses(text):
         text = text[1:-1].strip()
     return text
+
+
+def _encloses(text: str) -> bool:
+    """The first brace belongs to the last one, and no comma between them is outside of all other brackets."""
+    depth = 0
+    for match in _BRACKET.finditer(text):
+        if match[0] in _OPENING:
+            depth += 1
+        elif match[0] == ",":
+            if depth == 1:
+                return False
+        else:
+            depth -= 1
+            if depth == 0:
+                return match.end() == len(text)
+    return False

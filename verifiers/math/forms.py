@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-__all__ = ["Choice", "Clock", "Family", "Flawed", "Form", "Named", "Quantity", "Sequence", "Word"]
+__all__ = ["Choice", "Clock", "Family", "Flawed", "Form", "Named", "Quantity", "Sequence", "THOUSANDS", "Word"]
+
+THOUSANDS = "K"
+r"""The unit of `5\text{K}`, without a space: thousands, or kelvins beside another temperature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class Sequence:
     """Several things.
 
     `kind` is `list` (no brackets), `either` (words joined by `or`), `set`, `matrix`, `row`, `:` (a ratio), two
-    brackets such as `(]`, or of sets `union`, `meet` (what all allow) and `minus`.
+    brackets such as `(]`, or of sets `union`, `meet` (what all allow) and `minus`; `range` is 5–6 with an en dash.
     """
 
     text: str
@@ -63,11 +66,15 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One letter of a multiple choice, lower case, and what was said beside it."""
+    """One letter of a multiple choice, lower case, and what was said beside it.
+
+    `marked` says that it was written as an option, `(B)` or `\\text{B}`, which a lone `B` is not.
+    """
 
     text: str
     letter: str
     rest: Form | None = None
+    marked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import math
 import re
 from dataclasses import dataclass
 
-__all__ = ["LIMITS", "Limits", "exceeded", "too_long"]
+__all__ = ["LIMITS", "LONG_NUMBERS", "Limits", "exceeded", "names_more", "too_long"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,9 @@ class Limits:
 
 
 LIMITS = Limits()
+LONG_NUMBERS = Limits(chars=300, terms=40, magnitude=2**62, magnitudes=2**62)
+"""For a reference that names a longer number, and for the answers to it.  Such texts are short, since a few powers of
+this size are worked out exactly and any larger ones not at all."""
 
 _HARMLESS = re.compile(r"[0-9 .,+\-/$%a-df-zA-DF-Z]{0,60}")  # no bracket, power or exponent in so short a text
 _DIGITS = re.compile(rf"\d{{{LIMITS.digits + 1}}}")
@@ -52,7 +55,12 @@ def too_long(text: str, limits: Limits = LIMITS) -> str | None:
 
 
 def exceeded(text: str, limits: Limits = LIMITS) -> str | None:
-    """Which limit a folded text breaks, in words; None if it breaks none."""
+    """Which limit a folded text breaks, in words; None if it breaks none.
+
+    Args:
+        text: a folded text.
+        limits: what it may hold.
+    """
     if _HARMLESS.fullmatch(text):
         return None
     if (depth := _depth(text)) > limits.depth:
@@ -72,6 +80,16 @@ def exceeded(text: str, limits: Limits = LIMITS) -> str | None:
         if total > limits.magnitudes:
             return f"names numbers of more than {limits.magnitudes} digits in all"
     return None
+
+
+def names_more(text: str, digits: int) -> bool:
+    """True if a folded text may name a number of more decimal digits than that.
+
+    Args:
+        text: a folded text whose depth is within the limits.
+        digits: how many.
+    """
+    return bool(_GROWING.search(text)) and _Weigher(text).weigh()[0] > digits
 
 
 def _depth(text: str) -> int:

@@ -19,26 +19,41 @@ from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.quantity import measured
 from rlvr.verifiers.math.reading import as_ratio, read
 from rlvr.verifiers.math.shapes import (
+    both_sides,
+    components,
+    identity_sides,
+    imaginary_j,
     in_proportion,
+    is_congruence,
     is_number,
     is_region,
     is_relation,
     labels_bind,
     may_be_several,
+    point,
+    ranking,
     read_again,
     renamed_function,
     same_region,
+    solved,
     spread,
+    stated_value,
     times,
     vector,
 )
+from rlvr.verifiers.math.words import elements, formula, plain
 
 __all__ = ["compare", "decide"]
 
 _UNORDERED = frozenset(("list", "set"))
 _SINGLE = frozenset(("list", "either", "set", ":"))  # what no expression can be, unless it stands for several things
 _REGIONS = frozenset(("union", "meet", "minus"))
+_NO_ELEMENTS = frozenset("am as at be er he ho in la mo no os pa re ti yes".split())
+_SAYS_MORE_THAN_ONE = frozenset("if when or and not than unless only but is are".split()) - {"is"}
+_INTERVALS = frozenset(("()", "(]", "[)", "[]"))
+_VECTORS = frozenset(("()", "matrix", "[]"))
 _DIFFERENT_KIND = Decision(False, "different-kind")
+_LENGTH = Decision(False, "different-length")
 _HALF_DAY_S = 12 * 3600
 
 
@@ -79,6 +94,23 @@ class _Comparison:
             return self._families(a, b)
         if isinstance(a, Named) or isinstance(b, Named):
             return self._named(a, b)
+        if (
+            self.policy.equation_as_value
+            and is_congruence(a)
+            and (said := stated_value(a, b, trusted=False)) is not None
+        ):
+            return self.decide(said, b)
+        if self.policy.equation_as_value and is_relation(a) != is_relation(b):
+            said = stated_value(a, b, trusted=False) if is_relation(a) else stated_value(b, a, trusted=True)
+            if said is not None:
+                return self.decide(said, b) if is_relation(a) else self.decide(a, said)
+            if is_relation(b) and isinstance(a, Quantity) and (identity := identity_sides(b)) is not None:
+                true = self.decide(*identity)  # a reference that goes on from what was asked to the answer
+                return self.decide(a, identity[1]) if true.equal else true if true.equal is None else self._ask(a, b)
+            sides = both_sides(a) if is_relation(a) and not isinstance(b, Sequence) else None
+            if sides is not None:
+                true = self.decide(*sides)
+                return self.decide(sides[1], b) if true.equal else true
         if isinstance(a, Choice) or isinstance(b, Choice):
             return self._choices(a, b)
         if isinstance(a, Sequence) or isinstance(b, Sequence):
@@ -86,7 +118,7 @@ class _Comparison:
         if isinstance(a, Clock) or isinstance(b, Clock):
             return self._clocks(a, b)
         if isinstance(a, Word) or isinstance(b, Word):
-            return _words(a, b)
+            return _words(a, b, self.policy)
         return self._quantities(a, b)
 
     def _ask(self, a: Form, b: Form) -> Decision:
@@ -117,6 +149,9 @@ class _Comparison:
                 return self._ask(a, b)  # xy = 1, yx = 1 and y = 1/x say the same of the same letters
             same_name = b if a.name == b.name else renamed_function(b, a.name)
             return self.decide(a.body, same_name.body) if same_name else Decision(False, "different-name")
+        for named, relation in ((a, b), (b, a)):
+            if isinstance(named, Named) and is_region(named) and is_relation(relation) and (region := solved(relation)):
+                return self.decide(named.body, region) if named is a else self.decide(region, named.body)
         if is_relation(a) or is_relation(b):
             return self._ask(a, b)
         if _is_no_interval(a, b) or _is_no_interval(b, a):
@@ -138,7 +173,9 @@ class _Comparison:
         choice, other = (a, b) if isinstance(a, Choice) else (b, a)
         assert isinstance(choice, Choice)
         if len(other.text) == 1 and other.text.isalpha():
-            same = other.text.lower() == choice.letter
+            # The number i is no option, nor is e where the reference says it; but `e` may answer (E).
+            number = other.text == "i" or (other.text == "e" and other is b)
+            same = other.text.lower() == choice.letter and not number
             return Decision(True, "same-choice") if same else Decision(False, "different-choice")
         if isinstance(other, Sequence) and any(isinstance(item, Choice) for item in other.items):
             return Decision(False, "different-choice")
@@ -155,6 +192,18 @@ class _Comparison:
         assert isinstance(sequence, Sequence)
         if isinstance(other, Word | Clock):
             return Decision(None, "different-kind")
+        if sequence.kind == "range":
+            return _ranges(sequence, other)
+        if sequence.kind in _VECTORS and (vector_sum := components(other, _length(sequence))) is not None:
+            return self.decide(sequence, vector_sum) if sequence is a else self.decide(vector_sum, sequence)
+        if sequence.kind == "()" and (pair := point(other)) is not None:
+            return self.decide(pair, b) if sequence is b else self.decide(a, pair)
+        if is_relation(other) and (region := solved(other)) is not None:
+            return self.decide(a, region) if sequence is a else self.decide(region, b)
+        if sequence is a and sequence.kind == "list" and (names := ranking(b)) is not None:
+            return self._in_order(a.items, names)
+        if sequence.kind == "matrix" and len(cells := vector(sequence)) == 1 and not isinstance(cells[0], Sequence):
+            return self.decide(cells[0], b) if sequence is a else self.decide(a, cells[0])
         if (again := read_again(sequence, other)) is not None:
             return self.decide(again[0], again[1]) if sequence is a else self.decide(again[1], again[0])
         if sequence.kind in _REGIONS and (found := same_region(a, b)):
@@ -164,6 +213,9 @@ class _Comparison:
 
     def _two_sequences(self, a: Sequence, b: Sequence) -> Decision:
         kinds = {a.kind, b.kind}
+        if "range" in kinds:
+            both = kinds <= {"range", "[]"}
+            return self._in_order(a.items, b.items) if both else _DIFFERENT_KIND
         if kinds & _REGIONS:
             return self._regions(a, b)
         if ":" in kinds:
@@ -178,10 +230,14 @@ class _Comparison:
         if kinds == {"row", "[]"}:  # [[1, 2], [3, 4]] against a matrix
             return self._in_order(a.items, b.items)
         bare = bool(kinds & _UNORDERED)
+        if "set" in kinds and kinds & _INTERVALS and (found := same_region(a, b)) is not None:
+            return found  # [1, 1] is {1}
         if "set" in kinds or (bare and "()" not in kinds and len(a.items) == 2):
             return _DIFFERENT_KIND  # a list without brackets may be a tuple, but no [1, 2]
         if len(kinds) == 2 and not bare and len(a.items) == 2:
             return Decision(False, "different-ends")  # (1, 2] is not (1, 2)
+        if self.policy.order == "any" and kinds == {"()"}:
+            return counted(a.items, b.items, self.decide) if len(a.items) == len(b.items) else _LENGTH
         return self._in_order(a.items, b.items)
 
     def _regions(self, a: Sequence, b: Sequence) -> Decision:
@@ -211,6 +267,8 @@ class _Comparison:
         assert isinstance(b, Quantity)
         if bool(a.unit) != bool(b.unit) and (again := measured((b if a.unit else a).text)):
             return self.decide(a, again) if a.unit else self.decide(again, b)
+        if "j" in a.core and (imaginary := imaginary_j(a, b)) is not None:
+            a = imaginary  # engineers write 3 + 4j
         found, size = quantities(a, b, self.policy)
         if found is not UNDECIDED:
             return found
@@ -248,11 +306,48 @@ def _is_no_interval(region: Form, other: Form) -> bool:
     return not any(is_region(item) for item in other.items)
 
 
-def _words(a: Form, b: Form) -> Decision:
+def _length(sequence: Sequence) -> int:
+    return len(vector(sequence)) if sequence.kind == "matrix" else len(sequence.items)
+
+
+def _ranges(dashed: Sequence, other: Form) -> Decision:
+    """5–6 beside `5-6` or `5 "to" 6`, which without the dash are a difference and a ratio."""
+    low, high = (squeeze(item.text) for item in dashed.items)
+    said = squeeze(other.text).replace('"', "").replace("--", "-")
+    same = said in (f"{low}-{high}", f"{low}to{high}", f"{low} to {high}")
+    return Decision(True, "same-text") if same else _DIFFERENT_KIND
+
+
+def _words(a: Form, b: Form, policy: MathPolicy) -> Decision:
     if isinstance(a, Word) and isinstance(b, Word):
-        return Decision(True, "same-text") if a.plain == b.plain else Decision(None, "different-text")
+        if _predicate(b) == a.plain:
+            return Decision(True, "same-text")
+        same = a.plain == b.plain and _same_case(_letters(a), _letters(b), policy)
+        return Decision(True, "same-text") if same else Decision(None, "different-text")
     word, other = (a, b) if isinstance(a, Word) else (b, a)
     assert isinstance(word, Word)
-    if squeeze(other.text).casefold() == squeeze(word.plain):
+    mine, others = _letters(word), _letters(other)
+    if (formula(other.text) or others.casefold()) == squeeze(word.plain) and _same_case(mine, others, policy):
         return Decision(True, "same-text")
     return Decision(None, "different-kind")
+
+
+def _predicate(sentence: Word) -> str:
+    """`odd` of the reference "The function is odd", if it says one thing and no more."""
+    subject, verb, said = sentence.plain.partition(" is ")
+    more = _SAYS_MORE_THAN_ONE.intersection(sentence.plain.split())
+    return plain(said) if verb and len(said.split()) < 4 and not more and subject.count(" ") > 0 else ""
+
+
+def _letters(form: Form) -> str:
+    return "".join(form.text.replace('"', " ").split())
+
+
+def _same_case(a: str, b: str, policy: MathPolicy) -> bool:
+    """Co is not CO: letters that name other chemical elements in another case are other words."""
+    if a == b or policy.case == "match":
+        return a == b
+    mine, other = elements(a), elements(b)
+    if mine == other or a.casefold() in _NO_ELEMENTS:
+        return True
+    return (mine is None or other is None) and len(a) > 2  # Paris is PARIS, but Co is not co

@@ -6,16 +6,17 @@ import math
 import re
 from fractions import Fraction
 
-from rlvr.verifiers.math.forms import Quantity
+from rlvr.verifiers.math.forms import THOUSANDS, Quantity
 from rlvr.verifiers.math.matching import UNDECIDED, Decision
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.rounding import bounds, within
-from rlvr.verifiers.math.units import is_known, measure
+from rlvr.verifiers.math.units import AMBIGUOUS, TEMPERATURES, UNKNOWN, is_counted, measure
 
 __all__ = ["numbers", "quantities", "units"]
 
 _SAME_UNIT = Decision(True, "same-unit")
 _OMITTED = Decision(True, "unit-omitted")
+_NO_UNIT = Decision(False, "unknown-words")
 _DIFFERENT_UNIT = Decision(False, "different-unit")
 _DIFFERENT = Decision(False, "different-number")
 _SAME = Decision(True, "same-number")
@@ -27,8 +28,10 @@ _INFINITE = {r"\infty": 1, r"+\infty": 1, r"-\infty": -1}
 
 def numbers(a: Quantity, b: Quantity, policy: MathPolicy) -> Decision:
     """Two exact numbers, the answer's first."""
-    unit, size = (_SAME_UNIT, None) if a.unit == b.unit else units(a, b, policy)
     assert a.value is not None
+    if a.unit != b.unit and a.unit in TEMPERATURES and b.unit in TEMPERATURES and policy.units != "ignore":
+        return _temperatures(a, b, policy)
+    unit, size = (_SAME_UNIT, None) if a.unit == b.unit else units(a, b, policy)
     if {a.unit, b.unit} == _ANGLES:
         return _SAME if a.value == b.value == 0 else _DIFFERENT_UNIT  # no rational number of degrees is one of radians
     if not _same_number(a.value if size is None else a.value * size, a, b, policy):
@@ -40,6 +43,15 @@ def numbers(a: Quantity, b: Quantity, policy: MathPolicy) -> Decision:
     return _SAME
 
 
+def _temperatures(a: Quantity, b: Quantity, policy: MathPolicy) -> Decision:
+    """212 °F is 100 °C: the scales begin at different temperatures, so no factor will do."""
+    (degree, zero), (other_degree, other_zero) = TEMPERATURES[a.unit], TEMPERATURES[b.unit]
+    if not policy.convert_units and degree != other_degree:
+        return _DIFFERENT_UNIT
+    x = (Fraction(a.value or 0) * degree + zero - other_zero) / other_degree
+    return _SAME if x == b.value or within(x, a, b, policy) else _DIFFERENT
+
+
 def _same_number(x: Fraction | int, a: Quantity, b: Quantity, policy: MathPolicy) -> bool:
     y = b.value
     if a.percent == b.percent or policy.percent == "ignore":
@@ -48,15 +60,19 @@ def _same_number(x: Fraction | int, a: Quantity, b: Quantity, policy: MathPolicy
     if scaled == y or within(scaled, a, b, policy):
         return True
     # 25 may answer "what percent", but 0.5 beside 0.5% is itself
-    plain = Fraction((b.value if a.percent else a.value) or 0)
-    return policy.percent == "either" and abs(plain) > 1 and (x == y or within(x, a, b, policy))
+    plain = abs(Fraction((b.value if a.percent else a.value) or 0))
+    # Beside 1\%, 1 answers "what percent"; but 1\% beside a reference of 1 may be said of a certain event.
+    meant = plain > 1 or (plain == 1 and b.percent)
+    return policy.percent == "either" and meant and (x == y or within(x, a, b, policy))
 
 
 def units(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fraction | None]:
     """Do the units go together, and what is a's in b's; a percent sign goes with no unit: 5% is not 5 cm."""
+    both = a.unit, b.unit
+    if THOUSANDS in both and a.unit != b.unit:
+        return _thousands(a, b)
     if a.unit == b.unit or policy.units == "ignore":
         return _SAME_UNIT, None
-    both = a.unit, b.unit
     if {*both} == _ANGLES:
         return _SAME_UNIT, None  # for who knows about π
     if ":" in both:
@@ -67,18 +83,34 @@ def units(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fract
         return (_OMITTED if by_value else Decision(False, "different-base")), None
     if (a.percent and b.unit) or (b.percent and a.unit):
         return _DIFFERENT_UNIT, None
+    if a.unit.startswith(UNKNOWN) and not b.unit:
+        return _NO_UNIT, None  # words that no table has may say anything: "12 baker's dozens"
     if not a.unit or not b.unit:
         return (_OMITTED if policy.units == "optional" else Decision(False, "unit-omitted")), None
     return _converted(a.unit, b.unit, policy)
 
 
+def _thousands(a: Quantity, b: Quantity) -> tuple[Decision, Fraction | None]:
+    r"""`5\text{K}` is 5000, or 5 kelvin beside a temperature."""
+    if "kelvin" in (a.unit, b.unit):
+        return _SAME_UNIT, None
+    if a.unit and b.unit:
+        return _DIFFERENT_UNIT, None
+    return _SAME_UNIT, Fraction(1000) if a.unit else Fraction(1, 1000)
+
+
 def _converted(a: str, b: str, policy: MathPolicy) -> tuple[Decision, Fraction | None]:
+    if b in AMBIGUOUS.get(a, ()) or a in AMBIGUOUS.get(b, ()):
+        return _SAME_UNIT, None
     mine, other = measure(a), measure(b)
     if mine and other:
         if mine == other or (policy.convert_units and mine[1] == other[1]):
             return _SAME_UNIT, mine[0] / other[0]
         return _DIFFERENT_UNIT, None
-    return Decision(False if is_known(a) and is_known(b) else None, "different-unit"), None
+    if a.rpartition(" ")[2] == b.rpartition(" ")[2] and (" " not in a or " " not in b):
+        return _SAME_UNIT, None  # 12 apples are 12 green apples
+    words = a[0] == UNKNOWN or b[0] == UNKNOWN or is_counted(a) or is_counted(b)
+    return Decision(None if words else False, "different-unit"), None  # other words may mean the same
 
 
 def quantities(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fraction | None]:
@@ -91,9 +123,9 @@ def quantities(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, 
     x, y = _in_pis(a), _in_pis(b)
     if x is None or y is None:
         return UNDECIDED, size
-    if x == y or (size is not None and x * size == y):
+    if x * (1 if size is None else size) == y:
         return _SAME, None
-    return (UNDECIDED if bounds(a, b, policy) else _DIFFERENT), size
+    return (UNDECIDED if policy.tolerance or bounds(a, b, policy) else _DIFFERENT), size
 
 
 def _in_pis(number: Quantity) -> Fraction | float | None:

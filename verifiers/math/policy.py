@@ -5,6 +5,7 @@ The presets at the end are data; make your own with `dataclasses.replace(COMPETI
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Literal, get_args, get_type_hints
 
@@ -34,14 +35,28 @@ class MathPolicy:
             least three digits and the answer is exact and no decimal, since then only the reference can have been
             rounded (or cut off); but 0.4576 and 0.46 are wrong, and 0.33 for 1/3 is always wrong.  `"reference"`:
             any answer that rounds to the reference, half up, is right; a shorter decimal is still wrong.
+        tolerance: an answer within this distance of a numeric reference is right, as is one within `rounding`; 0
+            for none.  It is said of the reference's number without its percent sign, in the reference's unit.
+        tolerance_is: `"relative"`: `tolerance` is a part of the reference's size, 0.01 for 1 %.  `"absolute"`: it is
+            a distance.
         unreduced: True: 2/4 is 1/2.  False: an answer that is a fraction must be in lowest terms.
         ordered_lists: False: `1, 2` is `2, 1`.  True: a list without brackets has an order too.  Tuples always
             have one, sets never.
+        order: `"written"`: (1, 2) is not (2, 1).  `"any"`: tuples have no order, as for a reference that lists roots in
+            round brackets.
+        case: `"ignore"`: Paris is paris, since words are mostly words; a letter that is a symbol keeps its case anyway,
+            and so do chemical formulas.  `"match"`: words are compared in their own case.
+        references: `"mathematics"`: references are read as mathematics, and as words where they are words.  `"text"`:
+            they are declared to be strings, compared letter by letter but for space at the ends and, by `case`, case.
+        decimal: `"point"`: 1,234 is 1234 and 0,5 two numbers.  `"comma"`: 0,5 is 1/2 and 1.234,5 is 1234.5, on both
+            sides.
         equation_as_value: True: `x = 5` is 5, whichever side says it.  False: both sides must name x.
         several_boxes: `"hedge"`: `\boxed{11} or \boxed{12}` in one statement is no answer, unless the reference
             itself has two parts.  `"last"`: it is 12.
         unboxed: True: "The answer is 5." counts when there is no box.  False: only a box, an `<answer>` tag or a
             declared marker does.
+        prose: `"marked"`: a text without box, marker or phrase states no answer.  `"last-expression"`: its last formula
+            between dollar signs or `\( \)` counts, else its last number.
         symbolic: True: what the exact normal form cannot decide goes to the symbolic engine.  False: it is
             wrong, and no engine is ever started.
     """
@@ -53,16 +68,28 @@ class MathPolicy:
     bases: Literal["written", "value"] = "written"
     ratios: Literal["fraction", "distinct"] = "fraction"
     rounding: Literal["exact-answer", "exact", "reference"] = "exact-answer"
+    tolerance: float = 0.0
+    tolerance_is: Literal["relative", "absolute"] = "relative"
     unreduced: bool = True
     ordered_lists: bool = False
+    order: Literal["written", "any"] = "written"
+    case: Literal["ignore", "match"] = "ignore"
+    references: Literal["mathematics", "text"] = "mathematics"
+    decimal: Literal["point", "comma"] = "point"
     equation_as_value: bool = True
     several_boxes: Literal["hedge", "last"] = "hedge"
     unboxed: bool = True
+    prose: Literal["marked", "last-expression"] = "marked"
     symbolic: bool = True
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
+        tolerance = self.tolerance
+        if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < math.inf:
+            raise UsageError(f"MathPolicy.tolerance is {tolerance!r}; it must be a finite number that is not negative")
         for setting in fields(self):
+            if setting.name == "tolerance":
+                continue
             value, allowed = getattr(self, setting.name), get_args(hints[setting.name]) or (True, False)
             if not any(value is choice or (isinstance(value, str) and value == choice) for choice in allowed):
                 raise UsageError(

@@ -8,11 +8,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from rlvr.verifiers.math.arithmetic import NotArithmetic, Undefined, pi_multiple, rational
-from rlvr.verifiers.math.forms import Flawed, Quantity, Word
-from rlvr.verifiers.math.units import CURRENCIES, SCALES, canonical, is_known, measure
+from rlvr.verifiers.math.forms import THOUSANDS, Flawed, Quantity, Word
+from rlvr.verifiers.math.units import AMBIGUOUS, CURRENCIES, SCALE_LETTERS, SCALES, canonical, is_known, measure
+from rlvr.verifiers.math.words import number as number_word
 from rlvr.verifiers.math.words import plain
 
 __all__ = ["compound", "literal", "measured", "quantity", "spaced", "word"]
@@ -22,18 +24,35 @@ _FRACTION = re.compile(r"([+-]?) ?(?:\\frac\{(-?\d+)\}\{(\d+)\}|(\d+)/(\d+))")
 _SPACED = re.compile(r"[+-]?\d{1,3}(?: \d{3})+")
 _MONEY_FIRST = re.compile(rf"([+-]?) ?([{''.join(CURRENCIES)}]) ?(?=[\d.\\-])")
 _MONEY_LAST = re.compile(rf" ?([{''.join(CURRENCIES)}])$")
-_BASED = re.compile(r"\(? ?(\d[0-9A-Za-z]*) ?\)? ?_ ?\{? ?\(?(\d{1,2})\)? ?\}?")
+_BASED = re.compile(
+    r"(\d[0-9A-Fa-f]*|\( ?\d[0-9A-Fa-f]* ?\)) ?"
+    r'(?:_ ?\{? ?\(? ?"?(\d{1,2}|two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen)"? ?\)? ?\}?|'
+    r'\(? ?"?\(?(?:in )?base"?[- ]"?(\d{1,2}|two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen)\)?"? ?\)?)'
+)
+_PREFIXED = re.compile(r'"? ?0([xbo])([0-9A-Fa-f]{1,64}) ?"?')
+_BASE_OF = {"x": 16, "b": 2, "o": 8}
 _UNIT_POWER = re.compile(r" ?\^ ?\{?[23]\}?$")
 _NO_CONSTANT = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]|[,_]")
 _BESIDE = re.compile(r'"[^"]*"')
-_UNIT_FRACTION = re.compile(r'\\frac\{ ?"([^"{}]{1,20})" ?\}\{ ?"([^"{}]{1,20})" ?\}$')
+_UNIT_FRACTION = re.compile(r'\\frac ?\{ ?("[^{}]{1,60}(?:\{-?\d\})?) ?\}\{ ?("[^{}]{1,40}(?:\{-?\d\})?) ?\}$')
+_UNIT_PRODUCT = re.compile(r"\\(?:cdot|times)(?![a-zA-Z])")
+_ATTACHED = re.compile(r'([+-]? ?[\d.,]+)"([kKMB])"')
+_WORTH = re.compile(rf'([\d.,]+) ?"?({"|".join(sorted(SCALE_LETTERS, key=len, reverse=True))})"?')
+_ARC = re.compile(r"([+-]?) ?(\d+) ?\^\\circ ?(\d+(?:\.\d+)?) ?'(?: ?(\d+(?:\.\d+)?) ?(?:''|\"))?")
+_FEET = re.compile(r"(\d+) ?'(?: ?-? ?(\d+(?:\.\d+)?) ?'')?")
 _TEMPERATURE = re.compile(r'\^\\circ ?"? ?([CF]) ?"?$')
-_LETTER_UNIT = re.compile(r"[\d.,]+ ?([mgslLhWVJN](?: ?\^ ?\{? ?[23] ?\}?)?)")
+_LETTER_UNIT = re.compile(
+    r"[\d.,]+ ?((?:k|M|m)?\\Omega|[kMGcdmnp]?[mgslLhWVJNKAFCTHt](?:/(?:s|h|m|min)|[hs])?(?: ?\^ ?\{? ?-?[123] ?\}?)?)"
+)
 _UNIT_SIGNS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'- ./*"
 _ENVIRONMENT = re.compile(r"\\(?:begin|end) ?\{[a-z]+\}|\\mathbb")
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{4,}")
 _COMPOUND_PART = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)")
 _COMPOUND = re.compile(rf"{_COMPOUND_PART.pattern}(?:,? {_COMPOUND_PART.pattern}){{1,3}}")
+_MORE_NUMBERS = re.compile(r"(?<![\d^{.-])[ (]?-?\d")
+_NEGATIVE = re.compile(r'"(?:negative|minus)(?:" ?|(?= ))', re.IGNORECASE)
+_LONGEST = 50_000  # digits; the static limits stop an honest text long before
+_CURRENCY_FIRST = re.compile(r'"(USD|EUR|GBP|INR|Rs|RMB|CNY|JPY)\.?" ?(?=[\d.])')
 _DEGREE = r"^\circ"
 _PERCENT = frozenset(("percent", "percentage", "per cent", "pct"))
 
@@ -52,6 +71,8 @@ def literal(text: str) -> Quantity | None:
     places = places or bare_places or ""
     value: Fraction | int = int((whole or "").replace(",", "") + places)
     power = (int(exponent) if exponent else 0) - len(places)
+    if abs(power) > _LONGEST:
+        return None  # named, but never written out
     if power:
         value = value * 10**power if power > 0 else Fraction(value, 10**-power)
     unit = CURRENCIES[money] if money else ""
@@ -74,27 +95,39 @@ def _fraction(text: str) -> Quantity | None:
 
 def quantity(text: str) -> Quantity | Word | Flawed:
     """Anything else that stands for one value; prose comes back as a `Word`."""
-    if (special := spaced(text) or _based(text) or _compound(text)) is not None:
+    if (special := spaced(text) or _based(text) or _compound(text) or _sixtieths(text) or _attached(text)) is not None:
         return special
+    if text[:1] == '"' and (currency := _CURRENCY_FIRST.match(text)):
+        return quantity(f'{text[currency.end() :]} "{currency[1]}"')
+    if text[:1] == '"' and (opposite := _NEGATIVE.match(text)):
+        return _negated(text, opposite.end())
     core, unit = _strip_money(text)
+    if unit and (worth := _WORTH.fullmatch(core.lstrip("+- "))):
+        return _scaled(text, core, worth, unit)
     if degrees := _TEMPERATURE.search(text):
-        core, unit = text[: degrees.start()].rstrip(), f"degree {canonical(degrees[1])}"
-    if unit and '"' in core:
-        core = core.replace('"', " ").strip()  # $5 "million"
+        core, unit = text[: degrees.start()].rstrip(), f"degree {AMBIGUOUS[degrees[1]][0]}"
+    factor = Fraction(1)
+    if unit and (quoted := core.find('"')) > 0:  # $5 "million", $15 "per hour"
+        head, slash, _ = core[:quoted].partition("/")
+        name, factor = _unit(slash + core[quoted:].replace('"', " "))
+        if name is None or (name and not name.startswith("/") and canonical(name) != unit):
+            return word(text)
+        core, unit = head.rstrip(), f"{unit} {name}" if name[:1] == "/" else unit
     percent = core.endswith("%")
     if percent:
         core = core[:-1].rstrip()
     elif not unit:
-        core, tail = _strip_words(core)
+        core, tail, factor = _strip_words(core)
         if tail in _PERCENT:
             percent = True
         elif tail is None:
             return word(text)
         else:
             core, unit = _strip_degree(core, tail)
-    core, unit, factor = _strip_scale(core, unit)
+    if unit and factor == 1:
+        core, factor = _strip_scale(core)
     try:
-        value = rational(core) * factor
+        value = _value(core) * factor
     except Undefined:
         return Flawed(text, "undefined")
     except NotArithmetic:
@@ -110,7 +143,7 @@ def quantity(text: str) -> Quantity | Word | Flawed:
 def measured(text: str) -> Quantity | None:
     """The other reading of `5 m`, which is a product unless the other side has a unit."""
     found = _LETTER_UNIT.fullmatch(text)
-    again = quantity(f'{text[: found.start(1)]} "{found[1]}"') if found else None
+    again = quantity(f'{text[: found.start(1)]} "{found[1].replace(chr(92) + "Omega", "Ω")}"') if found else None
     return again if isinstance(again, Quantity) and again.value is not None else None
 
 
@@ -119,15 +152,67 @@ def word(text: str) -> Word:
     return Word(text, plain(text))
 
 
+def _value(core: str) -> Fraction:
+    """`2.5e3` too, which may stand before a unit."""
+    return (
+        rational(core) if "e" not in core.lower() or (number := literal(core)) is None else Fraction(number.value or 0)
+    )
+
+
 def _based(text: str) -> Quantity | None:
     """52_8.  The base is kept as a unit: who is asked for base 8 has not answered with 42."""
-    match = _BASED.fullmatch(text)
-    if match is None or text.count("(") != text.count(")"):
+    if prefixed := _PREFIXED.fullmatch(text):
+        digits, base = prefixed[2], _BASE_OF[prefixed[1]]
+    elif match := _BASED.fullmatch(text):
+        said = match[2] or match[3]
+        digits, base = match[1].strip("() "), int(said) if said.isdecimal() else int(number_word(said) or 0)
+    else:
         return None
     try:
-        return Quantity(text, text, int(match[1], int(match[2])), f"base {match[2]}")
+        return Quantity(text, text, int(digits, base), f"base {base}")
     except ValueError:  # a digit that the base does not have, or no base at all
         return None
+
+
+def _attached(text: str) -> Quantity | None:
+    r"""`5\text{K}`, `5\text{M}`: a letter without a space scales the number; K may also be kelvins."""
+    found = _ATTACHED.fullmatch(text)
+    number = literal(found[1]) if found else None
+    if found is None or number is None or number.value is None:
+        return None
+    if found[2] == THOUSANDS:
+        return Quantity(text, found[1], number.value, THOUSANDS)
+    return Quantity(text, text, number.value * SCALE_LETTERS[found[2]])
+
+
+def _scaled(text: str, core: str, worth: re.Match[str], unit: str) -> Quantity | Word:
+    r"""\$5M."""
+    number = literal(worth[1])
+    if number is None or number.value is None:
+        return word(text)
+    value = number.value * SCALE_LETTERS[worth[2]]
+    return Quantity(text, text, -value if core.startswith("-") else value, unit)
+
+
+def _negated(text: str, end: int) -> Quantity | Word | Flawed:
+    """`"negative" 5`."""
+    rest = text[end:].strip()
+    number = quantity(rest[1:-1] if rest.count('"') == 2 and rest[0] == rest[-1] == '"' else rest) if rest else None
+    if not isinstance(number, Quantity) or number.value is None or number.text.lstrip('" ')[:1] in "+-":
+        return word(text)
+    return replace(number, text=text, core=f"-({number.core})", value=-number.value)
+
+
+def _sixtieths(text: str) -> Quantity | None:
+    r"""30^\circ 15', and 5'6'' in feet and inches."""
+    if "'" not in text:
+        return None
+    if found := _ARC.fullmatch(text):
+        size = int(found[2]) + Fraction(found[3]) / 60 + Fraction(found[4] or 0) / 3600
+        return Quantity(text, text, -size if found[1] == "-" else size, "degree")
+    if (found := _FEET.fullmatch(text)) and found[2]:
+        return Quantity(text, text, 12 * int(found[1]) + Fraction(found[2]), "inch")
+    return None
 
 
 def _compound(text: str) -> Quantity | None:
@@ -164,32 +249,55 @@ def _strip_money(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def _strip_words(text: str) -> tuple[str, str | None]:
-    """The expression and the canonical name of the unit behind it; None where the words say more than a unit."""
+def _strip_words(text: str) -> tuple[str, str | None, Fraction]:
+    """The expression, the canonical name of the unit behind it and how it is scaled; None where more is said."""
     quoted = text.find('"')
     if quoted == 0:
-        return text, None
-    if fraction := _UNIT_FRACTION.search(text):
-        text = f'{text[: fraction.start()]} "{fraction[1]} / {fraction[2]}"'
+        return text, None, Fraction(1)
+    if quoted > 0 and (fraction := _UNIT_FRACTION.search(text)):
+        above, below = (part.replace('"', " ") for part in fraction.groups())
+        text = f'{text[: fraction.start()]} "{above}/{below}"'
         quoted = text.find('"')
     if quoted > 0:
-        if _BESIDE.sub("", text[quoted:]).strip(" /^{}0123456789-."):
-            return text, None  # letters beside the words
-        tail = text[quoted:].replace('"', " ").strip()
-        return text[:quoted].rstrip(), tail.lower() if tail.lower() in _PERCENT else canonical(" ".join(tail.split()))
+        tail = _UNIT_PRODUCT.sub(" ", text[quoted:])
+        if _BESIDE.sub("", tail).strip(" /^{}0123456789-.()") or _MORE_NUMBERS.search(tail):
+            return text, None, Fraction(1)  # letters or numbers beside the words
+        tail = tail.replace('"', " ").strip()
+        if text[:quoted].rstrip()[-1:] == "/":
+            tail, quoted = f"/ {tail}", text.rindex("/", 0, quoted)  # \$5/"hour"
+        return text[:quoted].rstrip(), *_unit(tail)
     power = _UNIT_POWER.search(text)
     end = power.start() if power else len(text)
     core = text[:end].rstrip(_UNIT_SIGNS)
     tail = text[len(core) :].strip()
     if not core or core[-1] not in "0123456789)}c" or not _is_unit(tail):
-        return text, ""
-    return core, tail.lower() if tail.lower() in _PERCENT else canonical(tail)
+        return text, "", Fraction(1)
+    return core, *_unit(tail)
+
+
+def _unit(tail: str) -> tuple[str | None, Fraction]:
+    """The words behind a number: how they scale it, and the unit; of `"million dollars"` 10^6 and `dollar`."""
+    tail = " ".join(tail.split())
+    if tail.casefold() in _PERCENT:
+        return tail.casefold(), Fraction(1)
+    factor = Fraction(1)
+    while tail:
+        first = tail[0] if tail[0] in SCALES else tail.partition(" ")[0].casefold()
+        if first not in SCALES:
+            return canonical(tail), factor
+        factor *= SCALES[first]
+        tail = tail[len(first) :].strip()
+    return "", factor
 
 
 def _is_unit(tail: str) -> bool:
     """Unquoted letters are a unit if they are known as one, or too long for a product of variables."""
     letters = _UNIT_POWER.sub("", tail)
-    return len(letters) > 1 and letters[0].isalpha() and (is_known(letters) or _LONG_WORD.search(letters) is not None)
+    return (
+        len(letters) > 1
+        and letters[0].isalpha()
+        and (letters.casefold() in SCALES or is_known(letters) or _LONG_WORD.search(letters) is not None)
+    )
 
 
 def _strip_degree(core: str, unit: str) -> tuple[str, str]:
@@ -198,10 +306,8 @@ def _strip_degree(core: str, unit: str) -> tuple[str, str]:
     return core, unit
 
 
-def _strip_scale(core: str, unit: str) -> tuple[str, str, int]:
-    """1.8 billion dollars → 1.8, dollar, 10^9."""
-    first, _, rest = unit.partition(" ")
-    if first in SCALES:
-        return core, rest, SCALES[first]
+def _strip_scale(core: str) -> tuple[str, Fraction]:
+    """The number in front of a scale word: of `1.8 billion` behind a dollar sign."""
     head, _, last = core.rpartition(" ")
-    return (head, unit, SCALES[last]) if last in SCALES else (core, unit, 1)
+    last = last.casefold()
+    return (head, Fraction(SCALES[last])) if last in SCALES else (core, Fraction(1))

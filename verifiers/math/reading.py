@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
+from dataclasses import replace
 from fractions import Fraction
 
 from rlvr.verifiers.math.arithmetic import NotArithmetic, Undefined, rational
@@ -16,13 +18,19 @@ from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Named, Quant
 from rlvr.verifiers.math.parameters import declaration, quantified
 from rlvr.verifiers.math.quantity import literal, quantity, word
 from rlvr.verifiers.math.relations import equation, inequality, together
-from rlvr.verifiers.math.words import EMPTY, REALS, number, plain
+from rlvr.verifiers.math.units import SAYS_MORE
+from rlvr.verifiers.math.words import EMPTY, REALS, formula, number, plain
 
 __all__ = ["as_list", "as_ratio", "read"]
 
 _COMMAS = separator(r"[,;]|\\also(?![a-zA-Z])")
-_CUPS = separator(r"\\cup(?![a-zA-Z])")
+_SEMICOLONS = separator(";")
 _CAPS = separator(r"\\cap(?![a-zA-Z])")
+_DASHES = separator(r"\\endash(?![a-zA-Z])")
+_WITHOUT = re.compile(r"(.*(?:\\mathbb ?\{? ?[RQZNC] ?\}?|[)\]])) ?- ?(\\\{.*\\\})")
+_PART = re.compile(r'"?\(?([a-h])\)"? ?')
+_MARKED = re.compile(r'"?\( ?[A-Ja-j] ?\)"?')
+_CUPS = separator(r"\\cup(?![a-zA-Z])")
 _MINUS = separator(r"\\setminus(?![a-zA-Z])|\\(?=\\\{)")
 _ROWS = separator(r"\\\\")
 _CELLS = separator("&")
@@ -30,12 +38,18 @@ _COLONS = separator(':|(?<=\\d) "?to"? (?=\\d)')
 
 # 10,000 dollars: one grouped number, and then no other number.
 _GROUPED = re.compile(r"[+-]? ?[$£€]? ?\d{1,3}(?:,\d{3})+(?:\.\d+)?[^\d,;()\[\]{}<>=:]*(?:\^ ?\{? ?\d ?\}?)?")
+_GROUPED_LIST = re.compile(r"(?=.*\d,\d)-?\d{1,3}(?:,\d{3})*(?:\.\d+)?(?:, -?\d{1,3}(?:,\d{3})*(?:\.\d+)?){1,50}")
 _OUTWARD = re.compile(r"\][^()\[\]]{1,200}[\]\[]|\[[^()\[\]]{1,200}\[")  # ]2, 5[ is (2, 5)
-_LABEL = re.compile(r"\"?([A-Za-z][A-Za-z ]{0,30})\"?: (.*)")
-_STATED = re.compile(r'"?(?:the )?(?:final )?answer(?: is|:) ?"? ?(?=[\d\\$(+-])', re.IGNORECASE)
+_LABEL = re.compile(r'"?([A-Za-z][A-Za-z ]{0,30})"?: (.*)|"([A-Za-z][A-Za-z ]{0,30}):" ?([^"].*)')
+_STATED = re.compile(
+    r'"?(?:(?:so|thus|hence|therefore),? ?)?'
+    r'(?:(?:the )?(?:final )?(?:answer|value|result)(?: is|:)|it is|it\'s) ?"? ?(?=[\d\\$(+-])',
+    re.IGNORECASE,
+)
 _MATRIX = re.compile(r"\\begin ?\{([pbBvV]?matrix)\}(.*)\\end ?\{\1\}", re.DOTALL)
 _BUILDER = re.compile(r"([a-z]) ?(?:\\in ?\\mathbb ?\{? ?R ?\}? ?)?[|:] ?([^|:;]*(?:[<>]|\\le|\\ge|\\ne)[^|:;]*)")
 _CHOICE = re.compile(r"\"?\( ?([A-Ja-j]) ?\)\"?|\"([A-Ja-j])[.:)]?\"|([A-J])(?:[.:)]|$)")
+_DENIED = re.compile(r'"? ?(?:is|are|was|not|or|nor|and|isn.t|never|except|wrong|incorrect|false|but)\b', re.IGNORECASE)
 _OPTION = re.compile(r"\"?(?:option|choice|answer) \(?([A-Ja-j])\)?\"?", re.IGNORECASE)
 # Without quotes, letters are words where three stand together and not all are single: a - bc is a difference.
 _LETTERS = re.compile(r"[^\W\d_]+(?:(?: |\. ?|'|(?<=[^\W\d_]{3})-(?=[^\W\d_]{3}))[^\W\d_]+)*")
@@ -44,7 +58,15 @@ _SHORT_WORDS = frozenset("yes no odd true even all any max min one two six ten r
 _REALS = re.compile(r"\\(?:mathbb|Bbb|mathbf)\{?R\}?([\^_]\{?(?:[+-]|>0|<0|\\ge0|\\le0)\}?)?")
 _HALF_OPEN = frozenset(("(]", "[)"))
 _PAIRS = _HALF_OPEN | {"()", "[]", r"\{\}", r"\langle\rangle"}
-_NO_OPTION = re.compile(r"[\^_*/!=']|\\(?:times|cdot|div|overline|bar)(?![a-zA-Z])")
+_NO_OPTION = re.compile(
+    r"[\^_*/!=<>+'?|\u2192-]|"
+    r"\\(?:times|cdot|div|overline|bar|ne|le|ge|in|notin|to|not|equiv|approx|sim|cup|cap|setminus|subset|subseteq|vee|wedge|pm)"
+    r"(?![a-zA-Z])"
+)
+_LEADING_ZERO = re.compile(r"(?<!\d)0\d")
+_WHOLE, _MOST_COUNTED = re.compile(r"-?\d{1,6}"), 200
+_RESIDUES = re.compile(r"([^|:]{1,60})[|:] ?([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}?")
+_BOUNDED = re.compile(r"([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}? ?[|:] ?([^|:;]{1,80})")
 _MAX_SIGNS = 16  # how many readings an answer with several ± may stand for
 
 
@@ -56,6 +78,10 @@ def read(text: str) -> Form:
         return day
     if _OUTWARD.fullmatch(text):
         text = f"{'(' if text[0] == ']' else '['}{text[1:-1]}{')' if text[-1] == '[' else ']'}"
+    if "(b)" in text and (labelled := _parts_of_question(text)) is not None:
+        return labelled
+    if _GROUPED_LIST.fullmatch(text):
+        return Sequence(text, "list", tuple(map(_single, text.split(", "))))
     parts, signs = cuts(text, _COMMAS)
     if len(parts) == 1:
         return _single(text)
@@ -74,13 +100,19 @@ def as_list(text: str) -> Sequence:
 
 
 def as_ratio(text: str) -> Quantity | None:
-    """The other reading of `3:30`."""
-    ratio = _ratio(text)
+    """The other reading of `3:30`; 7:05 has none."""
+    ratio = None if _LEADING_ZERO.search(text) else _ratio(text)
     return ratio if isinstance(ratio, Quantity) else None
 
 
 def _several(text: str, parts: list[str], signs: list[str]) -> Form:
+    if ";" in signs and "," in signs and (groups := _groups(text)) is not None:
+        return groups
+    if any(part == r"\dots" for part in parts):
+        parts = _counted_out(parts)
     forms = list(map(_single, parts))
+    if set(signs) == {";"} and (only := _twice_the_same(forms)) is not None:
+        return only
     if ";" in signs and all(isinstance(form, Word | Choice) for form in forms):
         return Sequence(text, "either", tuple(forms))  # "Alice or Bob" is not "Alice and Bob"
     if (whole := together(text, forms, signs)) is not None:
@@ -88,6 +120,67 @@ def _several(text: str, parts: list[str], signs: list[str]) -> Form:
     if r"\also" in signs and not any(isinstance(form, Named) for form in forms):
         return Quantity(text, text)  # statements that nothing here can join
     return Sequence(text, "list", _flat(forms))
+
+
+def _twice_the_same(forms: list[Form]) -> Quantity | None:
+    """`30 or 30.0` is one number."""
+    first = forms[0]
+    same = all(
+        isinstance(form, Quantity)
+        and isinstance(first, Quantity)
+        and form.value == first.value is not None
+        and (form.unit, form.percent) == (first.unit, first.percent)
+        for form in forms
+    )
+    return first if same and isinstance(first, Quantity) else None
+
+
+def _counted_out(parts: list[str]) -> list[str]:
+    r"""`1, 2, \dots, 5` as its five numbers, if the steps between those that stand there are all the same."""
+    at = parts.index(r"\dots")
+    rest = parts[:at] + parts[at + 1 :]
+    if not 0 < at < len(parts) - 1 or not all(_WHOLE.fullmatch(part) for part in rest):
+        return parts
+    numbers = [int(part) for part in rest]
+    step = numbers[1] - numbers[0] if at > 1 else 1
+    count, left = divmod(numbers[-1] - numbers[0], step) if step else (-1, 0)
+    whole = [numbers[0] + step * n for n in range(count + 1)] if 0 < count < _MOST_COUNTED and not left else []
+    fits = whole[:at] == numbers[:at] and whole[len(whole) - len(numbers) + at :] == numbers[at:]
+    return list(map(str, whole)) if fits and len(whole) >= len(numbers) else parts
+
+
+def _groups(text: str) -> Named | None:
+    """`p = 5, q = 2; p = 7, q = 2` says that (p, q) is (5, 2) or (7, 2)."""
+    tuples: list[Form] = []
+    names: list[str] = []
+    for group in cut(text, _SEMICOLONS):
+        forms = [_single(part) for part in cut(group, _COMMAS)]
+        named = [form for form in forms if isinstance(form, Named) and not isinstance(form.body, Sequence)]
+        names = names or [form.name for form in named]
+        if len(named) < max(len(forms), 2) or [form.name for form in named] != names:
+            return None
+        tuples.append(Sequence(group, "()", tuple(form.body for form in named)))
+    return Named(text, f"({','.join(names)})", Sequence(text, "list", tuple(tuples)))
+
+
+def _parts_of_question(text: str) -> Sequence | None:
+    r"""`"(a)" 3 "(b)" 4`: the answers to the parts of a question, in order."""
+    items: list[Form] = []
+    for letter in "abcdefgh":
+        begin = _PART.match(text)
+        if begin is None or begin[1] != letter:
+            return None
+        end = text.find(f"({chr(ord(letter) + 1)})", begin.end())
+        end = len(text) if end < 0 else end - (text[end - 1] == '"')
+        said = text[begin.end() : end].strip(" ,;")
+        said = said if said.count('"') % 2 == 0 else said.strip('" ,;')
+        if not said:
+            return None
+        items.append(_single(said))
+        text = text[end:]
+        if not text:
+            return Sequence(said, "()", tuple(items)) if len(items) > 1 else None
+    return None
 
 
 def _flat(forms: list[Form]) -> tuple[Form, ...]:
@@ -102,27 +195,44 @@ def _single(text: str) -> Form:
     """One thing, with no separator outside brackets."""
     if number := literal(text):
         return number
+    if r"\endash" in text:
+        return _range(text)
     for reader in (_choice, _labelled, _quantified, _equation, _inequality, _bracketed, _region, _signs, _wordlike):
         if (form := reader(text)) is not None:
             return form
     return quantity(text)
 
 
-def _choice(text: str) -> Choice | None:
+def _range(text: str) -> Form:
+    """5–6 cm; the unit behind it belongs to both ends."""
+    ends = cut(text, _DASHES)
+    if len(ends) != 2:
+        return word(text)
+    high, low = _single(ends[1]), _single(ends[0])
+    if isinstance(high, Quantity) and isinstance(low, Quantity) and not low.unit and not low.percent:
+        low = replace(low, unit=high.unit, percent=high.percent)
+    return Sequence(text, "range", (low, high))
+
+
+def _choice(text: str) -> Form | None:
     match = _CHOICE.match(text) or _OPTION.fullmatch(text)
     if match is None:
         return None
     letter, rest = next(filter(None, match.groups())), text[match.end() :].strip(" :.")
     if rest and (letter.islower() or _CHOICE.match(rest) or _NO_OPTION.match(rest)):
         return None  # (a)(b+1) is a product, and so may (A)(B) be; (B)^2 is no option either
-    return Choice(text, letter.lower(), read(rest) if rest else None)
+    if rest and (_DENIED.match(rest) or _MARKED.search(rest)):
+        return word(text)  # (B) "is wrong"; (B) 12 (C) 13 are two options
+    return Choice(text, letter.lower(), read(rest) if rest else None, len(text) > 1)
 
 
 def _labelled(text: str) -> Form | None:
     if stated := _STATED.match(text):
         return read(text[stated.end() :].strip())
     label = _LABEL.fullmatch(text) if text.count(":") == 1 else None
-    return Named(text, label[1].casefold(), read(label[2])) if label else None
+    if label is None or SAYS_MORE.intersection((label[1] or label[3]).casefold().split()):
+        return None  # "at least: 5"
+    return Named(text, (label[1] or label[3]).casefold(), read(label[2] or label[4]))
 
 
 def _quantified(text: str) -> Family | None:
@@ -156,15 +266,50 @@ def _bracketed(text: str) -> Form | None:
     inner = text[len(opening) : -len(closing)].strip()
     parts = cut(inner, _COMMAS)
     if opening == r"\{":
-        if builder := _BUILDER.fullmatch(inner):
+        if (builder := _BUILDER.fullmatch(inner)) and r"\mathbb" not in builder[2]:
             said = read(builder[2])  # {x | -2 < x < 3} says no more than -2 < x < 3
             return said.body if isinstance(said, Named) and said.name == builder[1] else said
+        if r"\dots" in parts:
+            parts = _counted_out(parts)
+        if (whole := _whole_numbers(text, inner)) is not None:
+            return whole
         return None if "|" in inner or ":" in inner else Sequence(text, "set", _flat(list(map(_single, parts))))
+    if opening == "[" and parts and all(brackets(part) == ("[", "]") for part in parts):
+        rows = [cut(part[1:-1], _COMMAS) for part in parts]  # [[1, 2], [3, 4]]
+        if len({len(row) for row in rows}) == 1:
+            return _matrix(text, rows)
     if (opening + closing) not in _PAIRS or (len(parts) != 2 and opening + closing in _HALF_OPEN):
         return Flawed(text, "unreadable")
     if len(parts) > 1:
         return _signed_tuples(text, "()" if opening == r"\langle" else opening + closing, list(map(_single, parts)))
     return _single(parts[0]) if (opening, closing) == ("(", ")") and parts else None
+
+
+def _whole_numbers(text: str, inner: str) -> Form | None:
+    r"""`\{4k+1 : k \in \mathbb{Z}\}` by its residue, and `\{x \in \mathbb{Z} : 1 \le x \le 4\}` by its members."""
+    if family := _RESIDUES.fullmatch(inner):
+        try:
+            start, next_, third = (Fraction(rational(_put(family[1], family[2], n))) for n in (0, 1, 2))
+        except (NotArithmetic, Undefined):
+            return None
+        step = next_ - start
+        if third - next_ != step or step == 0 or start.denominator != 1 or step.denominator != 1:
+            return None
+        return Word(text, f"integers {start % abs(step)} modulo {abs(step)}")
+    found = _BOUNDED.fullmatch(inner)
+    said = _single(found[2]) if found else None
+    if found is None or not isinstance(said, Named) or said.name != found[1] or not isinstance(said.body, Sequence):
+        return None
+    ends = [item.value if isinstance(item, Quantity) else None for item in said.body.items]
+    if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[1] - ends[0] > _MOST_COUNTED:
+        return None
+    low = math.floor(ends[0]) + 1 if said.body.kind[0] == "(" else math.ceil(ends[0])
+    high = math.ceil(ends[1]) - 1 if said.body.kind[1] == ")" else math.floor(ends[1])
+    return Sequence(text, "set", tuple(Quantity(str(n), str(n), n) for n in range(low, high + 1)))
+
+
+def _put(text: str, letter: str, number: int) -> str:
+    return re.sub(rf"(?<![\\a-zA-Z]){letter}(?![a-zA-Z])", f"({number})", text)
 
 
 def _matrix(text: str, rows: list[list[str]]) -> Sequence:
@@ -192,7 +337,12 @@ def _region(text: str) -> Sequence | None:
     if r"\cup" in text and len(parts := cut(text, _CUPS)) > 1:
         return Sequence(text, "union", tuple(map(_single, parts)))
     if r"\cap" in text and len(parts := cut(text, _CAPS)) > 1:
-        return Sequence(text, "meet", tuple(map(_single, parts)))
+        regions = tuple(map(_single, parts))
+        return Sequence(text, "meet", regions) if all(isinstance(part, Sequence) for part in regions) else None
+    if "-" in text and (without := _WITHOUT.fullmatch(text)):
+        regions = tuple(map(_single, without.groups()))
+        if all(isinstance(part, Sequence) for part in regions):
+            return Sequence(text, "minus", regions)
     if r"\setminus" in text or r"\\{" in text:
         parts = cut(text, _MINUS)
         if len(parts) == 2:
@@ -234,6 +384,8 @@ def _wordlike(text: str) -> Form | None:
         return day
     if (ratio := _ratio(text)) is not None:
         return ratio
+    if '"' in text and (chemical := formula(text)) is not None:
+        return Word(text, chemical)
     letters = " ".join(text.replace('"', " ").split())
     if not _LETTERS.fullmatch(letters):
         return None

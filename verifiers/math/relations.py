@@ -20,7 +20,7 @@ from rlvr.verifiers.math.forms import Flawed, Form, Named, Quantity, Sequence
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.quantity import quantity, word
 
-__all__ = ["Reader", "equation", "inequality", "is_name", "together"]
+__all__ = ["Reader", "closed_sides", "equation", "inequality", "is_name", "measures", "sides", "stated", "together"]
 
 Reader: TypeAlias = Callable[[str], Form]
 
@@ -37,6 +37,26 @@ _NAME = re.compile(
     rf"(?:_ ?(?:\w|\{{ ?\w{{1,8}} ?\}}))?'? ?(?:{_ARGUMENTS})?|{_ARGUMENTS}"
     r"|[A-Za-z]'? ?\( ?-?\d{1,9} ?\)"  # f(2) = 5 names a value as f(x) = 5 does
 )
+_ALSO_NAMES = frozenset(("i", "e"))
+_VARIABLE = re.compile(r"[a-zA-Z]")
+_COMMAND = re.compile(r"\\[a-zA-Z]+|\be\b")
+_GREEK = re.compile(
+    r"\\(?:alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|kappa|lambda|mu|nu|xi|rho|sigma|tau|phi|varphi|chi"
+    r"|psi|omega|Delta|Omega|Sigma|Phi|Gamma|Theta|Lambda|Psi)(?![a-zA-Z])"
+)
+_MEASURE = re.compile(
+    r"\\(?:angle|measuredangle|lim|int|sum|prod|binom|dim|deg|arg)(?![a-zA-Z])|m ?\\angle|P ?\(|n ?\("
+)
+_AT_NUMBER = re.compile(r"[fghpqFGHPQST]'{0,2} ?\( ?-?\d+(?:[./]\d+)? ?\)")
+_OF_NAMED = re.compile(
+    r"\||\\\||[A-Z] ?\([A-Z]|"
+    r"\\(?:sin|cos|tan|cot|sec|csc|log|ln|gcd|lcm|max|min|det|overline|vec|overrightarrow)(?![a-zA-Z])"
+)
+_SEGMENTS = re.compile(
+    r"(?:\\frac|[A-Z{}/:+ ]|_ ?\{?[A-Z0-9]{1,6}\}?|\\(?:triangle|overline|cdot|times)(?![a-zA-Z])|-|\(|\))+"
+)
+_RESIDUE = re.compile(r"[^=<>,]{1,40}\\equiv ?(\d{1,9}) ?\(? ?\\p?b?mod ?\{? ?(\d{1,9}) ?\}? ?\)?")
+_ZERO = re.compile(r"[+-]? ?0(?:\.0*)?")
 _CONSTANTS = frozenset((r"\pi", r"\infty", r"\emptyset", "e", "i"))
 
 
@@ -63,10 +83,64 @@ def equation(text: str, read: Reader) -> Form | None:
     if not all(parts):
         return Quantity(text, text)  # x = 5 =
     names = list(itertools.takewhile(is_name, parts[:-1]))
+    if len(parts) == 2 and parts[0] in _ALSO_NAMES and _is_closed(parts[1]):
+        names = parts[:1]  # i = 3, e = 1/2
+    if len(parts) == 2 and not names and is_name(parts[1]) and _is_closed(parts[0]) and "=" in text:
+        return Named(text, _called(parts[1]), read(parts[0]))  # 5 = x
     name = "=".join(map(_called, names)) or None  # x = y = z = 1 names three things at once
     if len(names) == len(parts) - 1:
         return _tautology(text, *parts[-2:]) or Named(text, name or "", read(parts[-1]))
     return _chain(text, name, parts[len(names) :])
+
+
+def sides(relation: str) -> tuple[str, str] | None:
+    """Both sides of an equation; None for a chain, or anything else."""
+    parts, signs = cuts(relation, _EQUALS)
+    return (parts[0], parts[1]) if signs == ["="] and all(parts) and '"' not in relation else None
+
+
+def closed_sides(relation: str) -> tuple[str, str] | None:
+    r"""The sides of an equation without variables, such as `\log_2 4 = 2`; None for any other."""
+    found = sides(relation)
+    return found if found and all(map(_is_closed, found)) else None
+
+
+def stated(relation: str) -> str | None:
+    r"""The value that an equation states of a quantity: 5 for `m + n = 5`, `|AB| = 5`, `\sin A = 5`.
+
+    None for an equation to be solved, such as `2x = 10` or `x^2 = 4`: that says 5, or 2, and not 10 or 4.
+    """
+    if congruence := _RESIDUE.fullmatch(relation):
+        residue, modulus = int(congruence[1]), int(congruence[2])
+        return congruence[1] if 0 <= residue < modulus else None
+    parts, signs = cuts(relation, _EQUALS)
+    if len(parts) != 2 or signs != ["="] or not all(parts) or '"' in relation or not _is_closed(parts[1]):
+        return None
+    if any(sign in parts[0] for sign in ("<", ">", ",", r"\le", r"\ge", r"\ne")):
+        return None
+    if measures(parts[0]):
+        return parts[1]
+    letters = {*_VARIABLE.findall(_COMMAND.sub(" ", parts[0]))} | {*_GREEK.findall(parts[0])}
+    several = len(letters - {"e", "i", "d"}) > 1
+    return parts[1] if several and not _ZERO.fullmatch(parts[1]) else None
+
+
+def measures(side: str) -> bool:
+    r"""A side that is a quantity of its own, and no equation's: `|AB|`, `\angle A`, `P(X = 1)`, `\frac{NO}{BO}`.
+
+    `\sin A` and `\sin\theta` are quantities, while `\sin x` and `|x - 2|` belong to equations for x.
+    """
+    if _MEASURE.match(side) or _AT_NUMBER.fullmatch(side):
+        return True
+    letters = _VARIABLE.findall(_COMMAND.sub(" ", side))
+    if _OF_NAMED.match(side):
+        return all(map(str.isupper, letters)) and bool(letters or _GREEK.search(side))
+    return len(letters) > 1 and bool(_SEGMENTS.fullmatch(side))
+
+
+def _is_closed(side: str) -> bool:
+    """No variable stands in it."""
+    return not _VARIABLE.search(_COMMAND.sub(" ", side)) and not _GREEK.search(side)
 
 
 def _called(name: str) -> str:

@@ -21,6 +21,17 @@ def bounds(answer: Quantity, reference: Quantity, policy: MathPolicy) -> tuple[F
 
     Both numbers are meant as they stand in `value`, without percent signs and units.
     """
+    rounded = _rounded(answer, reference, policy)
+    if not policy.tolerance or reference.value is None:
+        return rounded
+    value, distance = Fraction(reference.value), Fraction(str(policy.tolerance))
+    if policy.tolerance_is == "relative":
+        distance *= abs(value)
+    low, high = rounded or (value, value)
+    return min(low, value - distance), max(high, value + distance)
+
+
+def _rounded(answer: Quantity, reference: Quantity, policy: MathPolicy) -> tuple[Fraction, Fraction] | None:
     places, value = reference.places, reference.value
     if policy.rounding == "exact" or not places or value is None:
         return None
@@ -32,8 +43,7 @@ def bounds(answer: Quantity, reference: Quantity, policy: MathPolicy) -> tuple[F
     value = Fraction(value)
     if answer.places or _is_decimal(answer) or value.denominator in _EXACT or _digits(value, places) < _FEWEST_DIGITS:
         return None
-    cut = (value, value + place) if value > 0 else (value - place, value)  # 41.494 is what 41.4949 begins with
-    return min(value - place / 2, cut[0]), max(value + place / 2, cut[1])
+    return value - place / 2, value + place / 2  # not cut off: 3.142 is no 22/7 = 3.14285…, which is 3.143
 
 
 def within(x: Fraction | int, answer: Quantity, reference: Quantity, policy: MathPolicy) -> bool:

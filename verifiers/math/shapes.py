@@ -10,16 +10,32 @@ from rlvr.verifiers.math.cut import cut, separator
 from rlvr.verifiers.math.forms import Form, Named, Quantity, Sequence
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.matching import Decision
+from rlvr.verifiers.math.quadratics import solution
 from rlvr.verifiers.math.quantity import compound
 from rlvr.verifiers.math.reading import as_list, read
+from rlvr.verifiers.math.relations import closed_sides, measures, sides, stated
 
 __all__ = [
-    "in_proportion", "is_number", "is_region", "is_relation", "labels_bind", "may_be_several", "read_again",
-    "renamed_function", "same_region", "spread", "times", "vector",
+    "identity_sides",
+    "ranking",
+    "both_sides",
+    "point",
+    "solved",
+    "components", "imaginary_j", "in_proportion", "is_congruence", "is_number", "is_region", "is_relation",
+    "labels_bind", "may_be_several", "read_again", "renamed_function", "same_region", "spread", "stated_value",
+    "times", "vector",
 ]  # fmt: skip
 
 _RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne")
 _FUNCTION = re.compile(r"(.+?)(?:\(|_\{?)([a-z](?:,[a-z])*)[)}]?")
+_AXES = "ijk"
+_ONE_WAY, _NAME = re.compile(r" ?< ?"), re.compile(r"[a-zA-Z](?:_\{?\w\}?)?")
+_POINT = re.compile(r"[A-Z] ?\((?=[^()]*,[^()]*\)$)")
+_UNIT_VECTOR = re.compile(
+    r"\\(?:mathbf|hat|vec|boldsymbol|bm|bold|widehat|overrightarrow) ?"
+    r"(?:\{ ?(?:\\(?:mathbf|hat|bold) ?\{?)? ?\\?([ijk])(?:math)? ?\}{1,2}|\\?([ijk])(?![a-z]))"
+    r"|(?<![a-zA-Z\\])([ijk])(?![a-zA-Z])"
+)
 _LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
 _COMMAS = separator("[,;]")
 _INTERVALS = frozenset(("()", "(]", "[)", "[]", "union", "meet", "minus"))
@@ -33,6 +49,115 @@ def is_number(form: Form) -> bool:
 def is_relation(form: Form) -> bool:
     """An equation or inequality that names no single thing."""
     return isinstance(form, Quantity) and form.value is None and any(sign in form.core for sign in _RELATIONS)
+
+
+def is_congruence(form: Form) -> bool:
+    r"""`n \equiv 5 \pmod{17}`."""
+    return isinstance(form, Quantity) and form.value is None and r"\equiv" in form.core
+
+
+def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
+    """What an equation says of a quantity, where the other side is one plain value; None if it says no value.
+
+    Args:
+        relation: an equation that names no single thing.
+        other: the other side.
+        trusted: it is the reference, of which only what measures something is taken for a value.
+    """
+    if (
+        not isinstance(relation, Quantity)
+        or is_relation(other)
+        or is_congruence(other)
+        or not isinstance(other, Quantity | Sequence)
+    ):
+        return None
+    if trusted and not measures(relation.text.partition("=")[0].strip()):
+        return None
+    value = stated(relation.text)
+    return read(value) if value is not None else None
+
+
+def both_sides(form: Form) -> tuple[Form, Form] | None:
+    r"""What `\log_2 4 = 2` claims to be equal; None where a variable stands in it."""
+    found = closed_sides(form.text) if isinstance(form, Quantity) else None
+    return (read(found[0]), read(found[1])) if found else None
+
+
+def identity_sides(form: Form) -> tuple[Form, Form] | None:
+    r"""The sides of `(a^2 - 1)/(a - 1) = a + 1`, an equation between expressions; None for any other.
+
+    It may be an identity, which states its right side, or an equation to be solved; the caller finds out.
+    """
+    found = sides(form.text) if isinstance(form, Quantity) else None
+    if found is None:
+        return None
+    left, right = read(found[0]), read(found[1])
+    if all(isinstance(side, Quantity) and side.value is None and _LETTER.search(side.core) for side in (left, right)):
+        return left, right
+    return None
+
+
+def ranking(form: Form) -> tuple[Form, ...] | None:
+    """The names in `b < a < c`, in order; None for any other relation."""
+    names = _ONE_WAY.split(form.text) if isinstance(form, Quantity) else []
+    return tuple(map(read, names)) if len(names) > 2 and all(_NAME.fullmatch(name.strip()) for name in names) else None
+
+
+def point(form: Form) -> Form | None:
+    """`P(1, 2)` as the pair, which it is beside a pair."""
+    named = isinstance(form, Quantity) and form.value is None and _POINT.match(form.text)
+    return read(form.text[1:].strip()) if named else None
+
+
+def solved(relation: Form) -> Sequence | None:
+    """The solutions of a quadratic inequality in one variable: (-2, 2) for `x^2 < 4`; None for anything else."""
+    found = solution(relation.text) if isinstance(relation, Quantity) else None
+    region = read(found) if found is not None else None
+    return region if isinstance(region, Sequence) else None
+
+
+def components(form: Form, size: int) -> Sequence | None:
+    r"""`\mathbf i + 2 \mathbf j` as the tuple (1, 2) of so many coordinates; None if it is no sum of unit vectors."""
+    text = form.text if isinstance(form, Quantity) and form.value is None else ""
+    if not 2 <= size <= len(_AXES) or not (found := list(_UNIT_VECTOR.finditer(text))):
+        return None
+    marked = any(match[1] or match[2] for match in found)
+    parts: dict[str, str] = {}
+    at = 0
+    for match in found:
+        factor = text[at : match.start()].strip(" *").removesuffix(r"\cdot").strip()
+        axis = match[1] or match[2] or match[3]
+        if axis in parts or axis not in _AXES[:size] or bool(match[3]) == marked or not _balanced(factor):
+            return None
+        if at and factor[:1] not in ("+", "-"):
+            return None
+        parts[axis] = {"": "1", "+": "1", "-": "-1"}.get(factor, factor.removeprefix("+").strip())
+        at = match.end()
+    if text[at:].strip() or (not marked and "j" not in parts):
+        return None
+    return Sequence(text, "()", tuple(read(parts.get(axis, "0")) for axis in _AXES[:size]))
+
+
+def _balanced(text: str) -> bool:
+    return (
+        all(text.count(a) == text.count(b) for a, b in ("()", "{}", "[]"))
+        and "+" not in text[1:]
+        and "-" not in text[1:]
+    )
+
+
+def imaginary_j(answer: Quantity, reference: Quantity) -> Quantity | None:
+    """`3 + 4j` as `3 + 4i` beside a reference with i and no j; None if it is anything else."""
+    mine, other = ({*_LETTER.findall(form.core)} for form in (answer, reference))
+    if (
+        "i" not in other
+        or "j" in other
+        or mine & {"i", "k"}
+        or not {name for name in mine if len(name) == 1} <= {"j", "e"}
+    ):
+        return None
+    core = _LETTER.sub(lambda m: "i" if m[0] == "j" else m[0], answer.core)
+    return replace(answer, text=core, core=core)
 
 
 def is_region(form: Form) -> bool:

@@ -1,10 +1,12 @@
-r"""What may stand next to a number: units, currencies, big-number words.
+r"""What may stand next to a number: units, currencies, scale words, counted things.
 
     canonical("square inches") == canonical('inches^2') == "inch^2"
-    measure("km / hour") == (Fraction(5, 18), (("m", 1), ("s", -1)))
+    measure("kilometre / hour") == (Fraction(5, 18), (("m", 1), ("s", -1)))
 
-Unknown words are units too, under their own name and without a size: `12 apples`.  Sizes are exact by definition:
-the inch is 2.54 cm and the pound 0.45359237 kg (NIST Handbook 44, appendix C).
+Words are read in any case, symbols are not: mW is no MW.  A word that no table has is no unit: its canonical name
+begins with `UNKNOWN`, and such a name equals only itself.  Sizes are exact by definition: the SI prefixes and derived
+units (BIPM, The International System of Units, 9th edition, tables 4 and 7), the inch of 2.54 cm and the pound of
+0.45359237 kg (NIST Handbook 44, appendix C).
 """
 
 from __future__ import annotations
@@ -15,75 +17,224 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TypeAlias
 
+from rlvr.verifiers.math.nouns import ADJECTIVES, NOUNS
 from rlvr.verifiers.math.words import number
 
-__all__ = ["CURRENCIES", "Measure", "SCALES", "canonical", "is_known", "measure"]
+__all__ = [
+    "AMBIGUOUS", "CURRENCIES", "Measure", "SAYS_MORE", "SCALES", "SCALE_LETTERS", "TEMPERATURES", "UNKNOWN",
+    "canonical", "is_counted", "is_known", "measure",
+]  # fmt: skip
 
 Measure: TypeAlias = tuple[Fraction, tuple[tuple[str, int], ...]]
 """A size, and the powers of the base units it is a size of."""
 
-CURRENCIES = {"$": "dollar", "£": "pound sterling", "€": "euro", "¥": "yen", "₹": "rupee", "¢": "cent"}
+UNKNOWN = "?"
+"""Begins the canonical name of words of which at least one is in no table."""
 
-SCALES = {"dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-"""They multiply: 1.8 billion is a number, not 1.8 of something."""
+CURRENCIES = {"$": "dollar", "£": "pound sterling", "€": "euro", "¥": "yen", "₹": "rupee", "¢": "cent", "₩": "won"}
 
-# base: size name other-names; …   A name alone on its line, or first in a group without a size, is a base by itself.
+SCALES: dict[str, int | Fraction] = {
+    "dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12,
+    "lakh": 10**5, "crore": 10**7, "bn": 10**9, "百": 100, "千": 1000, "万": 10**4, "萬": 10**4, "亿": 10**8,
+    "億": 10**8,
+}  # fmt: skip
+"""They multiply: 1.8 billion is a number, not 1.8 of something; 3 hundredths is 0.03."""
+SCALES |= {f"{name}s": size for name, size in SCALES.items() if name.isascii() and len(name) > 2}
+_PARTS = {part: n for n, part in enumerate("half third fourth fifth sixth seventh eighth ninth tenth".split(), 2)}
+_PARTS |= {"hundredth": 100, "thousandth": 1000, "millionth": 10**6, "billionth": 10**9}
+SCALES |= {("halves" if part == "half" else f"{part}s"): Fraction(1, n) for part, n in _PARTS.items()}
+
+SCALE_LETTERS = {
+    "k": 10**3, "K": 10**3, "M": 10**6, "m": 10**6, "mn": 10**6, "mil": 10**6, "MM": 10**6, "B": 10**9, "b": 10**9,
+    "bn": 10**9, "T": 10**12, "t": 10**12, "tn": 10**12,
+}  # fmt: skip
+r"""What these letters do to an amount of money, as in \$5M; `k`, `M` and `B` also behind any number without a space."""
+
+TEMPERATURES = {
+    "celsius": (Fraction(1), Fraction(5463, 20)),
+    "degree fahrenheit": (Fraction(5, 9), Fraction(45967, 180)),
+    "kelvin": (Fraction(1), Fraction(0)),
+}
+"""Size of a degree in kelvins, and the zero of the scale in kelvins."""
+TEMPERATURES |= {"degree celsius": TEMPERATURES["celsius"], "fahrenheit": TEMPERATURES["degree fahrenheit"]}
+
+AMBIGUOUS = {"C": ("celsius", "coulomb"), "F": ("fahrenheit", "farad"), "pound": ("pound sterling", "lb")}
+"""Symbols and words that stand for two units; they equal either."""
+
+# symbol name, the prefixes in use, size in base units.
+_SI = """
+m metre meter: TGMkhdcmµnp = m
+g gram gramme gm: kMhdcmµnp = 1/1000 kg
+s second sec: kmµnp = s
+A ampere amp: kmµn = a
+K kelvin: m = kelvin
+mol mole: kmµ = mol
+cd candela: m = cd
+N newton: kMGmµ = kg m / s^2
+J joule: kMGTmµ = kg m^2 / s^2
+W watt: kMGTmµn = kg m^2 / s^3
+Pa pascal: hkMG = kg / m s^2
+Hz hertz: kMGT = / s
+C coulomb: kmµnp = a s
+V volt: kMmµ = kg m^2 / s^3 a
+Ω ohm Ohm: kMGmµ = kg m^2 / s^3 a^2
+F farad: mµnp = a^2 s^4 / kg m^2
+T tesla: mµn = kg / s^2 a
+H henry: mµn = kg m^2 / s^2 a^2
+Wb weber: mµ = kg m^2 / s^2 a
+S siemens: mµ = s^3 a^2 / kg m^2
+L l litre liter: hdcmµ = 1/1000 m^3
+eV electronvolt: kMGT = ev
+Wh: kMGT = 3600 kg m^2 / s^2
+cal calorie: k = cal
+bar: m = 100000 kg / m s^2
+t tonne: kM = 1000 kg
+""".strip()
+_PREFIXES: dict[str, tuple[str, int | Fraction]] = {
+    "T": ("tera", 10**12), "G": ("giga", 10**9), "M": ("mega", 10**6), "k": ("kilo", 10**3), "h": ("hecto", 10**2),
+    "d": ("deci", Fraction(1, 10)), "c": ("centi", Fraction(1, 100)), "m": ("milli", Fraction(1, 10**3)),
+    "µ": ("micro", Fraction(1, 10**6)), "n": ("nano", Fraction(1, 10**9)), "p": ("pico", Fraction(1, 10**12)),
+}  # fmt: skip
+
+# Size in base units, name, other names; symbols before a bar are read in their own case alone.
 # Left out on purpose: what has several sizes (ton, gallon against litre, fluid ounce) converts only within its line.
 _TABLE = """
-m: 1/1000 mm millimeter millimetre; 1/100 cm centimeter centimetre; 1/10 dm decimeter decimetre; 1 m meter metre
-m: 1000 km kilometer kilometre; 127/5000 inch in; 381/1250 foot feet ft; 1143/1250 yard yd; 201168/125 mile mi
-kg: 1/1000000 mg milligram; 1/1000 g gram gm gramme; 1 kg kilogram kilo; 1000 tonne
-kg: 45359237/1600000000 ounce oz; 45359237/100000000 lb pound
-m3: 1/1000000 ml milliliter millilitre; 1/100000 cl centiliter centilitre; 1/1000 l liter litre
-gallon: 1 gallon gal; 1/4 quart qt; 1/8 pint pt
-s: 1/1000 ms millisecond; 1 second sec s; 60 minute min; 3600 hour hr h; 86400 day; 604800 week wk
-month: 1 month; 12 year yr; 120 decade; 1200 century
-dollar: 1 dollar usd buck; 1/100 cent penny pennie
-euro: 1 euro eur
-yuan: 1 yuan rmb
-degree: 1 degree deg °
-w: 1 watt w; 1000 kilowatt kw
-j: 1 joule j; 1000 kilojoule kj
-n: 1 newton n
-hz: 1 hertz hz; 1000 kilohertz khz
+m: 127/5000 in | inch inche; 381/1250 ft | foot feet; 1143/1250 yd | yard; 201168/125 mi | mile; 1852 nautical-mile
+m: 149597870700 astronomical-unit; 9460730472580800 light-year lightyear
+m^2: 10000 ha | hectare; 316160658/78125 acre
+kg: 45359237/1600000000 oz | ounce; 45359237/100000000 lbs | lb; 317514659/50000000 stone
+gallon: 1 gal | gallon; 1/4 qt | quart; 1/8 pt | pint; 1/16 | cup; 1/768 tsp | teaspoon; 1/256 tbsp | tablespoon
+s: 60 min mins | minute; 3600 h hr hrs | hour; 86400 day; 604800 wk wks | week; 1209600 fortnight
+month: 1 mo | month; 12 y yr yrs | year; 120 decade; 1200 century centurie; 12000 millennium millennia
+dollar: 1 USD | dollar buck; 1/100 cent penny pennie
+euro: 1 EUR | euro; 1/100 eurocent
+pound: 1 GBP | pound-sterling quid; 1/100 pence
+yuan: 1 RMB CNY | yuan 元 块 圆 人民币
+yen: 1 JPY | yen 円 日元
+rupee: 1 INR Rs | rupee
+krw: 1 KRW | won
+degree: 1 deg | degree ° 度; 1/60 arcmin | arcminute; 1/3600 arcsec | arcsecond
+kg m^-1 s^-2: 101325 atm | atmosphere
+m s^-1: 1397/3125 mph | miles-per-hour; 5/18 kph kmh kmph | kilometers-per-hour; 463/900 kn kt | knot
+radian: 1 rad rads | radian
 """
-_SPEEDS = {"mph": "mile / hour", "kph": "km / hour", "kmh": "km / hour"}
-# Without a size, but with several spellings.
-_COUNTED = """
-rupee; yen; unit; radian rad; celsius c; fahrenheit f; ordinal th st nd rd; volt v; ohm; kelvin k
-person people; man men; woman women; child children; boy; girl
-egg; way; time; point; student; dog; cat; car; hat; bag; box boxe; cup; ton; sheep; fish
-"""
+# Words of other spellings and languages, and symbols that converts to nothing.
+_NAMED = """
+person people persons human 人 名 位; man men; woman women; child children; mouse mice; goose geese; tooth teeth
+foot-pound; horsepower hp; psi; dB decibel; byte; bit; KB kB kilobyte; MB megabyte; GB gigabyte; TB terabyte
+rpm; pH; u; unit; ton; rev revolution; sr steradian
+°C celsius centigrade ℃ 摄氏度; °F fahrenheit ℉ 华氏度; time times 次 回 倍
+个 個 只 隻 条 本 张 枚 件 种 组 道 颗 棵 辆 块钱 支 根 页 匹 头 对
+""".strip()
+_CHINESE_UNITS = {
+    "米": "m", "厘米": "cm", "毫米": "mm", "千米": "km", "公里": "km", "克": "g", "千克": "kg", "公斤": "kg", "吨": "t",
+    "升": "L", "毫升": "mL", "秒": "s", "分钟": "minute", "分": "minute", "小时": "hour", "天": "day", "日": "day",
+    "周": "week", "月": "month", "个月": "month", "年": "year", "岁": "year", "平方米": "m^2", "平方厘米": "cm^2",
+    "立方米": "m^3", "立方厘米": "cm^3", "美元": "dollar", "欧元": "euro", "角": "yuan-part", "弧度": "radian",
+}  # fmt: skip
+# Symbols that are also written all in capitals, or with a capital first, and then mean nothing else.
+_OTHER_CASES = {
+    "KG": "kg", "Kg": "kg", "kG": "kg", "KGS": "kg", "kgs": "kg", "KM": "km", "Km": "km", "kms": "km", "CM": "cm",
+    "Cm": "cm", "cms": "cm", "Mm": "", "mms": "mm", "gms": "g", "gs": "", "HR": "h", "Hr": "h", "hrs": "h", "Hrs": "h",
+    "H": "H", "MIN": "minute", "Min": "minute", "SEC": "s", "Sec": "s", "secs": "s", "FT": "ft", "Ft": "ft",
+    "IN": "in", "In": "in", "LB": "lbs", "Lb": "lbs", "LBS": "lbs", "Lbs": "lbs", "OZ": "oz", "Oz": "oz", "MI": "mi",
+    "Mi": "mi", "YD": "yd", "usd": "USD", "eur": "EUR", "gbp": "GBP", "cny": "CNY", "rmb": "RMB", "rs": "Rs",
+    "MPH": "mph", "KPH": "kph", "KMH": "kmh", "kwh": "kWh", "KWh": "kWh", "KWH": "kWh", "kw": "kW", "KW": "kW",
+    "hz": "Hz", "HZ": "Hz", "khz": "kHz", "KHz": "kHz", "kj": "kJ", "KJ": "kJ", "kn": "kn", "pa": "Pa", "kpa": "kPa",
+    "KPa": "kPa", "ev": "eV", "cc": "cm^3", "CC": "cm^3", "ccs": "cm^3", "sqft": "ft^2", "sqm": "m^2", "us": "µs",
+    "um": "µm", "ug": "µg", "uL": "µL", "ul": "µl", "uF": "µF", "uC": "µC", "uA": "µA",
+    "YR": "year", "Yr": "year", "DEG": "degree", "M": "", "ohms": "Ω",
+    "Hours": "h", "k": "", "th": "ordinal", "st": "ordinal", "nd": "ordinal", "rd": "ordinal",
+}  # fmt: skip
 
 
-def _sized(table: str) -> tuple[dict[str, str], dict[str, tuple[Fraction, str]]]:
-    """Every spelling with its name, every name with its size and base."""
-    names, sizes = {}, {}
-    for line in table.strip().splitlines():
+def _size(text: str) -> tuple[Fraction, Counter[str]]:
+    """`1/1000 kg m / s^2` as a size and the powers of its base units."""
+    size, powers, below = Fraction(1), Counter[str](), 1
+    for part in text.split():
+        name, _, raised = part.partition("^")
+        if part == "/":
+            below = -1
+        elif part[0].isdecimal():
+            size *= Fraction(part)
+        else:
+            powers[name] += below * int(raised or 1)
+    return size, powers
+
+
+_SYMBOLS: dict[str, str] = {}
+_NAMES: dict[str, str] = {}
+_SIZES: dict[str, tuple[Fraction, Counter[str]]] = {}
+
+
+def _load() -> None:
+    """Fill the three tables: symbols and words with their canonical name, and the names with a size."""
+    for line in _SI.splitlines():
+        words, _, base = line.partition(" = ")
+        names, _, prefixes = words.partition(":")
+        size, powers = _size(base)
+        symbol, *others = names.split()
+        for short, (long, factor) in [("", ("", Fraction(1))), *((p, _PREFIXES[p]) for p in prefixes.strip())]:
+            spellings = [f"{short}{name}" for name in (symbol, *others) if name == symbol or len(name) < 3]
+            full = [f"{long}{name}" for name in others if len(name) > 2]
+            name = full[0].casefold() if full else spellings[0]
+            _SYMBOLS.update(dict.fromkeys(spellings, name))
+            _NAMES.update(dict.fromkeys(map(str.casefold, full), name))
+            _SIZES[name] = size * factor, powers
+    for line in _TABLE.strip().splitlines():
         base, _, groups = line.partition(": ")
-        for size, name, *others in map(str.split, groups.split(";")):
-            sizes[name] = Fraction(size), base
-            names.update(dict.fromkeys((name, *others), name))
-    return names, sizes
+        _, powers = _size(base)
+        for group in groups.split("; "):
+            amount, _, names = group.partition(" ")
+            symbols, _, words = names.rpartition("|")
+            name = words.split()[0]
+            _NAMES.update(dict.fromkeys(words.split(), name))
+            _SYMBOLS.update(dict.fromkeys(symbols.split(), name))
+            _SIZES[name] = Fraction(amount), powers
+    for group in re.split(r"[;\n]", _NAMED):
+        first, *others = group.split()
+        name = others[0] if len(first) < 3 and others else first
+        for spelling in (first, *others):
+            (_SYMBOLS if spelling != spelling.casefold() else _NAMES)[spelling] = name
+    _SYMBOLS.update({spelling: _SYMBOLS.get(name, name) for spelling, name in _OTHER_CASES.items()})
+    for spelling, name in _CHINESE_UNITS.items():
+        head, caret, power = name.partition("^")
+        _SYMBOLS[spelling] = _SYMBOLS.get(head, head) + caret + power
+    for spelling, name in list(_SYMBOLS.items()):
+        if "µ" in spelling:
+            _SYMBOLS[spelling.replace("µ", "μ")] = name  # the Greek letter, to which Unicode folds the sign
+    for spelling, (_, name) in AMBIGUOUS.items():
+        (_SYMBOLS if len(spelling) == 1 else _NAMES)[spelling] = spelling
+        _SIZES[spelling] = _SIZES[name]
 
 
-_NAMES, _SIZES = _sized(_TABLE)
-_NAMES |= {name: group.split()[0] for group in _COUNTED.replace("\n", ";").split(";") for name in group.split()}
-_BASES = {"m3": ("m", 3)}
-
-_FIRST_NAMES = frozenset(_NAMES.values())
+_load()
 
 _POWERS = {"square": "^2", "squared": "^2", "sq": "^2", "cubic": "^3", "cubed": "^3", "cu": "^3"}
-_ALLOWED = re.compile(r"[A-Za-z°][A-Za-z°'\- ./*()]{0,39}(?:\^ ?\{? ?-?\d ?\}?)?")
-# Who says more than a unit has not given one number: "12 or 13", "12, maybe".
-_HEDGES = frozenset(
-    "and or not maybe if when except unless about either neither approximately perhaps no for but to than because "
-    "since so then as it is are was we this that which with by plus minus times over squared cubed percent wrong "
-    "right correct incorrect false true answer ignore".split()
+# Who says more than a unit has not given one number: "12 or 13", "12, maybe", "at least 12", "12 factorial".
+SAYS_MORE = frozenset(
+    (
+        "lambda else try and or nor not maybe if when except unless about either neither both approximately perhaps "
+        "no none for but to than because since so then as it is isn't are was were we this that which with without "
+        "by plus minus times over cubed percent wrong right correct incorrect false true answer ignore at least "
+        "most less under below above between until negative positive opposite twice thrice double doubled triple "
+        "tripled half quarter factorial reciprocal inverse inverted root log modulo mod power raised imaginary "
+        "complex never almost nearly around roughly only just exactly up down off from into out instead versus vs "
+        "per-cent "
+    ).split()
 )
-_WORD = re.compile(r"[A-Za-z°]+|/|\^-?\d")
-_MOST_UNKNOWN = 3  # small green bottles
-_NOTHING = frozenset(("a", "an", "the", "of"))
+_NUMERIC = frozenset(("times", "half", "quarter"))  # in `SAYS_MORE`, but a unit where nothing else is said
+# Two letters that are read as a unit without quotes; `cd` and `nm` may be products.
+_NO_PRODUCTS = frozenset(
+    "mm cm dm km in ft yd mi mg gm kg Kg KG KM CM oz lb ml mL cl cL qt ms hr wk yr Hz hz kW kw kJ kj "
+    "th st nd rd °".split()
+)
+_WORD = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*|[°℃℉]|/|\^\(?\{?-?\d\}?\)?|[^\s]")
+_POWER = re.compile(r"\^\(?\{?(-?\d)\}?\)?")
+_IGNORED = frozenset(("a", "an", "the", "of", "all", "there", ".", "*", "·", "(", ")"))
+_LIKE_NUMBERS = ("fold", "uple", "illion", "illions", "illiard", "th", "ths", "score", "gross", "pair", "ly")
+_MOST_WORDS = 8
+_LONGEST = 60
 
 
 @lru_cache(maxsize=1024)
@@ -93,28 +244,68 @@ def canonical(text: str) -> str | None:
     Args:
         text: folded text after a number, without quotes.
     """
-    if not _ALLOWED.fullmatch(text):
+    if not text or len(text) > _LONGEST or text[0].isdecimal():
         return None
     names: list[str] = []
-    power = ""
-    for word in _WORD.findall(re.sub(r"[{}]|(?<=\^) | (?=\^)", "", text.lower())):
-        if len(names) > 6 or (word not in _NAMES and number(word) is not None):
-            return None  # "three tenths" is no unit
-        if word in _POWERS and names and names[-1] != "/":  # "cm squared"
-            names[-1] += _POWERS[word]
-        elif word in _POWERS:
-            power = _POWERS[word]
-        elif word in _HEDGES:
-            return None
-        elif word[0] == "^":
-            names[-1:] = [names[-1] + word] if names else [word]
-        elif word in ("per", "/"):
+    power, unknown, odd, stuff = "", 0, False, False
+    words = _WORD.findall(text)
+    if len(words) > 2 * _MOST_WORDS:
+        return None
+    for word in words:
+        plain = word.casefold()
+        name = _named(word)
+        if raised := _POWER.fullmatch(word):
+            if not names or "^" in names[-1]:
+                return None
+            names[-1] += f"^{raised[1]}"
+        elif plain in _POWERS and names and names[-1] != "/":  # "cm squared"
+            names[-1] += _POWERS[plain]
+        elif plain in _POWERS:
+            power = _POWERS[plain]
+        elif plain in ("per", "/"):
             names.append("/")
-        elif word not in _NOTHING:
-            names.append(_SPEEDS.get(word, _singular(word)) + power)
+        elif name:
+            names.append(name + power)
             power = ""
-    unknown = sum(name.partition("^")[0] not in _FIRST_NAMES for name in names)
-    return None if power or unknown > _MOST_UNKNOWN else " ".join(names)
+        elif plain in SAYS_MORE or plain in SCALES or number(plain) is not None:
+            return None
+        elif plain == "of" and names and not unknown:
+            stuff = True
+        elif plain not in _IGNORED:
+            unknown += not stuff and plain not in ADJECTIVES  # 4 cups of flour
+            odd = odd or len(word) < 4 or not word.islower() or plain.endswith(_LIKE_NUMBERS)
+            names.append(plain + power)
+            power = ""
+    if power or len(names) > _MOST_WORDS or (words and not names):
+        return None
+    counted = bool(names) and _named(words[-1]) in NOUNS  # 7 stuffed goats
+    return f"{UNKNOWN}{' '.join(names)}" if unknown and (odd or not counted or unknown > 2) else " ".join(names)
+
+
+def _named(word: str) -> str:
+    """The name of a known unit or counted thing; "" if it is none."""
+    if (symbol := _SYMBOLS.get(word)) is not None:
+        return symbol
+    plain = word.casefold()
+    for spelling in (plain, *_singulars(plain)):
+        if name := _NAMES.get(spelling):
+            return name
+        if spelling in NOUNS:
+            return spelling
+    return ""
+
+
+def _singulars(word: str) -> tuple[str, ...]:
+    if len(word) < 4 or not word.endswith("s") or word.endswith("ss"):
+        return ()
+    found = [word[:-1]]
+    if word.endswith("es"):
+        found.append(word[:-2])
+    if word.endswith("ies"):
+        found.append(word[:-3] + "y")
+    if word.endswith("ves"):
+        found += [word[:-3] + "f", word[:-3] + "fe"]
+    return tuple(found)
 
 
 @lru_cache(maxsize=1024)
@@ -129,25 +320,24 @@ def measure(name: str) -> Measure | None:
         if unit not in _SIZES:
             return None
         power = below * int(raised or 1)
-        size *= _SIZES[unit][0] ** power
-        base, times = _BASES.get(_SIZES[unit][1], (_SIZES[unit][1], 1))
-        powers[base] += times * power
+        one, bases = _SIZES[unit]
+        size *= one**power
+        for base, times in bases.items():
+            powers[base] += times * power
     return size, tuple(sorted((base, power) for base, power in powers.items() if power))
 
 
+def is_counted(name: str) -> bool:
+    """True if a canonical name is that of counted things and not of a unit."""
+    return name.rpartition(" ")[2].partition("^")[0] in NOUNS
+
+
 def is_known(text: str) -> bool:
-    """True if every word is the name of a unit, so that it cannot be a product of variables."""
-    words = re.findall(r"[A-Za-z°]+", text.lower())
+    """True if every word is the name of a unit, so that it cannot be a product of variables: `cm`, but not `cd`."""
+    words = [word for word in _WORD.findall(text) if word[0].isalpha() or word == "°"]
     return bool(words) and all(
-        word in _NAMES or word in _POWERS or word in _SPEEDS or word == "per" or _singular(word) in _NAMES
+        word in _POWERS
+        or word == "per"
+        or (bool(_named(word)) and (len(word) > 2 or word in _NO_PRODUCTS or "/" in text))
         for word in words
     )
-
-
-def _singular(word: str) -> str:
-    if word in _NAMES:
-        return _NAMES[word]
-    for ending in ("es", "s"):
-        if len(word) > 3 and word.endswith(ending) and word[: -len(ending)] in _NAMES:
-            return _NAMES[word[: -len(ending)]]
-    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word

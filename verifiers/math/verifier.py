@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -12,23 +12,27 @@ from typing import ClassVar, TypeAlias
 
 from rlvr.errors import DataError, UsageError
 from rlvr.types import Outcome, Task, Verdict, plain_reference
-from rlvr.verifiers.math import symbolic
-from rlvr.verifiers.math.extract import DEFAULT_MARKERS, Extraction, bare, extract
-from rlvr.verifiers.math.fold import fold
+from rlvr.verifiers.math import forms, symbolic
+from rlvr.verifiers.math.extract import DEFAULT_MARKERS, Extraction, bare, extract, last_expression
+from rlvr.verifiers.math.fold import fold, with_points
 from rlvr.verifiers.math.form import is_numeral, unfinished
-from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Sequence
-from rlvr.verifiers.math.limits import exceeded, too_long
+from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Word
+from rlvr.verifiers.math.limits import LIMITS, LONG_NUMBERS, Limits, exceeded, names_more, too_long
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.normal import compare, decide
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.restated import prompt_text, restated
 
-__all__ = ["MathVerifier", "Reference"]
+__all__ = ["MathVerifier", "Reference", "References"]
 
 Reference: TypeAlias = str | int | Fraction | float | Decimal
+"""One right answer."""
 
-_BOXES = ("\\boxed", "\\fbox", "\\framebox")
+References: TypeAlias = Reference | Sequence[Reference]
+"""One right answer, or a list or tuple of them of which each is right alone."""
+
+_BOXES = ("\\boxed", "\\fbox", "\\framebox", "<answer>")
 _UNBALANCED = Decision(False, "unreadable: braces do not match")
 _SEVERAL = frozenset(("list", "set", "()"))
 
@@ -42,7 +46,8 @@ class MathVerifier:
 
     The reasons: `same-number same-text same-items same-set same-choice symbolic-equal` are CORRECT; `no-answer
     empty-box unclosed-box unboxed` UNPARSED; anything else WRONG, among it `hedged limit too-hard chain tautology
-    undefined unreadable unreduced unit-omitted unfinished restated symbolic-different` and `different-…`.
+    undefined unreadable unknown-words unreduced unit-omitted unfinished restated symbolic-different` and
+    `different-…`.
 
     Without a task nothing is known of the prompt: then the detail of a CORRECT verdict has `"restated": "unchecked"`,
     unless the policy takes any form.
@@ -64,12 +69,13 @@ class MathVerifier:
             raise UsageError(f"markers={self.markers!r}: a tuple of non-empty strings, such as ('####',)")
         object.__setattr__(self, "markers", tuple(self.markers))  # a list would not hash
 
-    def verify(self, completion: str, reference: Reference, task: Task | None = None) -> Verdict:
+    def verify(self, completion: str, reference: References, task: Task | None = None) -> Verdict:
         """Compare the completion's final answer with the reference.  Any text gets a verdict.
 
         Args:
             completion: the model's text.
-            reference: the right answer, as a text or a number; scalars of numpy and torch are numbers too.
+            reference: the right answer, as a text or a number (scalars of numpy and torch are numbers too); or a list
+                of right answers, of which any will do.
             task: what the completion answers; with it, an answer that repeats the prompt is refused, see
                 `MathPolicy.form`.
 
@@ -77,9 +83,11 @@ class MathVerifier:
             DataError: the reference cannot be read; the message names it.
             Unscored: no symbolic worker can be started here.
         """
-        return _resolved([self._examined(completion, reference, task)])[0]
+        return self.verify_many([(completion, reference, task)])[0]
 
-    def verify_many(self, pairs: Iterable[tuple[str, Reference] | tuple[str, Reference, Task | None]]) -> list[Verdict]:
+    def verify_many(
+        self, pairs: Iterable[tuple[str, References] | tuple[str, References, Task | None]]
+    ) -> list[Verdict]:
         """The verdicts of many completions, the same as one by one; the worker is called once for all of them.
 
         Args:
@@ -88,9 +96,12 @@ class MathVerifier:
         Raises:
             DataError, Unscored: see `verify`.
         """
-        return _resolved([self._examined(*pair) for pair in pairs])
+        groups = []
+        for completion, reference, *task in pairs:
+            groups.append([self._examined(completion, one, *task) for one in _each(reference)])
+        return _any_of_each(groups)
 
-    def compare(self, answer: str, reference: Reference, *, prove: bool = False) -> Verdict:
+    def compare(self, answer: str, reference: References, *, prove: bool = False) -> Verdict:
         r"""Compare an answer alone, such as one of a file of labelled pairs, with the reference.
 
             >>> MathVerifier().compare("x = 2/4", "0.5").why
@@ -108,14 +119,14 @@ class MathVerifier:
         Raises:
             DataError, Unscored: see `verify`.
         """
-        if any(box in answer for box in _BOXES):
-            found = self._examined(answer, reference)
-        else:
-            trusted = _reference_text(reference)
-            found = self._compared(bare(answer), trusted, _reference_form(trusted), "")
-        return _proved(found) if prove else _resolved([found])[0]
+        boxed = any(box in answer for box in _BOXES) and self.policy.references == "mathematics"
+        found = [
+            self._examined(answer, one) if boxed else self._compared(bare(answer), *self._trusted(one), "")
+            for one in _each(reference)
+        ]
+        return _first_right([_proved(one) for one in found]) if prove else _any_of_each([found])[0]
 
-    def check(self, reference: Reference) -> str | None:
+    def check(self, reference: References) -> str | None:
         r"""Why a reference can only be compared as text, for a report on a data set; None if it can be read.
 
             >>> MathVerifier().check(r"\frac{1}{2}") is None
@@ -128,16 +139,29 @@ class MathVerifier:
             DataError: it is empty, beyond a limit, unbalanced, or has no value; `verify` would raise the same.
             Unscored: no symbolic worker can be started here.
         """
+        found = [self._trusted(one) for one in _each(reference)]
+        if not self.policy.symbolic or self.policy.references == "text":
+            return None
+        wrong = (symbolic.check_reference(trusted) for trusted, right in found if _needs_engine(right))
+        return next(filter(None, wrong), None)
+
+    def _trusted(self, reference: Reference) -> tuple[str, Form]:
+        """The reference's text as it is compared, and its form."""
+        if self.policy.references == "text":
+            text = _plain_text(reference)
+            return text, Word(text, text)
         trusted = _reference_text(reference)
-        needed = _needs_engine(_reference_form(trusted)) and self.policy.symbolic
-        return symbolic.check_reference(trusted) if needed else None
+        if self.policy.decimal == "comma" and isinstance(reference, str):
+            trusted = with_points(trusted)
+        return trusted, _reference_form(trusted)
 
     def _examined(self, completion: str, reference: Reference, task: Task | None = None) -> Verdict | _Undecided:
         if not isinstance(completion, str):
             raise UsageError(f"the completion is a {type(completion).__name__}; it must be a string")
-        trusted = _reference_text(reference)
-        right = _reference_form(trusted)
+        trusted, right = self._trusted(reference)
         found = extract(completion, markers=self.markers)
+        if found is None and self.policy.prose == "last-expression":
+            found = last_expression(completion)
         if found is None:
             return Verdict(Outcome.UNPARSED, why="no-answer")
         prompt = "" if task is None else prompt_text(task.prompt)
@@ -161,20 +185,24 @@ class MathVerifier:
         return all(compare(other, found.answer, self.policy) for other in found.others)
 
     def _compared(self, answer: str, trusted: str, right: Form, prompt: str) -> Verdict | _Undecided:
-        decision, form = self._decided(answer, right)
+        if self.policy.references == "text":
+            return _verdict(_as_texts(answer, trusted, self.policy), answer)
+        said = with_points(answer) if self.policy.decimal == "comma" and not too_long(answer) else answer
+        decision, form = self._decided(said, right)
         if decision.equal is None and decision.reason == "undecided" and self.policy.symbolic:
-            if not _balanced(answer):
-                return _wrong(_UNBALANCED, answer)
-            return _Undecided(answer, trusted, self.policy, prompt)
+            if not _balanced(said):
+                return _verdict(_UNBALANCED, answer)
+            return _Undecided(said, trusted, self.policy, answer, prompt)
         if not decision.equal or form is None:
-            return _wrong(decision, answer)
+            return _verdict(decision, answer)
         return _judged(decision, answer, form, right, self.policy, prompt)
 
     def _decided(self, answer: str, right: Form) -> tuple[Decision, Form | None]:
         """The decision of the normal form, and what was read if there was anything to read."""
-        limit = too_long(answer)
+        limits = _answer_limits(right)
+        limit = too_long(answer, limits)
         folded = "" if limit else fold(answer)
-        if limit := limit or exceeded(folded):
+        if limit := limit or exceeded(folded, limits):
             return Decision(False, f"limit: {limit}"), None
         if not folded:
             return Decision(False, "unreadable: nothing but punctuation"), None
@@ -189,7 +217,39 @@ class _Undecided:
     answer: str
     reference: str
     policy: MathPolicy
+    written: str
+    """The answer as the model wrote it."""
     prompt: str
+
+
+def _each(reference: References) -> list[Reference]:
+    """The references of which any is right.
+
+    Raises:
+        DataError: a list without any.
+    """
+    if not isinstance(reference, list | tuple):
+        return [reference]  # type: ignore[list-item]  # a wrong type is named by `_reference_text`
+    if not reference:
+        raise DataError("the reference is an empty list; it must hold at least one right answer")
+    return list(reference)
+
+
+def _any_of_each(groups: list[list[Verdict | _Undecided]]) -> list[Verdict]:
+    """For each completion the first verdict that is right, else that on its first reference; one call to the engine."""
+    verdicts = iter(_resolved([item for group in groups for item in group]))
+    return [_first_right([next(verdicts) for _ in group]) for group in groups]
+
+
+def _first_right(verdicts: list[Verdict]) -> Verdict:
+    return next((verdict for verdict in verdicts if verdict.correct), verdicts[0])
+
+
+def _as_texts(answer: str, trusted: str, policy: MathPolicy) -> Decision:
+    """A reference that is declared to be a string."""
+    a, b = (" ".join(text.split()) for text in (answer, trusted))
+    same = a == b if policy.case == "match" else a.casefold() == b.casefold()
+    return Decision(same, "same-text" if same else "different-text")
 
 
 def _balanced(text: str) -> bool:
@@ -206,13 +266,13 @@ def _resolved(found: list[Verdict | _Undecided]) -> list[Verdict]:
 
 def _settled(item: _Undecided, decision: Decision) -> Verdict:
     if not decision.equal:
-        return _wrong(decision, item.answer)
+        return _verdict(decision, item.written)
     right = _reference_form(item.reference)
-    return _judged(decision, item.answer, read(fold(item.answer)), right, item.policy, item.prompt)
+    return _judged(decision, item.written, read(fold(item.answer)), right, item.policy, item.prompt)
 
 
-def _wrong(decision: Decision, answer: str) -> Verdict:
-    return Verdict(Outcome.WRONG, why=decision.reason, answer=answer)
+def _verdict(decision: Decision, answer: str) -> Verdict:
+    return Verdict(Outcome.CORRECT if decision.equal else Outcome.WRONG, why=decision.reason, answer=answer)
 
 
 def _judged(decision: Decision, answer: str, form: Form, right: Form, policy: MathPolicy, prompt: str) -> Verdict:
@@ -241,9 +301,22 @@ def _joined(found: Extraction, right: Form) -> str | None:
     r"""`x=\boxed{3}, y=\boxed{4}` as one answer, if the reference has as many parts; else several boxes are a hedge."""
     while isinstance(right, Named | Family):
         right = right.body
-    several = isinstance(right, Sequence) and right.kind in _SEVERAL and len(right.items) == len(found.parts)
+    several = isinstance(right, forms.Sequence) and right.kind in _SEVERAL and len(right.items) == len(found.parts)
     distinct = found.flaw == "hedged" or all(" = " in part for part in found.parts)
     return ", ".join(found.parts) if several and distinct else None
+
+
+def _plain_text(reference: Reference) -> str:
+    """A reference that is declared to be a string.
+
+    Raises:
+        DataError: it is no text, or empty.
+    """
+    if not isinstance(reference, str) or not reference.strip():
+        raise DataError(
+            f"the reference is {reference!r}; where references are texts it must be a text that is not empty"
+        )
+    return reference
 
 
 def _reference_text(reference: Reference) -> str:
@@ -269,7 +342,7 @@ def _reference_text(reference: Reference) -> str:
 
 def _number_text(reference: int | float) -> str:
     try:
-        return repr(reference) if isinstance(reference, float) else str(reference)
+        return repr(float(reference)) if isinstance(reference, float) else str(reference)  # numpy's repr names its type
     except ValueError:  # Python writes no integer of more than 4,300 digits
         raise DataError("the reference is an integer of more than 4,300 digits") from None
 
@@ -277,7 +350,8 @@ def _number_text(reference: int | float) -> str:
 @lru_cache(maxsize=4096)
 def _reference_form(reference: str) -> Form:
     folded = "" if too_long(reference) else fold(reference)
-    if limit := too_long(reference) or exceeded(folded):
+    limits = LONG_NUMBERS if folded and _names_long_number(folded) else LIMITS
+    if limit := too_long(reference, limits) or exceeded(folded, limits):
         raise DataError(f"the reference {reference[:80]!r} is beyond a limit: {limit}")
     if not _balanced(reference):
         raise DataError(f"the reference {reference[:200]!r} cannot be read: its braces do not match")
@@ -288,9 +362,21 @@ def _reference_form(reference: str) -> Form:
     return form
 
 
+@lru_cache(maxsize=4096)
+def _answer_limits(right: Form) -> Limits:
+    """An answer may name a long number where the reference names one: they are compared without writing them out."""
+    return LONG_NUMBERS if _names_long_number(right.text) else LIMITS
+
+
+def _names_long_number(folded: str) -> bool:
+    return exceeded(folded, replace(LIMITS, magnitude=LONG_NUMBERS.magnitude)) is None and names_more(
+        folded, LIMITS.magnitude
+    )
+
+
 def _parts(form: Form) -> Iterator[Form]:
     yield form
-    for part in form.items if isinstance(form, Sequence) else ():
+    for part in form.items if isinstance(form, forms.Sequence) else ():
         yield from _parts(part)
     if isinstance(form, Named | Family):
         yield from _parts(form.body)

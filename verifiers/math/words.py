@@ -1,4 +1,4 @@
-"""Words with an exact meaning: numbers up to 999, ordinals, simple fractions, and fixed phrases.
+"""Words with an exact meaning: numbers, ordinals, simple fractions, and fixed phrases.
 
 They count only if they are the whole answer.  All other words are compared letter by letter.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-__all__ = ["EMPTY", "REALS", "number", "plain"]
+__all__ = ["EMPTY", "REALS", "elements", "formula", "number", "plain"]
 
 EMPTY = frozenset(
     "no solution|no solutions|no real solution|no real solutions|empty set|the empty set|there are no solutions|"
@@ -32,7 +32,14 @@ _ORDINALS = (
     "sixteenth seventeenth eighteenth nineteenth twentieth"
 ).split()
 _ORDINAL = {word: value for value, word in enumerate(_ORDINALS, 1)}
-_PARTS = {"half": 2, "quarter": 4, "halves": 2} | {word: value for word, value in _ORDINAL.items() if value > 2}
+_PARTS = {"hundredth": 100, "thousandth": 1000, "millionth": 10**6, "half": 2, "quarter": 4, "halves": 2} | {
+    word: value for word, value in _ORDINAL.items() if value > 2
+}
+_LARGE = (("trillion", 10**12), ("billion", 10**9), ("million", 10**6), ("thousand", 10**3))
+_CHINESE_DIGITS = {sign: value for value, sign in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2, "兩": 2}
+_CHINESE_TENS = {"十": 10, "百": 100, "千": 1000}
+_CHINESE_SECTIONS = {"万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
+_LONGEST_CHINESE = 20
 _HYPHEN = re.compile(r"(?<=[^\W\d_]{3})-(?=[^\W\d_]{3})")  # twenty-one; between single letters it is a minus
 _ARTICLES = ("a ", "an ", "the ")
 _SAME = {
@@ -41,6 +48,41 @@ _SAME = {
     "infinitely many solutions": "infinitely many",
     "there are infinitely many solutions": "infinitely many",
 }
+
+
+_ELEMENTS = frozenset(
+    (
+        "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr "
+        "Nb Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir "
+        "Pt Au Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr "
+    ).split()
+)
+_SYMBOL = re.compile(r"[A-Z][a-z]?")
+_FORMULA = re.compile(r"(?:\d{0,3}\(?[A-Z][a-z]?\)?(?:_?\d{1,3})?\)?(?:_?\d{1,3})?)+(?:\^?\d{0,2}[+-])?")
+_CHARGED = re.compile(r"[_^\d]")
+
+
+def formula(text: str) -> str | None:
+    """A chemical formula with numbers or a charge, in one spelling: `Fe^3+`, `H_2O`; None for anything else.
+
+    Args:
+        text: folded text with words in quotes.
+    """
+    letters = "".join(sign for sign in text if sign not in '"{} ')
+    if (
+        not 2 <= len(letters) <= 40
+        or letters[0].isdecimal()
+        or not _CHARGED.search(letters)
+        or not _FORMULA.fullmatch(letters)
+    ):
+        return None
+    return letters.replace("_", "") if elements("".join(filter(str.isalpha, letters))) else None
+
+
+def elements(letters: str) -> tuple[str, ...] | None:
+    """The chemical elements that letters name, read from the left; None where they name none: C, O for `CO`."""
+    symbols = _SYMBOL.findall(letters)
+    return tuple(symbols) if "".join(symbols) == letters and _ELEMENTS.issuperset(symbols) else None
 
 
 def plain(text: str) -> str:
@@ -54,15 +96,84 @@ def plain(text: str) -> str:
 
 
 def number(words: str) -> int | Fraction | None:
-    """The number that plain words name; None if they name none: `twenty one`, `third`, `two thirds`."""
+    """The number that plain words name; None if they name none.
+
+    `twenty one`, `third`, `two thirds`, `two and a half`, `three thousand two hundred`, `minus five`, 十二.
+    """
     if (value := _NUMBERS.get(words, _ORDINAL.get(words))) is not None:
         return value
+    if not words.isascii():
+        return _chinese(words)
+    first, _, rest = words.partition(" ")
+    if first in ("minus", "negative"):
+        size = number(rest) if rest and rest.partition(" ")[0] not in ("minus", "negative") else None
+        return None if size is None else -size
+    whole, found, part = words.rpartition(" and ")
+    if found and (fraction := _fraction(part)) is not None and (value := _cardinal(whole)) is not None:
+        return value + fraction
+    if (fraction := _fraction(words)) is not None:
+        return fraction
+    return _cardinal(words)
+
+
+def _fraction(words: str) -> Fraction | None:
+    """`half`, `a half`, `two thirds`."""
     head, _, last = words.rpartition(" ")
-    if part := _PARTS.get(last, _PARTS.get(last.removesuffix("s"))):
-        above = 1 if head in ("", "a") else _NUMBERS.get(head)
-        return Fraction(above, part) if above else None
-    hundreds, found, rest = words.partition(" hundred")
-    if not found or not 1 <= _NUMBERS.get(hundreds or "one", 0) <= 9:
-        return 100 if words == "hundred" else None
+    part = _PARTS.get(last, _PARTS.get(last.removesuffix("s")))
+    above = 1 if head in ("", "a", "one") else _NUMBERS.get(head)
+    return Fraction(above, part) if part and above else None
+
+
+def _cardinal(words: str) -> int | None:
+    """Up to the trillions: each scale word once, the largest first."""
+    total, least, rest = 0, 10**15, words
+    for name, size in _LARGE:
+        before, found, after = (
+            rest.partition(f" {name}") if not rest.startswith(name) else ("one", name, rest[len(name) :])
+        )
+        if not found:
+            continue
+        count = _below_thousand(before.strip())
+        if count is None or not count or size >= least or (after and after[0] != " "):
+            return None
+        total, least, rest = total + count * size, size, after.strip().removeprefix("and ")
+        if not rest:
+            return total
+    last = _below_thousand(rest)
+    return None if last is None else total + last
+
+
+def _below_thousand(words: str) -> int | None:
+    if words in ("a", "one"):
+        return 1
+    hundreds, found, rest = words.partition(" hundred") if words != "hundred" else ("one", "hundred", "")
+    if not found:
+        return _NUMBERS.get(words)
+    above = 1 if hundreds == "a" else _NUMBERS.get(hundreds, 0)
     rest = rest.strip().removeprefix("and ")
-    return None if rest and rest not in _NUMBERS else 100 * _NUMBERS[hundreds] + _NUMBERS.get(rest, 0)
+    return None if not 1 <= above <= 9 or (rest and rest not in _NUMBERS) else 100 * above + _NUMBERS.get(rest, 0)
+
+
+def _chinese(words: str) -> int | Fraction | None:
+    """十二, 一千二百三十四, 二分之一."""
+    if len(words) > _LONGEST_CHINESE:
+        return None
+    if "分之" in words:
+        below, above = (_chinese(part) for part in words.split("分之", 1))
+        return Fraction(above) / Fraction(below) if above is not None and below else None
+    if words[:1] == "负":
+        value = _chinese(words[1:]) if words[1:2] != "负" else None
+        return None if value is None else -value
+    total = section = digit = 0
+    for sign in words:
+        if sign in _CHINESE_DIGITS:
+            digit = _CHINESE_DIGITS[sign]
+        elif sign in _CHINESE_TENS:
+            section += (digit or 1) * _CHINESE_TENS[sign]
+            digit = 0
+        elif sign in _CHINESE_SECTIONS and (section or digit):
+            total = (total + section + digit) * _CHINESE_SECTIONS[sign]
+            section = digit = 0
+        else:
+            return None
+    return total + section + digit if words else None

@@ -1,0 +1,228 @@
+r"""`parse`, `compare` and `value`: the parts of the verifier for a notebook or a report.
+
+    >>> print(parse(r"\frac{2}{4}\text{ cm}"))
+    the number 1/2, in centimetre
+    >>> compare("1 < x \\le 3", "(1, 3]").why
+    'same-set'
+    >>> value("50\\%")
+    Fraction(1, 2)
+
+`MathVerifier.verify` is what scores a completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from rlvr.errors import DataError, UsageError
+from rlvr.types import Verdict
+from rlvr.verifiers.math import forms
+from rlvr.verifiers.math.extract import bare, extract
+from rlvr.verifiers.math.fold import fold, with_points
+from rlvr.verifiers.math.forms import Choice, Clock, Family, Flawed, Form, Named, Quantity, Word
+from rlvr.verifiers.math.limits import exceeded, too_long
+from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
+from rlvr.verifiers.math.reading import read
+from rlvr.verifiers.math.units import UNKNOWN
+from rlvr.verifiers.math.verifier import MathVerifier, Reference
+
+__all__ = ["Answer", "compare", "parse", "value"]
+
+_LONGEST = 80  # characters of a number or text that are printed
+_BOXES = ("\\boxed", "\\fbox", "\\framebox")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a text was read as; `print` shows `reading`.
+
+    Attributes:
+        text: the text that was read, without a box around it.
+        kind: `number`, `expression`, `relation`, `named`, `list`, `set`, `tuple`, `interval`, `union`, `matrix`,
+            `ratio`, `range`, `choice`, `words`, `time`, `family`, or `flawed` for what can be no answer: `x = x`.
+        reading: the same in words, for people.
+        value: the exact value of a number, a percent sign taken into account; None for anything else.
+        unit: the canonical name of its unit; "" where there is none.
+    """
+
+    text: str
+    kind: str
+    reading: str
+    value: Fraction | None = None
+    unit: str = ""
+
+    def __str__(self) -> str:
+        return self.reading
+
+
+def parse(text: str, policy: MathPolicy = COMPETITION) -> Answer:
+    r"""What the verifier reads in an answer: to see why two answers are not equal, or to check a data set.
+
+        >>> parse("(1, 3]").reading
+        'the interval (1, 3] from the number 1 to the number 3'
+
+    Args:
+        text: an answer alone, perhaps in a box.
+        policy: of which only `decimal` matters here.
+
+    Raises:
+        UsageError: the text is no string.
+        DataError: it is empty or beyond a limit.
+    """
+    if not isinstance(text, str):
+        raise UsageError(f"the text is a {type(text).__name__}; it must be a string")
+    found = extract(text) if any(box in text for box in _BOXES) else None
+    said = found.answer if found else bare(text)
+    limit = too_long(said)
+    folded = "" if limit else fold(with_points(said) if policy.decimal == "comma" else said)
+    if limit := limit or exceeded(folded):
+        raise DataError(f"the answer {said[:80]!r} is beyond a limit: {limit}")
+    if not folded:
+        raise DataError(f"the answer {text[:80]!r} is empty")
+    form = read(folded)
+    kind = _kind(form)
+    exact = _exact(form) if kind == "number" else None
+    return Answer(
+        said, kind, _reading(form), exact, form.unit if isinstance(form, Quantity) and exact is not None else ""
+    )
+
+
+def compare(
+    answer: str | Answer, reference: Reference | Answer | Sequence[Reference], policy: MathPolicy = COMPETITION
+) -> Verdict:
+    """The verdict on an answer alone; `MathVerifier(policy).compare` for many.
+
+    Args:
+        answer: a text, or what `parse` made of one.
+        reference: the right answer, or a list of right answers of which any will do.
+        policy: what counts as equal.
+
+    Raises:
+        DataError: the reference cannot be read; the message names it.
+        Unscored: no symbolic worker can be started here.
+    """
+    said = answer.text if isinstance(answer, Answer) else answer
+    return MathVerifier(policy).compare(said, reference.text if isinstance(reference, Answer) else reference)
+
+
+def value(text: str) -> Fraction | None:
+    r"""The exact value of a text that is one number; None for anything else.
+
+        >>> value(r"1\frac{1}{2}"), value("2.5e3"), value("x + 1"), value(r"\pi")
+        (Fraction(3, 2), Fraction(2500, 1), None, None)
+
+    A unit is left out (`parse` tells it) and a percent sign divides by 100.
+
+    Args:
+        text: an answer alone, perhaps in a box.
+
+    Raises:
+        UsageError, DataError: see `parse`.
+    """
+    return parse(text).value
+
+
+# ------------------------------------------------------------------------------------------------------ in words
+
+_RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne")
+_KINDS = {
+    "list": "list",
+    "either": "list",
+    "set": "set",
+    "matrix": "matrix",
+    "row": "list",
+    ":": "ratio",
+    "range": "range",
+}
+_REGIONS = {"union": "union", "meet": "intersection", "minus": "difference"}
+
+
+def _kind(form: Form) -> str:
+    match form:
+        case Quantity(value=None, pis=None):
+            return "relation" if any(sign in form.core for sign in _RELATIONS) else "expression"
+        case Quantity():
+            return "number"
+        case forms.Sequence():
+            if form.kind in _REGIONS:
+                return "union"
+            if form.kind in ("()", "[]", "(]", "[)"):
+                return "tuple" if form.kind == "()" or len(form.items) != 2 else "interval"
+            return _KINDS[form.kind]
+        case Named():
+            return "named"
+        case Choice():
+            return "choice"
+        case Word():
+            return "words"
+        case Clock():
+            return "time"
+        case Family():
+            return "family"
+        case _:
+            return "flawed"
+
+
+def _exact(form: Form) -> Fraction | None:
+    if not isinstance(form, Quantity) or form.value is None:
+        return None
+    return Fraction(form.value) / 100 if form.percent else Fraction(form.value)
+
+
+def _reading(form: Form) -> str:
+    match form:
+        case Quantity():
+            return _number(form)
+        case forms.Sequence():
+            return _several(form)
+        case Named():
+            return f"{form.name} as {_reading(form.body)}"
+        case Choice():
+            said = f", which is {_reading(form.rest)}" if form.rest else ""
+            return f"the choice {form.letter.upper()}{said}"
+        case Word():
+            return f"the words {_short(form.plain)!r}"
+        case Clock():
+            minutes = form.seconds // 60
+            return f"the time {minutes // 60}:{minutes % 60:02}{'' if form.half else ', am or pm not said'}"
+        case Family():
+            domain = f" in {form.domain}" if form.domain else ""
+            return f"for every {form.letter}{domain}: {_reading(form.body)}"
+        case Flawed():
+            return f"no answer: {form.reason}"
+
+
+def _number(form: Quantity) -> str:
+    unit = f", in {form.unit.removeprefix(UNKNOWN)}" if form.unit and form.unit != ":" else ""
+    if form.value is not None:
+        return f"the number {_short(_digits(Fraction(form.value)))}{' percent' if form.percent else ''}{unit}"
+    if form.pis is not None:
+        return f"the number {_short(_digits(form.pis))} π{unit}"
+    return f"the {_kind(form)} {_short(form.core)}{unit}"
+
+
+def _digits(number: Fraction) -> str:
+    large = max(number.numerator.bit_length(), number.denominator.bit_length()) > 4 * 3000
+    return f"of {number.numerator.bit_length()} binary digits" if large else str(number)
+
+
+def _several(form: forms.Sequence) -> str:
+    items = "; ".join(map(_reading, form.items))
+    if _kind(form) in ("tuple", "interval") and len(form.items) == 2:
+        low, high = map(_reading, form.items)
+        pair = f"{form.kind[0]}{_plain(form.items[0])}, {_plain(form.items[1])}{form.kind[1]}"
+        return f"the interval {pair} from {low} to {high}" if _kind(form) == "interval" else f"the pair {pair}: {items}"
+    if not form.items:
+        return "the empty set"
+    name = _REGIONS.get(form.kind) or _kind(form)
+    return f"the {name} of {items}"
+
+
+def _plain(form: Form) -> str:
+    return str(form.value) if isinstance(form, Quantity) and isinstance(form.value, int) else _short(form.text)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
