@@ -17,7 +17,7 @@ from rlvr.types import Outcome
 from rlvr.verifiers.math import GSM8K, MathPolicy, MathVerifier
 from rlvr.verifiers.math.normal import compare
 
-VERIFIER = MathVerifier()
+VERIFIER = MathVerifier(MathPolicy(form="any"))
 EXACT = MathPolicy(rounding="exact")  # what is rounded to the reference knows which side that is
 FAST = MathVerifier(GSM8K)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.verifiers.math import MathVerifier
+from rlvr.verifiers.math import MathPolicy, MathVerifier
 
-VERIFIER = MathVerifier()
+VERIFIER = MathVerifier(MathPolicy(form="any"))
 
 RIGHT = {
     "conditions that the answer solves": [

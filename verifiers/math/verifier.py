@@ -369,9 +369,8 @@ def _answer_limits(right: Form) -> Limits:
 
 
 def _names_long_number(folded: str) -> bool:
-    return exceeded(folded, replace(LIMITS, magnitude=LONG_NUMBERS.magnitude)) is None and names_more(
-        folded, LIMITS.magnitude
-    )
+    others = replace(LIMITS, magnitude=LONG_NUMBERS.magnitude, magnitudes=LONG_NUMBERS.magnitudes)
+    return exceeded(folded, others) is None and names_more(folded, LIMITS.magnitude)
 
 
 def _parts(form: Form) -> Iterator[Form]:
