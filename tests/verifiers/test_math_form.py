@@ -178,7 +178,6 @@ SAME = [
     ("x-3+0", "1(-3+x)"),
     ("x-3", "-(3-x)"),
     (r"\frac{5\pi}{6}", r"\frac56\pi"),
-    (r"\frac{\sqrt7}{7}", r"\frac{1}{\sqrt7}"),
     ("(x-4)(x+3)", "-(3+x)(4-x)"),
     ("(x+1)^2", "(1+x)(x+1)"),
     ("(1-x)^2", "(x-1)^2"),
@@ -199,6 +198,7 @@ OTHER = [
     ("x<3", "x>3"),
     (r"\sin 2x", r"2\sin x"),
     ("0^{-1/2}", "0"),
+    (r"\frac{\sqrt7}{7}", r"\frac{1}{\sqrt7}"),
 ]
 
 
@@ -241,6 +241,11 @@ ECHOES = [  # prompt, reference, answer
     (r"Combine \[\frac{1}{t}+\frac{1}{t+1}.\]", r"\frac{2t+1}{t(t+1)}", r"\frac{1}{1+t}+\frac1t"),
     ("Simplify (a+1)(a-1) please", "a^2-1", "(a-1)(a+1)"),
     (r"Let $f(x)=\frac{x^2-9}{x+3}$. Simplify $f$.", "x-3", r"\frac{x^2-9}{x+3}"),
+    (r"Rationalize the denominator of $\frac{4}{3\sqrt7}$.", r"\frac{4\sqrt7}{21}", r"\frac{4}{3\sqrt7}"),
+    ("Solve |t| < 3.", "(-3,3)", "|t|<3"),
+    (r"Find the set $\{1,2\}\cup\{5\}$.", r"\{1,2,5\}", r"\{5\}\cup\{1,2\}"),
+    ("Simplify x²·(x−5)", "x^3-5x^2", "(x−5)x²"),
+    (r"\[\begin{aligned}(a+b)^2-(a-b)^2\end{aligned}\]", "4ab", "(a+b)^2-(a-b)^2"),
     (r"Write $\frac{7}{20}$ as a decimal.", "0.35", r"\frac{7}{20}"),
     (r"Write $\frac{7}{20}$ as a decimal.", "0.35", r"x = \frac{7}{20}"),
     ("Write 0.35 as a common fraction.", r"\frac{7}{20}", "0.35"),
@@ -252,6 +257,8 @@ NO_ECHOES = [
     (FACTOR, "x^2(x-16)", "(x-16)x^2"),
     (SIMPLIFY, r"14\sqrt5", r"14\sqrt5"),
     (CIRCLE, "(3,0)", "(3,0)"),
+    (r"Let $0<x<1$ and $f(x)=\sqrt x$. Where is it?", "(0,1)", "0<x<1"),
+    (r"Let $a=\{1,2\}$. What is $a$?", "1,2", r"\{1,2\}"),
     (CIRCLE, r"16\pi", r"16\pi"),
     (CIRCLE, r"\frac14", r"\frac{1}{4}"),
     (CIRCLE, "0.25", r"\frac{1}{4}"),

@@ -2,7 +2,7 @@ r"""One form for expressions that differ only in how they are written: order, br
 
     x - 2 + 0,  1(-2 + x),  -(2 - x)  →  the same         \frac{2\pi}{3}, \frac23\pi  →  the same
     (x-1)(x+2), x^2+x-2               →  two forms, since a product of sums is not carried out
-    3^5, 9^{5/2}                      →  two forms, since no power of a number is worked out
+    3^5, 9^{5/2}                      →  two forms, since no power or root of a number is worked out
 
 A sum is a mapping from what its terms consist of to their rational coefficients, so like terms meet in one entry.
 """
@@ -27,10 +27,9 @@ An exponent is a Fraction, or the canonical form of one with letters.
 Linear: TypeAlias = dict[Factors, Fraction]
 """The terms of a sum: their coefficients."""
 
-_UNORDERED = frozenset(("set", "list"))
+_UNORDERED = frozenset(("set", "list", "union", "intersection"))
 _SIDES = frozenset(("=", "ne"))
 _TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le"}
-_HALF = Fraction(1, 2)
 
 
 @lru_cache(maxsize=8192)
@@ -111,9 +110,6 @@ def factors_of(node: Node) -> tuple[Fraction, Factors]:
         for inner, power in base:
             powers[inner] = _times(power, exponent, powers.get(inner))
     powers = {base: exponent for base, exponent in powers.items() if exponent != 0}
-    for base in [base for base in powers if powers[base] == -_HALF and base[0] == "num" and base[1] > 0]:
-        powers[base] = _HALF  # 1/√3 is √3/3
-        coefficient /= base[1]
     return coefficient, tuple(sorted(powers.items(), key=repr))
 
 

@@ -15,10 +15,10 @@ from functools import lru_cache
 
 from rlvr.verifiers.math.forms import Choice, Family, Form, Named, Quantity, Sequence
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
-from rlvr.verifiers.math.latex.tree import has
+from rlvr.verifiers.math.latex.tree import free_symbols, has
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.quantity import measured
-from rlvr.verifiers.math.unfinished import is_written_out, operations
+from rlvr.verifiers.math.unfinished import has_value, is_written_out, operations
 
 __all__ = ["is_numeral", "leaves", "tree_of", "unfinished"]
 
@@ -58,7 +58,7 @@ def unfinished(answer: Form, reference: Form, policy: MathPolicy) -> str:
         answer, reference: as `reading.read` makes them.
         policy: says whether a decimal reference may have been rounded.
     """
-    if isinstance(answer, Quantity) and is_numeral(answer):
+    if isinstance(answer, Quantity) and (is_numeral(answer) or _says_a_numeral(answer)):
         return ""
     left = _kinds(answer, isinstance(reference, Choice)) - _allowed(reference)
     if left:
@@ -112,6 +112,11 @@ def tree_of(form: Quantity) -> Node | None:
         return None
 
 
+def _says_a_numeral(form: Quantity) -> bool:
+    """243 = 3^5, whose sides have been found equal when it was read."""
+    return form.value is not None and any(_NUMERAL.fullmatch(side.strip()) for side in form.text.split("=")[:-1])
+
+
 def _allowed(reference: Form) -> frozenset[str]:
     """The kinds of operations in the reference; a product of powers may be written with factorials too."""
     kinds = _kinds(reference)
@@ -141,9 +146,21 @@ def _numbers_are_written(answer: Form, reference: Form, policy: MathPolicy) -> b
     bounded = [leaf for leaf in theirs if not _is_infinite(leaf)]
     if bounded and all(_is_exact_number(leaf, policy) for leaf in bounded):
         return all(map(_is_finished_number, mine))
+    if len(mine) == len(bounded) == 1 and not _may_be_rounded(mine[0], bounded[0]):
+        return _is_finished_number(mine[0])
     if len(mine) == len(theirs) and _is_ordered(answer) and _is_ordered(reference):
         return all(_is_finished_number(a) for a, b in zip(mine, theirs, strict=True) if _is_exact_number(b, policy))
     return all(_is_finished_number(leaf) for leaf in mine if isinstance(leaf, Quantity) and leaf.value is not None)
+
+
+def _may_be_rounded(answer: Form, reference: Form) -> bool:
+    """True unless the reference is a decimal and the answer exactly that, or has letters."""
+    if not isinstance(reference, Quantity) or not isinstance(answer, Quantity) or reference.value is None:
+        return True
+    tree = None if reference.unit.startswith("degree") else tree_of(answer)
+    if tree is None or not is_numeral(reference):
+        return True
+    return not free_symbols(tree) and not has_value(tree, float(reference.value))
 
 
 def _is_exact_number(form: Form, policy: MathPolicy) -> bool:

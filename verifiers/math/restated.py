@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -20,12 +20,12 @@ from rlvr.types import Prompt
 from rlvr.verifiers.math.canonical import canonical, loosened
 from rlvr.verifiers.math.fold import fold, squeeze
 from rlvr.verifiers.math.form import is_numeral, leaves, tree_of
-from rlvr.verifiers.math.forms import Choice, Clock, Family, Form, Named, Quantity, Word
+from rlvr.verifiers.math.forms import Choice, Clock, Family, Form, Named, Quantity, Sequence, Word
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 from rlvr.verifiers.math.latex.names import FUNCTIONS
 from rlvr.verifiers.math.latex.tree import walk
 from rlvr.verifiers.math.limits import exceeded, too_long
-from rlvr.verifiers.math.unfinished import notation
+from rlvr.verifiers.math.unfinished import is_written_out, notation
 
 __all__ = ["expressions", "formulas", "prompt_text", "restated"]
 
@@ -37,15 +37,17 @@ _FORMULA = re.compile(
     re.DOTALL,
 )
 _WORD = re.compile(
-    rf"(?<![\\A-Za-z])(?!(?:{'|'.join(FUNCTIONS)}|sqrt|log|pi)(?![A-Za-z]))[^\W\d_]{{2,}}|[?\n]|[.,:;](?=\s|$)"
+    rf"(?<![\\A-Za-z])(?!(?:{'|'.join(FUNCTIONS)}|sqrt|log|pi)(?![A-Za-z]))(?:(?![⁰-₉²³¹])[^\W\d_]){{2,}}|[?\n]|[.,:;](?=\s|$)"
 )
 _PIECES = re.compile(
     r"\\(?:qquad|quad|text|mbox|textrm|mathrm|hbox)(?:\s?\{[^{}]*\})?|\\\\|&|,|;|:|=|\\equiv|<|>|\\(?:le|ge|lt|gt|ne)q?(?![a-zA-Z])"
 )
 _ASKED = re.compile(r"(?:=|\\equiv)?\s*(?:\\[,;!]|[?_~\s]|\\underline\{[^{}]*\}|\\boxed\{\s*\}|\\_)*$")
-_OPERATION = re.compile(r"[-+*/^!=<>(|\\]|\d\.\d")
+_OPERATION = re.compile(r"[-+*/^!=<>(|\\\u2212\u00b7\u00d7\u00f7\u221a\u00b2\u00b3]|\d\.\d")
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\{(?:align|aligned|equation|gather|gathered|split)\*?\}")
+_PLAIN_KINDS = frozenset(("()", "[]", "(]", "[)", "set", "list", "either", "matrix", "row", ":"))
+_ARTICLE = re.compile(r"^[aAI]\s+|\s+[aAI]$")
 _ATOMS = frozenset(("num", "sym", "const", "numbers", "term"))
-_PAYLOAD = frozenset(("list", "set", "tuple", "matrix", "rel"))
 
 
 def prompt_text(prompt: Prompt) -> str:
@@ -69,14 +71,14 @@ def restated(answer: Form, reference: Form, prompt: str) -> bool:
     """
     if isinstance(said := _unnamed(answer), Quantity) and is_numeral(said):
         return _is_number_asked_for(said, _unnamed(reference), prompt)
-    mine = [leaf for leaf in leaves(answer) if not _says_nothing(leaf)]
+    if _is_plain(answer):
+        return False
+    own, known = _forms(reference), expressions(prompt)
+    mine = [leaf for leaf in leaves(answer) if not _says_nothing(leaf) and not _forms(leaf) & own]
+    if _forms(answer, whole=True) & own:
+        return False
     if not mine:
-        return False
-    own = _forms(reference)
-    mine = [leaf for leaf in mine if not _forms(leaf) & own]
-    if not mine or _forms(answer, whole=True) & own:
-        return False
-    known = expressions(prompt)
+        return not _is_plain(answer, own) and bool(_forms(answer, whole=True) & known)
     if all((_forms(leaf) | _loose(leaf)) & known for leaf in mine) or _forms(answer, whole=True) & known:
         return True
     is_solved = _solved_for(reference) and _solved_for(answer) == _solved_for(reference)
@@ -118,7 +120,8 @@ def formulas(prompt: str) -> list[str]:
         prompt: its text; of a long one the beginning counts.
     """
     found = itertools.islice(_formulas(prompt[:_MOST_CHARS]), _MOST_FORMULAS)
-    return [text for formula in found if (text := _ASKED.sub("", formula.strip()).strip())]
+    stripped = (_ENVIRONMENT.sub(" ", formula).strip() for formula in found)
+    return [text for formula in stripped if (text := _ASKED.sub("", formula).strip())]
 
 
 def _formulas(prompt: str) -> Iterator[str]:
@@ -133,7 +136,7 @@ def _formulas(prompt: str) -> Iterator[str]:
 def _runs(text: str) -> Iterator[str]:
     for run in _WORD.split(text):
         if any(map(str.isalnum, run)) and _OPERATION.search(run.strip(" -")):
-            yield run
+            yield _ARTICLE.sub("", run.strip())
 
 
 # ---------------------------------------------------------------------------------------------------------- numbers
@@ -169,6 +172,24 @@ _ASKS_FOR = {
 
 
 # ------------------------------------------------------------------------------------------------------------ forms
+
+
+def _is_plain(form: Form, own: frozenset[Any] = frozenset()) -> bool:
+    """True where nothing is written but single things that say nothing, or that the reference has, and their brackets.
+
+    0 < x < 1 is plain, |x| < 1 is not, and no union of two sets.
+    """
+    if isinstance(form, Family):
+        return _is_plain(form.body, own)
+    if isinstance(form, Named):
+        tree = _whole_tree(form)
+        sides = tree.args if tree is not None and tree.op == "rel" else ()
+        return _is_plain(form.body, own) and all(
+            _is_atom(side) or is_written_out(side) for side in sides[1:-1] or sides
+        )
+    if isinstance(form, Sequence):
+        return form.kind in _PLAIN_KINDS and all(_is_plain(item, own) for item in form.items)
+    return _says_nothing(form) or bool(_forms(form) & own)
 
 
 def _says_nothing(leaf: Form) -> bool:
@@ -218,12 +239,12 @@ def _solved_for(form: Form) -> str:
     return next((arg.value for arg in tree.args if arg.op == "sym"), "")
 
 
-def _texts(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _texts(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for message in messages:
         content = message.get("content")
         if isinstance(content, str):
             yield content
-        elif isinstance(content, Sequence):
+        elif isinstance(content, list | tuple):
             yield from (
                 part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)
             )

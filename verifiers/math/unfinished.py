@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
 from rlvr.verifiers.math.canonical import factors_of, linear
-from rlvr.verifiers.math.latex.tree import Node, free_symbols
+from rlvr.verifiers.math.latex.tree import Node, free_symbols, walk
 
-__all__ = ["is_written_out", "notation", "operations"]
+__all__ = ["has_value", "is_written_out", "notation", "operations"]
 
 _E, _I = Node("const", value="e"), Node("const", value="i")
 _INVERSES = frozenset("arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh arctanh".split())
@@ -52,6 +52,17 @@ def is_written_out(node: Node) -> bool:
     if node.op == "div":
         return _is_numeral(node.args[0]) and (_is_numeral(node.args[1]) or _is_power_of_ten(node.args[1]))
     return node.op == "num" or _is_power_of_ten(node) or _is_scientific(node)
+
+
+def has_value(node: Node, value: float) -> bool:
+    """True if a constant has this value, to the precision of a float.
+
+    Args:
+        node: the tree.
+        value: the value.
+    """
+    found = _float(node)
+    return found is not None and _is_close(found, value)
 
 
 def notation(node: Node) -> tuple[str, Fraction | int, int] | None:
@@ -94,8 +105,8 @@ def _sum(node: Node) -> str:
         return ""
     if _has_dots(node.args):
         return "series"
-    if any(arg.op == "matrix" for arg in node.args):
-        return "matrix"
+    if any(arg.op == "matrix" for arg in node.args) and not free_symbols(node):
+        return "matrix"  # with letters it is a line
     seen: set[object] = set()
     for arg in node.args:
         terms = linear(arg)
@@ -111,9 +122,10 @@ def _product(node: Node) -> str:
     factors = list(_flat(node))
     if _has_dots(factors):
         return "series"
-    if sum(arg.op == "matrix" for arg in factors) > 1:
-        return "matrix"
     numbers = [arg for arg in factors if _is_number(arg)]
+    arrays = sum(arg.op in ("matrix", "tuple") for arg in factors)
+    if arrays > 1 or (arrays and any(arg.op == "num" and arg.value.denominator == 1 for arg in numbers)):
+        return "matrix"  # a fraction often stands before one
     constant = not free_symbols(node)
     unfinished = (
         len(numbers) > 1
@@ -156,6 +168,7 @@ def _quotient(node: Node) -> str:
         or any(arg.op == "div" and is_written_out(arg) for arg in parts)
         or _share(above, below)
         or _is_zero(above)
+        or (not free_symbols(below) and _I in walk(below))
     )
     return "quotient" if unfinished else ""
 

@@ -14,7 +14,7 @@ from rlvr.errors import DataError, UsageError
 from rlvr.types import Outcome, Task, Verdict, plain_reference
 from rlvr.verifiers.math import forms, symbolic
 from rlvr.verifiers.math.extract import DEFAULT_MARKERS, Extraction, bare, extract, last_expression
-from rlvr.verifiers.math.fold import fold, with_points
+from rlvr.verifiers.math.fold import fold, squeeze, with_points
 from rlvr.verifiers.math.form import is_numeral, unfinished
 from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Word
 from rlvr.verifiers.math.limits import LIMITS, LONG_NUMBERS, Limits, exceeded, names_more, too_long
@@ -279,7 +279,8 @@ def _judged(decision: Decision, answer: str, form: Form, right: Form, policy: Ma
     """The verdict on an answer that is equal to the reference: it must be finished, and not taken from the prompt."""
     if policy.form == "any":
         return Verdict(Outcome.CORRECT, why=decision.reason, answer=answer)
-    if decision.reason != "same-text" and not (is_numeral(form) and (not prompt or answer.isdigit())):
+    same = decision.reason == "same-text" and squeeze(form.text) == squeeze(right.text)
+    if not same and not (is_numeral(form) and (not prompt or answer.isdigit())):
         try:
             if left := unfinished(form, right, policy):
                 return Verdict(Outcome.WRONG, why=f"unfinished: {left}", answer=answer)
