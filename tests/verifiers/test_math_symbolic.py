@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.errors import WorkerDied, WorkerError, WorkerTimeout
-from rlvr.verifiers.math import COMPETITION, MathPolicy, engine, symbolic
+from rlvr.verifiers.math import COMPETITION, MathPolicy, MathVerifier, engine, symbolic
 from rlvr.workers import WorkerPool
 
 EQUAL = [
@@ -136,14 +136,20 @@ def test_a_hostile_answer_is_wrong_within_its_limit(answer):
     assert time.monotonic() - start < 40.0, "usually 1 s; the rest is for a busy machine"
 
 
-def test_hostile_answers_in_a_row_wait_for_no_new_worker():
-    """What is killed is a fork of the worker, so the next one is there at once, with everything loaded."""
+def test_hostile_answers_in_a_row_wait_for_no_new_worker(monkeypatch):
+    """What is killed is a fork of the worker, so the next one is there at once, with everything loaded.
+
+    The clock is set short: at its usual length the limit on operations comes first.
+    """
     hard = r"\int_0^{\infty}\frac{\sin(x^x)}{\ln(x+e^{x})}dx"
     symbolic.check_reference(r"\sqrt{x}")
     symbolic.warm()
     workers = {worker._process.pid for worker in symbolic._workers()._all}
-    for n in range(3):
-        assert symbolic.decide(f"{hard}+{n}", r"\sqrt{x}", COMPETITION) == symbolic.Decision(False, "too-hard: time")
+    with monkeypatch.context() as patched:
+        patched.setattr(symbolic, "CPU_S", 0.1)
+        for n in range(3):
+            found = symbolic.decide(f"{hard}+{n}", r"\sqrt{x}", COMPETITION)
+            assert found == symbolic.Decision(False, "too-hard: time")
     assert symbolic.decide("x^{1/2}", r"\sqrt{x}", COMPETITION).equal is True
     assert workers <= {worker._process.pid for worker in symbolic._workers()._all}
 
@@ -328,3 +334,32 @@ def test_the_engine_never_executes_text(tmp_path):
 
 def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+
+
+PROOFS = [
+    ("0.75", r"\frac34", "same-number: proved"),
+    (r"2\sin t\cos t", r"\sin 2t", "symbolic-equal: proved"),
+    ("2x+2y=8", "x+y=4", "symbolic-equal: proved"),
+    (r"\ln x+\ln y", r"\ln(xy)", "symbolic-equal: evidence"),  # not for negative numbers
+    (r"k\pi", r"n\pi", "symbolic-equal: evidence"),  # by a convention
+    ("x+1", "x+2", "symbolic-different: proved"),
+    (r"\boxed{t+t}", "2t", "symbolic-equal: proved"),
+]
+
+
+@pytest.mark.parametrize(("answer", "reference", "why"), PROOFS)
+def test_sympy_gives_a_second_opinion(answer, reference, why):
+    """It is made of another material than our own evaluation, so both seldom err in the same way."""
+    assert MathVerifier().compare(answer, reference, prove=True).why == why
+
+
+def test_a_contradiction_is_said(monkeypatch):
+    """Either our decision or SymPy's is wrong, and a person has to look."""
+    monkeypatch.setattr(engine, "is_zero", lambda gap, positive=False: False)
+    assert engine.handle((r"\sqrt{8}", r"2\sqrt{2}", COMPETITION, True)) == (True, "symbolic-equal: refuted")
+
+
+def test_algebra_is_bounded_by_its_operations():
+    """Not by the clock alone, so that slow and fast machines give up at the same point."""
+    request = (r"\int_0^{\infty} \frac{\sin(x^x)}{\ln(x+e^{x})} dx", "x+1", COMPETITION, False)
+    assert engine.handle(request) == (False, "limit: more than 12000 operations of algebra")

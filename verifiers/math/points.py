@@ -65,9 +65,9 @@ def _root_of_power(node: Node) -> Node | None:
     r"""u of \sqrt{u^2} and (u^2)^{1/2}."""
     if node.op not in ("root", "pow") or node.args[0].op != "pow":
         return None
-    exponent = node.args[1]
-    whole = node.op == "pow" and exponent.op == "num" and exponent.value.denominator == 1
-    return None if whole else node.args[0].args[0]
+    inner, outer = node.args[0].args[1], node.args[1]
+    whole = node.op == "pow" and outer.op == "num" and outer.value.denominator == 1
+    return None if whole or free_symbols(inner) or free_symbols(outer) else node.args[0].args[0]
 
 
 def is_analytic(node: Node) -> bool:
@@ -180,14 +180,17 @@ def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, 
     whole = _whole_variables(seeds)
     values: dict[str, list[Number]] = {}
     for name in names:
-        roots, beside = _turning_numbers(name, names, seeds, known, rng) if steps and not calculus else ([], [])
+        others = _somewhere(names, rng)
+        roots, beside = _turning_numbers(name, others, seeds, known) if steps and not calculus else ([], [])
         values[name] = _whole_only([*roots, *beside, *plain], name in whole)
         for x in _whole_only(roots, name in whole):
-            yield {other: _middling(rng) * rng.choice((1, -1)) for other in names} | {name: x}, True
+            yield {**others, name: x}, True
+        for x in _whole_only(beside, name in whole):
+            yield {**others, name: x}, False
     for at in range(max(map(len, values.values()))):
         for name in names if steps else (names[at % len(names)],):
             if at < len(values[name]):
-                yield {other: _middling(rng) * rng.choice((1, -1)) for other in names} | {name: values[name][at]}, False
+                yield {**_somewhere(names, rng), name: values[name][at]}, False
     if len(names) > 1:
         for x in _whole_only(plain[:6], bool(whole)):
             yield dict.fromkeys(names, x), False
@@ -197,8 +200,13 @@ def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, 
             yield {name: rng.choice(values[name]) for name in names}, False
 
 
+def _somewhere(names: Sequence[str], rng: random.Random) -> dict[str, Number]:
+    return {name: _middling(rng) * rng.choice((1, -1)) for name in names}
+
+
 def _whole_only(numbers: Sequence[Number], whole: bool) -> list[Number]:
-    return [x for x in dict.fromkeys(numbers) if not whole or is_integer(x)]
+    """From 1 on, since a sum to -1 is hardly meant."""
+    return [x for x in dict.fromkeys(numbers) if not whole or (is_integer(x) and x > 0)]
 
 
 def _whole_variables(seeds: Sequence[Node]) -> frozenset[str]:
@@ -253,13 +261,12 @@ def _bits(value: Fraction) -> int:
 
 
 def _turning_numbers(
-    name: str, names: Sequence[str], seeds: Sequence[Node], known: Sequence[Fraction], rng: random.Random
+    name: str, others: Point, seeds: Sequence[Node], known: Sequence[Fraction]
 ) -> tuple[list[Number], list[Number]]:
-    """Values of one variable, the others being anything: the roots; and both sides of them, between and beyond."""
-    others = {other: _middling(rng) * rng.choice((1, -1)) for other in names}
+    """Values of one variable, the others being these: the roots; and both sides of them, between and beyond."""
     budget = Budget(_SEARCH_STEPS)
     roots: list[Number] = []
-    switches = _switches(name, names, seeds)
+    switches = _switches(name, list(others), seeds)
     nested = any(has_steps(switch) for switch, _ in switches)
     with suppress(TooLarge), mp.workdps(_ROOT_DIGITS):
         for _ in range(1 + nested):  # a root of an inner switch is where the search for those of an outer one begins

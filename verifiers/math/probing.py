@@ -27,7 +27,7 @@ from rlvr.verifiers.math.latex.budget import Budget
 from rlvr.verifiers.math.latex.compile import vanishes
 from rlvr.verifiers.math.latex.matrices import Grid
 from rlvr.verifiers.math.latex.numeric import Evaluation
-from rlvr.verifiers.math.latex.tree import Node, TooLarge, free_symbols, has, size, walk
+from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, free_symbols, has, size, walk
 from rlvr.verifiers.math.latex.values import NoCase, NotMeant, Number, Undefined, approximate, divided, magnitude
 from rlvr.verifiers.math.points import Point, has_steps, nudged, random_points, special_points
 
@@ -41,6 +41,7 @@ _DIGITS, _CONSTANT_DIGITS = 60, 120
 _LONGEST_CONSTANT = 120  # nodes; more could spell out a number digit by digit
 _MOST_SPREAD = 130  # bits between the largest and the smallest number of a constant that needs no proof
 _MOST_DIGITS = 2000
+_LEAST_SPREAD = 100  # bits; 45 digits take 150
 _SLACK_BITS = 50
 _BITS_A_DIGIT = 3.32
 _ROOT_DIGITS, _ROOT_SLACK_BITS = 95, 180  # near a root, where sqrt{1 - cos^2 x} loses half of the digits
@@ -104,7 +105,7 @@ def _equal(a: Node, b: Node, log_base: int | None) -> bool:
     names = sorted(free_symbols(a) | free_symbols(b))
     if not names:
         return _equal_constants(a, b, log_base)
-    judge = _Judge(a, b, log_base)
+    judge = _Judge(a, b, log_base, _spread(a, b))
     steps = has_steps(a, b)
     wanted = POINTS * (3 if steps else 1)
     agreed = beyond = 0
@@ -112,6 +113,10 @@ def _equal(a: Node, b: Node, log_base: int | None) -> bool:
     for point in random_points(names, a, b):
         try:
             agrees = judge.agrees(point, budget)
+        except _TooFine:
+            if steps:
+                raise
+            continue
         except TooLarge:
             if (beyond := beyond + 1) > _MOST_BEYOND:
                 raise
@@ -125,6 +130,23 @@ def _equal(a: Node, b: Node, log_base: int | None) -> bool:
         raise Undefined
     special = _special(names, steps, a, b)
     return agreed >= POINTS and not any(judge.agrees_there(*place) is False for place in special)
+
+
+def _spread(*trees: Node) -> int:
+    """Bits of the largest constant in them, and of the smallest: so many digits of pi can stand in the text.
+
+    0 where they are too few to matter.
+    """
+    found = 0
+    for tree in trees:
+        if free_symbols(tree):
+            found = max(found, _spread(*tree.args))
+        elif tree.op not in ("rel", "list", "set"):
+            there = Evaluation({}, real=False, budget=Budget(_MOST_SPECIAL_STEPS))
+            with suppress(Undefined, TooLarge, Unreadable, KeyError), mp.workdps(_DIGITS):
+                there.value(tree)
+            found = max(found, there.top - there.bottom)
+    return found if found > _LEAST_SPREAD else 0
 
 
 def _special(names: Sequence[str], steps: bool, *seeds: Node) -> Iterator[tuple[Point, Budget, bool]]:
@@ -151,13 +173,14 @@ class _Judge:
     answer: Node
     reference: Node
     log_base: int | None
+    spread: int = 0
 
     def agrees(self, point: Point, budget: Budget) -> bool | None:
         """At a random point; None where it says nothing."""
         try:
             return self._values(point, budget).agree()
         except _Missing as missing:
-            return None if missing.unmeant else self._beyond(point, budget)
+            return None if missing.unmeant else self._beyond(point, budget) or False
         except Undefined:
             return None
 
@@ -181,15 +204,19 @@ class _Judge:
                 raise
             return None
         try:
-            return self._beyond(point, budget) or self.agrees(nudged(point), budget)
+            beyond = self._beyond(point, budget)
+            return self.agrees(nudged(point), budget) if beyond is None else beyond
         except TooLarge:
             return None
 
     def _values(self, point: Point, budget: Budget, most_digits: int = _MOST_DIGITS) -> Pair:
-        return _values(self.answer, self.reference, point, budget, self.log_base, most_digits)
+        return _values(self.answer, self.reference, point, budget, self.log_base, most_digits, self.spread)
 
-    def _beyond(self, point: Point, budget: Budget) -> bool:
-        """The answer has no real value here.  Its complex one will do, of a logarithm's the real part."""
+    def _beyond(self, point: Point, budget: Budget) -> bool | None:
+        """The answer has no real value here.  Its complex one will do, of a logarithm's the real part.
+
+        None if it has no complex value either.
+        """
         several = any(n.op == "log" or (n.op == "call" and n.value in _LOGARITHMS) for n in walk(self.answer))
         with mp.workdps(_DIGITS):
             left, right = (
@@ -198,9 +225,13 @@ class _Judge:
             try:
                 x, y = left.value(self.answer), right.value(self.reference)
             except Undefined:
-                return False
+                return None
             pair = Pair(x.real if several and isinstance(x, mp.mpc) else x, y, max(left.top, right.top), _DIGITS)
             return pair.agree()
+
+
+class _TooFine(TooLarge):
+    """It would take too many digits."""
 
 
 class _Missing(Undefined):
@@ -240,7 +271,13 @@ def _agree_closely(a: Node, b: Node, spread: int, log_base: int | None) -> bool:
 
 
 def _values(
-    a: Node, b: Node, point: Point, budget: Budget, log_base: int | None = None, most_digits: int = _MOST_DIGITS
+    a: Node,
+    b: Node,
+    point: Point,
+    budget: Budget,
+    log_base: int | None = None,
+    most_digits: int = _MOST_DIGITS,
+    spread: int = 0,
 ) -> Pair:
     """Both values, to so many digits that what is small beside the largest number met still shows."""
     real = not any(n == Node("const", value="i") for t in (a, b) for n in walk(t))
@@ -261,11 +298,11 @@ def _values(
             return pair
         # Twice the digits of what is small, since cos 10^{-100} differs from 1 by 10^{-200}; and what a root may lose.
         small = -min(left.bottom, right.bottom)
-        enough = _DIGITS + (3 * pair.top + 9 * small) // 10
+        enough = _DIGITS + (3 * pair.top + 9 * small + 6 * spread) // 10
         if digits >= enough:
             return replace(pair, slack=_SLACK_BITS + small)
         if enough > most_digits:
-            raise TooLarge(f"a comparison to {enough} digits")
+            raise _TooFine(f"a comparison to {enough} digits")
         digits = enough
 
 

@@ -41,16 +41,26 @@ def compiled(node: Node) -> sympy.Expr:
     return _expression(node)
 
 
-@lru_cache(maxsize=256)
 def _closed(node: Node) -> Any:
     """Carried out; the free variables are real and in no other way special."""
+    value, beyond = _attempted(node)
+    if beyond:
+        raise TooLarge(beyond)
+    return value
+
+
+@lru_cache(maxsize=256)
+def _attempted(node: Node) -> tuple[Any, str]:
+    """The same once for all points: what is beyond a limit is not tried again at the next."""
     import sympy
 
-    with _bounded(_MOST_OPERATIONS):
-        value = compiled(node).doit()
-    if value.has(sympy.Limit, sympy.Sum, sympy.Product, sympy.Integral, sympy.AccumBounds):
-        raise TooLarge("no closed form was found")
-    return value
+    try:
+        with _bounded(_MOST_OPERATIONS):
+            value = compiled(node).doit()
+    except TooLarge as beyond:
+        return None, str(beyond)
+    open_ends = value.has(sympy.Limit, sympy.Sum, sympy.Product, sympy.Integral, sympy.AccumBounds)
+    return value, "no closed form was found" if open_ends else ""
 
 
 def value_of(node: Node, point: Mapping[str, Number]) -> Number:

@@ -50,7 +50,7 @@ def remainder(a: Number, b: Number) -> Number:
 
 def _log(value: Number) -> Number:
     if nearly_zero(value):
-        raise Undefined
+        raise Undefined if value == 0 else NotMeant
     return Fraction(0) if value == 1 else mp.log(approximate(value))
 
 

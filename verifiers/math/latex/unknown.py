@@ -21,6 +21,7 @@ __all__ = ["is_notation", "stand_in", "unknown"]
 _NOTATION = frozenset(("rel", "list", "set", "builder", "numbers", "union", "intersection", "minus", "congruent"))
 _COEFFICIENTS = 7
 _DIGITS = 30
+_MOST_BITS = 1_000
 
 
 def unknown(seed: Number, values: Sequence[Number]) -> Number:
@@ -53,6 +54,8 @@ def _sorted(node: Node) -> Node:
 
 
 def _quotient(exact: tuple[Fraction, ...], x: Number) -> Number:
+    if isinstance(x, Fraction) and x.denominator.bit_length() > _MOST_BITS:  # f(f(f(…))) has four times as many each
+        x = approximate(x)
     c = exact if isinstance(x, Fraction) else tuple(map(approximate, exact))
     square = x * x
     below = square * square + abs(c[5]) * square + abs(c[6])

@@ -50,7 +50,11 @@ class Undefined(Exception):
 
 
 class NotMeant(Undefined):
-    """No value, since the notation is for whole numbers or positive bases: n!, (-1)^n, a sum to n, at n = 1/3."""
+    """No value, and it says nothing.
+
+    The notation is for whole numbers or positive bases, such as n! and (-1)^n at n = 1/3; or a number is too small to
+    be told from 0.
+    """
 
 
 class NoCase(Undefined):
@@ -84,7 +88,7 @@ def nearly_zero(value: Number) -> bool:
 def divided(above: Number, below: Number) -> Number:
     """A quotient."""
     if nearly_zero(below):
-        raise Undefined
+        raise Undefined if below == 0 else NotMeant
     if isinstance(above, Fraction) and isinstance(below, Fraction):
         return above / below
     return approximate(above) / approximate(below)
