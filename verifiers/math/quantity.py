@@ -171,7 +171,7 @@ def _based(text: str) -> Quantity | None:
     else:
         return None
     try:
-        return Quantity(text, text, int(digits, base), f"base {base}")
+        return Quantity(text, f"{digits}_{base}", int(digits, base), f"base {base}")
     except ValueError:  # a digit that the base does not have, or no base at all
         return None
 
