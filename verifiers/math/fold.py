@@ -345,6 +345,8 @@ def _quote(match: re.Match[str]) -> str:
         if "rm" not in match[0][:8] or _SPACE_COMMANDS.sub("", content).count("\\"):
             return f" {content} "
         content = _SPACE_COMMANDS.sub(" ", content)  # \mathrm{kg\,m}
+    if content.rstrip(".") in ("constant", "const") and match.string[: match.start()].rstrip(r"\ ,~")[-1:] == "+":
+        return " C "
     if content in _SCALING and match.string[: match.start()][-1:].isdecimal() and match[1] == content:
         return f'"{content}" '  # 5\text{K}: attached
     if _SHORT_EQUATION.fullmatch(content):

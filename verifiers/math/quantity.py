@@ -136,6 +136,8 @@ def quantity(text: str) -> Quantity | Word | Flawed:
         if percent and _NO_CONSTANT.search(core):
             return Quantity(text, text)  # x^5 - x\%
         return Quantity(text, core, None, unit, percent, pis=pi_multiple(core))
+    if r"\dots" in core and value.denominator < _LONGEST:
+        core = str(value)  # 0.333… is written out
     number = literal(core) if unit else None
     return Quantity(text, core, value, unit, percent, number.places if number else None)
 
@@ -169,7 +171,7 @@ def _based(text: str) -> Quantity | None:
     else:
         return None
     try:
-        return Quantity(text, text, int(digits, base), f"base {base}")
+        return Quantity(text, f"{digits}_{base}", int(digits, base), f"base {base}")
     except ValueError:  # a digit that the base does not have, or no base at all
         return None
 
@@ -209,9 +211,11 @@ def _sixtieths(text: str) -> Quantity | None:
         return None
     if found := _ARC.fullmatch(text):
         size = int(found[2]) + Fraction(found[3]) / 60 + Fraction(found[4] or 0) / 3600
-        return Quantity(text, text, -size if found[1] == "-" else size, "degree")
+        size = -size if found[1] == "-" else size
+        return Quantity(text, str(size), size, "degree")
     if (found := _FEET.fullmatch(text)) and found[2]:
-        return Quantity(text, text, 12 * int(found[1]) + Fraction(found[2]), "inch")
+        inches = 12 * int(found[1]) + Fraction(found[2])
+        return Quantity(text, str(inches), inches, "inch")
     return None
 
 

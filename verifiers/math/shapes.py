@@ -16,6 +16,7 @@ from rlvr.verifiers.math.reading import as_list, read
 from rlvr.verifiers.math.relations import closed_sides, measures, sides, stated
 
 __all__ = [
+    "as_stated",
     "identity_sides",
     "ranking",
     "both_sides",
@@ -75,6 +76,29 @@ def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
         return None
     value = stated(relation.text)
     return read(value) if value is not None else None
+
+
+def as_stated(answer: Form, reference: Form) -> Form:
+    r"""What an answer that is right states, in the form of the reference, for a look at how it is written.
+
+    `m + n = 5` states 5 beside a number, `\mathbf i + 2\mathbf j` the pair (1, 2) beside a pair, `5-6` the range 5–6.
+
+    Args:
+        answer: an answer that is equal to the reference.
+        reference: the reference's form.
+    """
+    if isinstance(reference, Named):
+        reference = reference.body
+    if isinstance(reference, Sequence):
+        if reference.kind == "range":
+            return reference
+        size = len(vector(reference)) if reference.kind == "matrix" else len(reference.items)
+        return components(answer, size) or point(answer) or answer
+    if (is_relation(answer) or is_congruence(answer)) and not is_relation(reference):
+        said = stated_value(answer, reference, trusted=False)
+        equation = both_sides(answer)
+        return said or (equation[1] if equation else answer)
+    return answer
 
 
 def both_sides(form: Form) -> tuple[Form, Form] | None:
