@@ -23,6 +23,7 @@ from rlvr.verifiers.math.normal import compare, decide
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.restated import prompt_text, restated
+from rlvr.verifiers.math.shapes import as_stated
 
 __all__ = ["MathVerifier", "Reference", "References"]
 
@@ -282,6 +283,7 @@ def _judged(decision: Decision, answer: str, form: Form, right: Form, policy: Ma
     same = decision.reason == "same-text" and squeeze(form.text) == squeeze(right.text)
     if not same and not (is_numeral(form) and (not prompt or answer.isdigit())):
         try:
+            form = as_stated(form, right)
             if left := unfinished(form, right, policy):
                 return Verdict(Outcome.WRONG, why=f"unfinished: {left}", answer=answer)
             if prompt and restated(form, right, prompt):
