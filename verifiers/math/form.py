@@ -28,7 +28,7 @@ _NUMERAL = re.compile(
     r"|[+-]? ?(?:\\frac\{-?\d+\}\{\d+\}|\d+/\d+|\{?\d+ ?\\over ?\d+\}?)"
 )
 _WORDS = re.compile(r'[A-Za-z" -]+')
-_MIXED = re.compile(r"[+-]? ?\d+ \d+/\d+")
+_MIXED = re.compile(r"[+-]? ?(?:\d+ \d+/\d+|\d*\.\d*(?: ?\\dots|\(\d+\)))")  # and decimals without end
 # What no tree can be made of: an operation between two numbers, or behind one.
 _OPERATION = re.compile(r"\d[\d)}.]* ?(?:(?:[+*^-]|\\cdot|\\times|\\div)[ ({]*[\d.\\]|!)")
 _WORKED_OUT = frozenset(("product", "power", "factorial"))

@@ -100,7 +100,7 @@ def _operations(node: Node, *, equation: bool) -> Iterator[str]:
 
 
 def _sum(node: Node) -> str:
-    """Two terms that consist of the same, numbers among them; a term of 0."""
+    """Two terms that consist of the same, numbers among them; a term of 0, but in a + bi."""
     if node.value == "mixed":
         return ""
     if _has_dots(node.args):
@@ -110,7 +110,7 @@ def _sum(node: Node) -> str:
     seen: set[object] = set()
     for arg in node.args:
         terms = linear(arg)
-        if not seen.isdisjoint(terms) or terms.get((), 1) == 0:
+        if not seen.isdisjoint(terms) or (terms.get((), 1) == 0 and _I not in walk(node)):  # 0 + 2i is a + bi
             return "sum"
         seen |= terms.keys()
     return ""
