@@ -283,8 +283,7 @@ def _judged(decision: Decision, answer: str, form: Form, right: Form, policy: Ma
     same = decision.reason == "same-text" and squeeze(form.text) == squeeze(right.text)
     if not same and not (is_numeral(form) and (not prompt or answer.isdigit())):
         try:
-            form = as_stated(form, right)
-            if left := unfinished(form, right, policy):
+            if left := unfinished(as_stated(form, right), right, policy):
                 return Verdict(Outcome.WRONG, why=f"unfinished: {left}", answer=answer)
             if prompt and restated(form, right, prompt):
                 return Verdict(Outcome.WRONG, why="restated: an expression of the prompt", answer=answer)
