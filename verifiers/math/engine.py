@@ -171,8 +171,11 @@ def _opinion(policy: MathPolicy, answer: Form, reference: Form, equal: bool) -> 
 
 def _holds_by_convention(policy: MathPolicy, answer: Form, reference: Form, gap: Node) -> bool:
     """A rounded reference, a percent sign, a logarithm to the base 10, or an identity of positive numbers."""
-    both = isinstance(answer, Quantity) and isinstance(reference, Quantity)
-    if both and (reference.percent or answer.percent or bounds(answer, reference, policy) is not None):
+    if isinstance(answer, Quantity) and isinstance(reference, Quantity):
+        rounded = bounds(answer, reference, policy) is not None
+    else:
+        rounded = False
+    if rounded or any(isinstance(form, Quantity) and form.percent for form in (answer, reference)):
         return True
     return any(n.op == "call" and n.value == "log" for n in walk(gap)) or is_zero(gap, positive=True) is not False
 

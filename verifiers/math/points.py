@@ -374,8 +374,8 @@ class _Search:
 
     def _line(self) -> tuple[Fraction, Fraction] | None:
         """Its value at 0 and its slope, if these say all."""
-        values = [self._at(x) for x in _ON_A_LINE]
-        if not all(isinstance(value, Fraction) for value in values):
+        values = [value for value in map(self._at, _ON_A_LINE) if isinstance(value, Fraction)]
+        if len(values) < len(_ON_A_LINE):
             return None
         start, slope = values[0], values[1] - values[0]
         on_it = all(value == start + x * slope for x, value in zip(_ON_A_LINE, values, strict=True))
