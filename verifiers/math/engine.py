@@ -197,10 +197,15 @@ def _within(tree: Node, answer: Quantity, reference: Quantity, policy: MathPolic
 
 
 def _in_one_measure(answer: Form, reference: Form) -> tuple[Node, Node]:
-    r"""Both trees; degrees become radians where the other side is written with \pi."""
+    r"""Both trees; degrees become radians where the other side is written with \pi or is an arcsin and the like."""
     a, b = settled(_tree(answer), _tree(reference))
-    radians = any(node == Node("const", value="pi") for tree in (a, b) for node in walk(tree))
+    radians = any(_speaks_of_radians(node) for tree in (a, b) for node in walk(tree))
     return (_degrees(a, answer), _degrees(b, reference)) if radians else (a, b)
+
+
+def _speaks_of_radians(node: Node) -> bool:
+    angle = node.op == "call" and node.value.startswith("arc") and not node.value.endswith("h")
+    return angle or node == Node("const", value="pi")
 
 
 def _degrees(tree: Node, form: Form) -> Node:

@@ -162,8 +162,9 @@ def _progression(node: Node, name: str) -> tuple[Node, Node]:
 
 
 def _constant(node: Node) -> str | None:
-    """C in x^2 + C, where it stands nowhere else; some write c."""
-    names = [arg.value for arg in node.args if arg.op == "sym" and arg.value in ("C", "c")] if node.op == "add" else []
+    """C in x^2 + C, where it stands nowhere else; some write c or K."""
+    terms = node.args if node.op == "add" else ()
+    names = [arg.value for arg in terms if arg.op == "sym" and arg.value in ("C", "c", "K")]
     once = len(names) == 1 and sum(below == sym(names[0]) for below in walk(node)) == 1
     return names[0] if once else None
 
