@@ -29,7 +29,7 @@ from rlvr.verifiers.math.latex.matrices import Grid
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, free_symbols, has, size, walk
 from rlvr.verifiers.math.latex.values import NoCase, NotMeant, Number, Undefined, approximate, divided, magnitude
-from rlvr.verifiers.math.points import Point, has_steps, nudged, random_points, special_points
+from rlvr.verifiers.math.points import OTHER, ROOT, Point, has_steps, nudged, random_points, special_points
 
 __all__ = ["POINTS", "Pair", "equal", "ratio", "shift"]
 
@@ -46,7 +46,7 @@ _SLACK_BITS = 50
 _BITS_A_DIGIT = 3.32
 _ROOT_DIGITS, _ROOT_SLACK_BITS = 95, 180  # near a root, where sqrt{1 - cos^2 x} loses half of the digits
 _SPECIAL_STEPS = 20_000
-"""Nodes visited at all special points; those of a pair without steps end early, at a quarter."""
+"""Nodes visited at all special points; those of a pair without steps end at a quarter."""
 _MOST_SPECIAL_STEPS = 1_500
 """At one special point: a sum to a million is left out."""
 _MOST_SPECIAL_DIGITS = 500
@@ -153,16 +153,16 @@ def _special(names: Sequence[str], steps: bool, *seeds: Node) -> Iterator[tuple[
     """The special points, what may be spent there, and whether they have to be looked at.
 
     Raises:
-        TooLarge: there are steps, and not all points could be looked at.
+        TooLarge: not all turning points could be looked at.
     """
     left = _SPECIAL_STEPS if steps else _SPECIAL_STEPS // 4
-    for point, turning in special_points(names, *seeds):
+    for point, kind in special_points(names, *seeds):
         if left <= 0:
-            if steps:
+            if kind != OTHER:
                 raise TooLarge("more steps than can be looked at")
             return
         budget = Budget(_MOST_SPECIAL_STEPS)
-        yield point, budget, turning
+        yield point, budget, kind == ROOT
         left -= _MOST_SPECIAL_STEPS - max(budget.left, 0)
 
 
