@@ -193,7 +193,7 @@ EQUAL = {
 
 @pytest.mark.parametrize("family", EQUAL)
 def test_what_is_equal(family):
-    """Either way round: nothing in equality knows which side is the answer."""
+    """Either way round; `test_math_points.py` and `test_math_solving.py` have the cases where that matters."""
     for a, b in EQUAL[family]:
         assert _same(a, b) is True, (a, b)
         assert _same(b, a) is True, (b, a)

@@ -69,7 +69,8 @@ AGREE_NEARLY = {
         ("x", r"\begin{cases}x&x<1000\end{cases}"),
     ],
     "out of sight": [("x", r"\frac{\log_2(4^x)}{2}+\lfloor|x|/10^8\rfloor")],
-    "equations": [("y=1000-x", "y=|x-1000|")],
+    "equations": [("y=1000-x", "y=|x-1000|"), ("|x|-y=0", r"\sqrt x\sqrt x-y=0")],
+    "constants of integration": [("x^2+C", r"x^2+\max(0,x-10^5)+C"), ("|x|+C", r"\sqrt x\sqrt x+C")],
 }
 
 
@@ -86,6 +87,8 @@ RIGHT = {
         (r"\ln(xy)", r"\ln x+\ln y"),
         (r"\ln(x^2)", r"2\ln x"),
         (r"\ln|x|", r"\ln x"),
+        (r"\ln|x|+C", r"\ln x+C"),
+        (r"\ln(xy)=2", r"\ln x+\ln y=2"),
         ("x^2", r"e^{2\ln x}"),
         (r"\frac12\ln\frac{x-3}{x+3}", r"\frac{\ln(x-3)-\ln(x+3)}{2}"),
         (r"\sqrt{\frac ab}", r"\frac{\sqrt a}{\sqrt b}"),

@@ -45,6 +45,8 @@ RIGHT = {
         (r"\frac{a}{bc}", "(a)/(b)(c)"),
         (r"2024^{4046}", r"2024^{2\cdot2023}"),
     ],
+    "angles": [(r"\arcsin\frac12", r"30^\circ"), (r"60^\circ", r"\cos^{-1}\frac12")],
+    "constants of integration": [("x^3+C", "x^3+K"), ("x^3+C", "x^3+2+c")],
     "bases": [("1101_2", "(1101)_2")],
 }
 
@@ -70,6 +72,8 @@ WRONG = [
     (r"\begin{pmatrix}5&6\\7&8\end{pmatrix}", "[[5,7],[6,8]]", "transposed"),
     ("6", "2 3", "two numbers"),
     ("x=5", "y=5", "names"),
+    (r"\arcsin\frac12", "30", "30 radians"),
+    ("x^3+A", "x^3+K", "no constants of integration"),
 ]
 
 

@@ -171,8 +171,11 @@ def _opinion(policy: MathPolicy, answer: Form, reference: Form, equal: bool) -> 
 
 def _holds_by_convention(policy: MathPolicy, answer: Form, reference: Form, gap: Node) -> bool:
     """A rounded reference, a percent sign, a logarithm to the base 10, or an identity of positive numbers."""
-    both = isinstance(answer, Quantity) and isinstance(reference, Quantity)
-    if both and (reference.percent or answer.percent or bounds(answer, reference, policy) is not None):
+    if isinstance(answer, Quantity) and isinstance(reference, Quantity):
+        rounded = bounds(answer, reference, policy) is not None
+    else:
+        rounded = False
+    if rounded or any(isinstance(form, Quantity) and form.percent for form in (answer, reference)):
         return True
     return any(n.op == "call" and n.value == "log" for n in walk(gap)) or is_zero(gap, positive=True) is not False
 
@@ -204,10 +207,15 @@ def _near(a: Node, b: Node, policy: MathPolicy) -> bool:
 
 
 def _in_one_measure(answer: Form, reference: Form) -> tuple[Node, Node]:
-    r"""Both trees; degrees become radians where the other side is written with \pi."""
+    r"""Both trees; degrees become radians where the other side is written with \pi or is an arcsin and the like."""
     a, b = settled(_tree(answer), _tree(reference))
-    radians = any(node == Node("const", value="pi") for tree in (a, b) for node in walk(tree))
+    radians = any(_speaks_of_radians(node) for tree in (a, b) for node in walk(tree))
     return (_degrees(a, answer), _degrees(b, reference)) if radians else (a, b)
+
+
+def _speaks_of_radians(node: Node) -> bool:
+    angle = node.op == "call" and node.value.startswith("arc") and not node.value.endswith("h")
+    return angle or node == Node("const", value="pi")
 
 
 def _degrees(tree: Node, form: Form) -> Node:

@@ -1,6 +1,7 @@
 r"""Equality of what the parser reads: expressions, equations, inequalities, sets of real numbers, tuples.
 
-It is symmetric: answer and reference may change places.
+Answer and reference may change places, but for two things: an answer has a value wherever its reference has one, and
+it has to be solved: x = 2, 3 answers x^2 - 5x + 6 = 0, and not the other way round.
 
     expressions      by their values                                               probing.py
     equations        x + y = 3 is 2x + 2y = 6: up to a factor that is a number other than 0
@@ -30,7 +31,7 @@ _MOST_PAIRS = 2500
 
 
 def same(a: Node, b: Node) -> bool:
-    """Hold one tree against another.
+    """Hold one tree against another, the answer's first.
 
     Raises:
         Undefined: a side has no value.
@@ -161,8 +162,9 @@ def _progression(node: Node, name: str) -> tuple[Node, Node]:
 
 
 def _constant(node: Node) -> str | None:
-    """C in x^2 + C, where it stands nowhere else; some write c."""
-    names = [arg.value for arg in node.args if arg.op == "sym" and arg.value in ("C", "c")] if node.op == "add" else []
+    """C in x^2 + C, where it stands nowhere else; some write c or K."""
+    terms = node.args if node.op == "add" else ()
+    names = [arg.value for arg in terms if arg.op == "sym" and arg.value in ("C", "c", "K")]
     once = len(names) == 1 and sum(below == sym(names[0]) for below in walk(node)) == 1
     return names[0] if once else None
 
@@ -182,7 +184,7 @@ def _relations(a: Node, b: Node) -> bool:
     sign = probing.ratio(_gap(a), _gap(b))
     [left], [right] = a.value, b.value
     if sign:
-        return left == (right if sign > 0 or right in ("=", "ne") else _TURNED[right])
+        return bool(left == (right if sign > 0 or right in ("=", "ne") else _TURNED[right]))
     if realsets.is_unsolved(b) and not realsets.is_unsolved(a) and free_symbols(a) == free_symbols(b):
         return realsets.same(a, b)
     return left == right == "=" and _cleared(a, b)

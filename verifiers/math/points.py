@@ -26,7 +26,7 @@ from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, free_symbols, has, walk
 from rlvr.verifiers.math.latex.values import Number, Undefined, approximate, is_integer
 
-__all__ = ["Point", "has_steps", "is_analytic", "nudged", "random_points", "special_points"]
+__all__ = ["BESIDE", "OTHER", "ROOT", "Point", "has_steps", "is_analytic", "nudged", "random_points", "special_points"]
 
 Point = Mapping[str, Number]
 
@@ -160,10 +160,17 @@ _DRAWS: tuple[tuple[Callable[[random.Random], Fraction], bool], ...] = (
 # ----------------------------------------------------------------------------------------------------------- special
 
 
-def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, bool]]:
-    """Where one of the expressions could change its mind, and whether it surely does: at the root of a switch.
+ROOT, BESIDE, OTHER = 2, 1, 0
+"""A special point at which something turns, one beside it, and any other."""
 
-    There is none for quotients of polynomials.
+
+def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, int]]:
+    """Where one of the expressions could change its mind, and what kind of point it is.
+
+    There is none for analytic expressions.
+
+    Raises:
+        TooLarge: the search for what turns would take too many steps.
     """
     if all(map(is_analytic, seeds)):
         return
@@ -179,25 +186,27 @@ def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, 
         plain = list(dict.fromkeys((*_PLAIN, *filter(_is_far, known))))
     whole = _whole_variables(seeds)
     values: dict[str, list[Number]] = {}
+    beside: list[tuple[Point, int]] = []
+    budget = Budget(_SEARCH_STEPS)
     for name in names:
         others = _somewhere(names, rng)
-        roots, beside = _turning_numbers(name, others, seeds, known) if steps and not calculus else ([], [])
-        values[name] = _whole_only([*roots, *beside, *plain], name in whole)
-        for x in _whole_only(roots, name in whole):
-            yield {**others, name: x}, True
-        for x in _whole_only(beside, name in whole):
-            yield {**others, name: x}, False
+        turning = _turning_numbers(name, others, seeds, known, budget) if steps and not calculus else ([], [])
+        roots, near = (_whole_only(found, name in whole) for found in turning)
+        values[name] = [*roots, *near, *_whole_only(plain, name in whole)]
+        yield from (({**others, name: x}, ROOT) for x in roots)
+        beside += [({**others, name: x}, BESIDE) for x in near]
+    yield from beside
     for at in range(max(map(len, values.values()))):
         for name in names if steps else (names[at % len(names)],):
             if at < len(values[name]):
-                yield {**_somewhere(names, rng), name: values[name][at]}, False
+                yield {**_somewhere(names, rng), name: values[name][at]}, OTHER
     if len(names) > 1:
         for x in _whole_only(plain[:6], bool(whole)):
-            yield dict.fromkeys(names, x), False
+            yield dict.fromkeys(names, x), OTHER
         for x, sign in itertools.product(known[:: len(_NEIGHBOURS)] if steps else (), (1, -1)):
-            yield {name: x + sign * rng.choice((1, 2, 300)) * _whole(rng) for name in names}, False  # all beyond it
+            yield {name: x + sign * rng.choice((1, 2, 300)) * _whole(rng) for name in names}, OTHER  # all beyond it
         for _ in range(_JOINT if steps else 4):
-            yield {name: rng.choice(values[name]) for name in names}, False
+            yield {name: rng.choice(values[name]) for name in names}, OTHER
 
 
 def _somewhere(names: Sequence[str], rng: random.Random) -> dict[str, Number]:
@@ -261,16 +270,15 @@ def _bits(value: Fraction) -> int:
 
 
 def _turning_numbers(
-    name: str, others: Point, seeds: Sequence[Node], known: Sequence[Fraction]
+    name: str, others: Point, seeds: Sequence[Node], known: Sequence[Fraction], budget: Budget
 ) -> tuple[list[Number], list[Number]]:
     """Values of one variable, the others being these: the roots; and both sides of them, between and beyond."""
-    budget = Budget(_SEARCH_STEPS)
     roots: list[Number] = []
     switches = _switches(name, list(others), seeds)
-    nested = any(has_steps(switch) for switch, _ in switches)
-    with suppress(TooLarge), mp.workdps(_ROOT_DIGITS):
-        for _ in range(1 + nested):  # a root of an inner switch is where the search for those of an outer one begins
-            for switch, whole in switches:
+    with mp.workdps(_ROOT_DIGITS):
+        # A root of an inner switch is where the search for those of an outer one begins.
+        for plain in (True, False):
+            for switch, whole in ((switch, whole) for switch, whole in switches if has_steps(switch) is not plain):
                 search = _Search(switch, name, others, budget, known, list(roots))
                 roots += [root for root in search.roots(whole) if not any(_near(root, other) for other in roots)]
     with mp.workdps(_ROOT_DIGITS):
@@ -374,8 +382,8 @@ class _Search:
 
     def _line(self) -> tuple[Fraction, Fraction] | None:
         """Its value at 0 and its slope, if these say all."""
-        values = [self._at(x) for x in _ON_A_LINE]
-        if not all(isinstance(value, Fraction) for value in values):
+        values = [value for value in map(self._at, _ON_A_LINE) if isinstance(value, Fraction)]
+        if len(values) < len(_ON_A_LINE):
             return None
         start, slope = values[0], values[1] - values[0]
         on_it = all(value == start + x * slope for x, value in zip(_ON_A_LINE, values, strict=True))
@@ -433,7 +441,7 @@ class _Search:
         for (y, _), u, v, w in zip(seen[1:], values, values[1:], values[2:], strict=False):
             if (v - u) * (w - v) < 0 and len(found) < _MOST_EXTREMA:
                 with suppress(ValueError, ZeroDivisionError, TypeError):
-                    found.append(mp.findroot(self._slope, approximate(y), tol=mp.mpf(10) ** -60, maxsteps=12))
+                    found.append(mp.findroot(self._slope, approximate(y), tol=mp.mpf(10) ** -60, maxsteps=8))
         return [root for root in found if isinstance(root, mp.mpf)]
 
     def _slope(self, x: Number) -> Number:
@@ -449,6 +457,6 @@ _ON_A_LINE = (Fraction(0), Fraction(1), Fraction(-3, 7), Fraction(1017, 4))
 _ASIDE = (Fraction(1, 3), Fraction(-1, 3))
 _MOST_TURNS = 90
 _MOST_CROSSINGS = 4
-_MOST_EXTREMA = 4
+_MOST_EXTREMA = 3
 _SIGN_DIGITS = 40
 _PLACES = 128

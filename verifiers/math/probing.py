@@ -29,7 +29,7 @@ from rlvr.verifiers.math.latex.matrices import Grid
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, free_symbols, has, size, walk
 from rlvr.verifiers.math.latex.values import NoCase, NotMeant, Number, Undefined, approximate, divided, magnitude
-from rlvr.verifiers.math.points import Point, has_steps, nudged, random_points, special_points
+from rlvr.verifiers.math.points import OTHER, ROOT, Point, has_steps, nudged, random_points, special_points
 
 __all__ = ["POINTS", "Pair", "equal", "ratio", "shift"]
 
@@ -46,7 +46,7 @@ _SLACK_BITS = 50
 _BITS_A_DIGIT = 3.32
 _ROOT_DIGITS, _ROOT_SLACK_BITS = 95, 180  # near a root, where sqrt{1 - cos^2 x} loses half of the digits
 _SPECIAL_STEPS = 20_000
-"""Nodes visited at all special points; those of a pair without steps end early, at a quarter."""
+"""Nodes visited at all special points; those of a pair without steps end at a quarter."""
 _MOST_SPECIAL_STEPS = 1_500
 """At one special point: a sum to a million is left out."""
 _MOST_SPECIAL_DIGITS = 500
@@ -153,16 +153,16 @@ def _special(names: Sequence[str], steps: bool, *seeds: Node) -> Iterator[tuple[
     """The special points, what may be spent there, and whether they have to be looked at.
 
     Raises:
-        TooLarge: there are steps, and not all points could be looked at.
+        TooLarge: not all turning points could be looked at.
     """
     left = _SPECIAL_STEPS if steps else _SPECIAL_STEPS // 4
-    for point, turning in special_points(names, *seeds):
+    for point, kind in special_points(names, *seeds):
         if left <= 0:
-            if steps:
+            if kind != OTHER:
                 raise TooLarge("more steps than can be looked at")
             return
         budget = Budget(_MOST_SPECIAL_STEPS)
-        yield point, budget, turning
+        yield point, budget, kind == ROOT
         left -= _MOST_SPECIAL_STEPS - max(budget.left, 0)
 
 
@@ -217,7 +217,7 @@ class _Judge:
 
         None if it has no complex value either.
         """
-        several = any(n.op == "log" or (n.op == "call" and n.value in _LOGARITHMS) for n in walk(self.answer))
+        several = _has_branches(self.answer)
         with mp.workdps(_DIGITS):
             left, right = (
                 Evaluation(point, real=real, log_base=self.log_base, budget=budget) for real in (False, True)
@@ -228,6 +228,10 @@ class _Judge:
                 return None
             pair = Pair(x.real if several and isinstance(x, mp.mpc) else x, y, max(left.top, right.top), _DIGITS)
             return pair.agree()
+
+
+def _has_branches(node: Node) -> bool:
+    return any(n.op == "log" or (n.op == "call" and n.value in _LOGARITHMS) for n in walk(node))
 
 
 class _TooFine(TooLarge):
@@ -320,10 +324,16 @@ def ratio(a: Node, b: Node) -> int:
     seen: list[Number] = []
     budget = Budget()
     for point in random_points(names, a, b):
-        with suppress(Undefined):
+        try:
             seen.append(_quotient(_values(a, b, point, budget)))
-            if not (seen[-1] and _same(seen[-1], seen[0])):
+        except _Missing as missing:
+            if not missing.unmeant and not _has_branches(a):
                 return 0
+            continue
+        except Undefined:
+            continue
+        if not (seen[-1] and _same(seen[-1], seen[0])):
+            return 0
         if len(seen) == POINTS:
             break
     if len(seen) < POINTS or isinstance(seen[0], mp.mpc):
@@ -354,22 +364,35 @@ def _same(x: Number, y: Number) -> bool:
 def shift(a: Node, b: Node) -> bool:
     """True if a - b is one and the same number wherever both have values, as for two antiderivatives."""
     names = sorted(free_symbols(a) | free_symbols(b))
-    first: Number = None
+    gaps: list[Number] = []
     budget = Budget()
-    agreed = 0
     for point in random_points(names, a, b):
         try:
             pair = _values(a, b, point, budget)
+        except _Missing as missing:
+            if not missing.unmeant and not _has_branches(a):
+                return False
+            continue
         except Undefined:
             continue
-        if isinstance(pair.x, Grid) or isinstance(pair.y, Grid):
+        gaps.append(_gap(pair))
+        if gaps[-1] is None or not pair.close(gaps[-1], gaps[0]):
             return False
-        with mp.workdps(pair.digits):
-            gap = pair.x - pair.y if _exact(pair.x) and _exact(pair.y) else approximate(pair.x) - approximate(pair.y)
-        first = gap if first is None else first
-        if not pair.close(gap, first):
-            return False
-        agreed += 1
-        if agreed == POINTS:
-            return True
-    return False
+        if len(gaps) == POINTS:
+            break
+    if len(gaps) < POINTS:
+        return False
+    for point, little, _ in _special(names, has_steps(a, b), a, b):
+        with suppress(Undefined, TooLarge):
+            pair = _values(a, b, point, little, most_digits=_MOST_SPECIAL_DIGITS)
+            if not pair.close(_gap(pair), gaps[0]):
+                return False
+    return True
+
+
+def _gap(pair: Pair) -> Number | None:
+    """x - y; None of matrices."""
+    if isinstance(pair.x, Grid) or isinstance(pair.y, Grid):
+        return None
+    with mp.workdps(pair.digits):
+        return pair.x - pair.y if _exact(pair.x) and _exact(pair.y) else approximate(pair.x) - approximate(pair.y)

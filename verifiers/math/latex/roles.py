@@ -35,7 +35,7 @@ def may_apply(head: Node, bracket: str) -> bool:
     if bracket != "(":
         return False
     if head.op == "sym":
-        return head.value != "…"
+        return bool(head.value != "…")
     return head.op in ("pow", "add", "mul", "div", "compose") and _of_functions(head)
 
 

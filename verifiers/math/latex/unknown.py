@@ -31,7 +31,8 @@ def unknown(seed: Number, values: Sequence[Number]) -> Number:
         seed: the number that says which.
         values: its arguments, in their order.
     """
-    name = str(seed) if isinstance(seed, Fraction) else mp.nstr(seed, _DIGITS)
+    exact = isinstance(seed, Fraction)
+    name = f"{seed.numerator:x}/{seed.denominator:x}" if exact else mp.nstr(seed, _DIGITS)
     first, *rest = values
     start = _quotient(_coefficients(name), first)
     return reduce(lambda total, x: _quotient(_coefficients(name + "+"), total + 3 * x), rest, start)
