@@ -101,7 +101,7 @@ def as_stated(answer: Form, reference: Form) -> Form:
         reference: the reference's form.
     """
     if isinstance(reference, Named):
-        reference = reference.body
+        return answer  # it was compared with the whole equation
     if isinstance(reference, Sequence):
         if reference.kind == "range":
             return reference
