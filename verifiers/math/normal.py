@@ -149,9 +149,8 @@ class _Comparison:
                 return self._ask(a, b)  # xy = 1, yx = 1 and y = 1/x say the same of the same letters
             same_name = b if a.name == b.name else renamed_function(b, a.name)
             return self.decide(a.body, same_name.body) if same_name else Decision(False, "different-name")
-        for named, relation in ((a, b), (b, a)):
-            if isinstance(named, Named) and is_region(named) and is_relation(relation) and (region := solved(relation)):
-                return self.decide(named.body, region) if named is a else self.decide(region, named.body)
+        if isinstance(a, Named) and is_region(a) and is_relation(b) and (region := solved(b)) is not None:
+            return self.decide(a.body, region)
         if is_relation(a) or is_relation(b):
             return self._ask(a, b)
         if _is_no_interval(a, b) or _is_no_interval(b, a):
@@ -198,8 +197,8 @@ class _Comparison:
             return self.decide(sequence, vector_sum) if sequence is a else self.decide(vector_sum, sequence)
         if sequence.kind == "()" and (pair := point(other)) is not None:
             return self.decide(pair, b) if sequence is b else self.decide(a, pair)
-        if is_relation(other) and (region := solved(other)) is not None:
-            return self.decide(a, region) if sequence is a else self.decide(region, b)
+        if sequence is a and is_relation(b) and (region := solved(b)) is not None:
+            return self.decide(a, region)  # never the other way: an answer has to be solved
         if sequence is a and sequence.kind == "list" and (names := ranking(b)) is not None:
             return self._in_order(a.items, names)
         if sequence.kind == "matrix" and len(cells := vector(sequence)) == 1 and not isinstance(cells[0], Sequence):

@@ -17,15 +17,28 @@ from rlvr.verifiers.math.relations import closed_sides, measures, sides, stated
 
 __all__ = [
     "as_stated",
-    "identity_sides",
-    "ranking",
     "both_sides",
+    "components",
+    "identity_sides",
+    "imaginary_j",
+    "in_proportion",
+    "is_congruence",
+    "is_number",
+    "is_region",
+    "is_relation",
+    "labels_bind",
+    "may_be_several",
     "point",
+    "ranking",
+    "read_again",
+    "renamed_function",
+    "same_region",
     "solved",
-    "components", "imaginary_j", "in_proportion", "is_congruence", "is_number", "is_region", "is_relation",
-    "labels_bind", "may_be_several", "read_again", "renamed_function", "same_region", "spread", "stated_value",
-    "times", "vector",
-]  # fmt: skip
+    "spread",
+    "stated_value",
+    "times",
+    "vector",
+]
 
 _RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne")
 _FUNCTION = re.compile(r"(.+?)(?:\(|_\{?)([a-z](?:,[a-z])*)[)}]?")
@@ -88,7 +101,7 @@ def as_stated(answer: Form, reference: Form) -> Form:
         reference: the reference's form.
     """
     if isinstance(reference, Named):
-        reference = reference.body
+        return answer  # it was compared with the whole equation
     if isinstance(reference, Sequence):
         if reference.kind == "range":
             return reference
