@@ -90,7 +90,11 @@ def parse(text: str, policy: MathPolicy = COMPETITION) -> Answer:
 
 
 def compare(
-    answer: str | Answer, reference: Reference | Answer | Sequence[Reference], policy: MathPolicy = COMPETITION
+    answer: str | Answer,
+    reference: Reference | Answer | Sequence[Reference],
+    policy: MathPolicy = COMPETITION,
+    *,
+    prove: bool = False,
 ) -> Verdict:
     """The verdict on an answer alone; `MathVerifier(policy).compare` for many.
 
@@ -98,13 +102,15 @@ def compare(
         answer: a text, or what `parse` made of one.
         reference: the right answer, or a list of right answers of which any will do.
         policy: what counts as equal.
+        prove: see `MathVerifier.compare`.
 
     Raises:
         DataError: the reference cannot be read; the message names it.
         Unscored: no symbolic worker can be started here.
     """
     said = answer.text if isinstance(answer, Answer) else answer
-    return MathVerifier(policy).compare(said, reference.text if isinstance(reference, Answer) else reference)
+    trusted = reference.text if isinstance(reference, Answer) else reference
+    return MathVerifier(policy).compare(said, trusted, prove=prove)
 
 
 def value(text: str) -> Fraction | None:

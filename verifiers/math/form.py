@@ -18,7 +18,6 @@ from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 from rlvr.verifiers.math.latex.tree import free_symbols, has
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.quantity import measured
-from rlvr.verifiers.math.shapes import is_relation
 from rlvr.verifiers.math.unfinished import has_value, is_written_out, operations
 
 __all__ = ["is_numeral", "leaves", "tree_of", "unfinished"]
@@ -61,8 +60,6 @@ def unfinished(answer: Form, reference: Form, policy: MathPolicy) -> str:
     """
     if isinstance(answer, Quantity) and (is_numeral(answer) or _says_a_numeral(answer)):
         return ""
-    if isinstance(answer, Quantity) and isinstance(reference, Sequence) and is_relation(answer):
-        return "an inequality can still be solved"  # x^2 < 9 for (-3, 3)
     left = _kinds(answer, isinstance(reference, Choice)) - _allowed(reference)
     if left:
         return _PHRASES[min(left, key=list(_PHRASES).index)]

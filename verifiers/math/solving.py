@@ -14,7 +14,7 @@ from mpmath import mp
 from rlvr.verifiers.math.latex.tree import Node, Unreadable, free_symbols
 from rlvr.verifiers.math.latex.values import Number, approximate
 
-__all__ = ["Stretch", "solution"]
+__all__ = ["Polynomial", "Stretch", "solution"]
 
 Polynomial = tuple[Fraction, ...]
 """Coefficients, the constant first, without zeros at the end."""

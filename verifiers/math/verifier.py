@@ -314,6 +314,7 @@ def _plain_text(reference: Reference) -> str:
     Raises:
         DataError: it is no text, or empty.
     """
+    reference = plain_reference(reference)
     if not isinstance(reference, str) or not reference.strip():
         raise DataError(
             f"the reference is {reference!r}; where references are texts it must be a text that is not empty"
@@ -344,7 +345,7 @@ def _reference_text(reference: Reference) -> str:
 
 def _number_text(reference: int | float) -> str:
     try:
-        return repr(float(reference)) if isinstance(reference, float) else str(reference)  # numpy's repr names its type
+        return repr(reference) if isinstance(reference, float) else str(reference)
     except ValueError:  # Python writes no integer of more than 4,300 digits
         raise DataError("the reference is an integer of more than 4,300 digits") from None
 
