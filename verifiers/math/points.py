@@ -26,7 +26,7 @@ from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, free_symbols, has, walk
 from rlvr.verifiers.math.latex.values import Number, Undefined, approximate, is_integer
 
-__all__ = ["BESIDE", "OTHER", "ROOT", "Point", "has_steps", "is_analytic", "nudged", "random_points", "special_points"]
+__all__ = ["BESIDE", "OTHER", "Point", "ROOT", "has_steps", "is_analytic", "nudged", "random_points", "special_points"]
 
 Point = Mapping[str, Number]
 
