@@ -8,7 +8,7 @@ Ends are numbers.  An interval between expressions with variables is compared en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
@@ -16,7 +16,8 @@ from typing import TypeAlias
 
 from mpmath import mp
 
-from rlvr.verifiers.math import probing
+from rlvr.verifiers.math import intervals, probing
+from rlvr.verifiers.math.intervals import common, outside, united
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import Node, Unreadable, free_symbols, walk
 from rlvr.verifiers.math.latex.values import Number, approximate, nearly_zero
@@ -53,7 +54,7 @@ class End:
         return nearly_zero(approximate(self.value) - approximate(other.value))
 
 
-Piece: TypeAlias = tuple[End, End]
+Piece: TypeAlias = intervals.Piece[End]
 _LEAST, _MOST = End(None, mp.ninf, 1), End(None, mp.inf, -1)
 _ALL: list[Piece] = [(_LEAST, _MOST)]
 
@@ -162,7 +163,7 @@ def _pair(node: Node) -> list[Piece]:
 
 
 def _points(node: Node) -> list[Piece]:
-    return _united([piece for item in node.args for piece in _between(item, item, True, True)])
+    return united([piece for item in node.args for piece in _between(item, item, True, True)])
 
 
 def _named(node: Node) -> list[Piece]:
@@ -178,10 +179,10 @@ def _conditions(node: Node) -> list[Piece]:
     if not any(map(is_set, node.args)):
         return _points(node)  # 2, 3
     if node.args[0].op == "rel" and node.args[0].value == ("=",) and not any(is_set(item) for item in node.args[1:]):
-        return _united([*_pieces(node.args[0]), *_points(Node("set", node.args[1:]))])  # x = 2, 3
+        return united([*_pieces(node.args[0]), *_points(Node("set", node.args[1:]))])  # x = 2, 3
     parts = [_pieces(item) for item in node.args]
-    both = reduce(_common, parts)
-    return both if both and node.value == "and" else _united(chain.from_iterable(parts))
+    both = reduce(common, parts)
+    return both if both and node.value == "and" else united(chain.from_iterable(parts))
 
 
 def _condition(node: Node) -> list[Piece]:
@@ -190,7 +191,7 @@ def _condition(node: Node) -> list[Piece]:
     if len(variables) != 1 and not is_unsolved(node):
         raise Unreadable("a condition that does not bound one variable")
     links = zip(node.args, node.value, node.args[1:], strict=False)
-    return reduce(_common, [_link(left, sign, right) for left, sign, right in links])
+    return reduce(common, [_link(left, sign, right) for left, sign, right in links])
 
 
 def _link(left: Node, sign: str, right: Node) -> list[Piece]:
@@ -210,36 +211,16 @@ def _solved(left: Node, sign: str, right: Node) -> list[Piece]:
     if left == Node("call", left.args, "abs") and sign in _TURNED and not free_symbols(right):
         up, down = (_solved(u, sign, right) for u in (left.args[0], Node("neg", left.args)))
         if sign in ("<", "le"):
-            return _common(up, down)
-        both = _united([*up, *down]) if sign != "ne" else _common(up, down)
+            return common(up, down)
+        both = united([*up, *down]) if sign != "ne" else common(up, down)
         none = sign == "=" and Evaluation({}, real=True).number(right) < 0
         return [] if none else both
     stretches = solution(left, sign, right)
-    return _united((End(None, low, 1 - 2 * a), End(None, high, 2 * b - 1)) for low, a, high, b in stretches)
+    return united((End(None, low, 1 - 2 * a), End(None, high, 2 * b - 1)) for low, a, high, b in stretches)
 
 
 def _without(all_pieces: list[Piece], gone: list[Piece]) -> list[Piece]:
-    rest, start = [], _LEAST
-    for low, high in gone:
-        rest.append((start, low))
-        start = high
-    rest.append((start, _MOST))
-    return _common(all_pieces, [piece for piece in rest if piece[0] < piece[1]])
-
-
-def _common(left: list[Piece], right: list[Piece]) -> list[Piece]:
-    both = [(max(p[0], q[0]), min(p[1], q[1])) for p in left for q in right]
-    return sorted(piece for piece in both if piece[0] < piece[1])
-
-
-def _united(pieces: Iterable[Piece]) -> list[Piece]:
-    merged: list[Piece] = []
-    for low, high in sorted(pieces, key=lambda piece: piece[0]):
-        if merged and not merged[-1][1] < low:  # it begins before the last one has ended, or just there
-            merged[-1] = merged[-1][0], max(merged[-1][1], high)
-        else:
-            merged.append((low, high))
-    return merged
+    return common(all_pieces, outside(gone, _LEAST, _MOST))
 
 
 _TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le", "=": "=", "ne": "ne"}
@@ -261,7 +242,7 @@ _READERS: dict[str, Callable[[Node], list[Piece]]] = {
     "rel": _condition,
     "list": _conditions,
     "builder": lambda node: _pieces(node.args[0]),
-    "union": lambda node: _united(chain.from_iterable(map(_pieces, node.args))),
-    "intersection": lambda node: reduce(_common, map(_pieces, node.args)),
+    "union": lambda node: united(chain.from_iterable(map(_pieces, node.args))),
+    "intersection": lambda node: reduce(common, map(_pieces, node.args)),
     "minus": lambda node: _without(*map(_pieces, node.args)),
 }

@@ -257,7 +257,7 @@ def _list(items: Several[Form]) -> Sequence:
 def _region(bodies: list[Form], signs: Several[str]) -> Sequence:
     """A union if it was said with `or`, or with commas and nothing satisfies all; else what all allow."""
     items = tuple(map(_as_set, bodies))
-    impossible = pieces(Sequence("", "meet", items)) == ()
+    impossible = pieces(Sequence("", "meet", items)) == []
     if ";" in signs or (impossible and r"\also" not in signs):  # x < 1, x > 2
         return Sequence(r" \cup ".join(item.text for item in items), "union", items)
     if impossible:
