@@ -28,6 +28,7 @@ from rlvr.verifiers.math.shapes import (
     is_number,
     is_region,
     is_relation,
+    is_unsolved,
     labels_bind,
     may_be_several,
     point,
@@ -35,7 +36,6 @@ from rlvr.verifiers.math.shapes import (
     read_again,
     renamed_function,
     same_region,
-    solved,
     spread,
     stated_value,
     times,
@@ -149,8 +149,8 @@ class _Comparison:
                 return self._ask(a, b)  # xy = 1, yx = 1 and y = 1/x say the same of the same letters
             same_name = b if a.name == b.name else renamed_function(b, a.name)
             return self.decide(a.body, same_name.body) if same_name else Decision(False, "different-name")
-        if isinstance(a, Named) and is_region(a) and is_relation(b) and (region := solved(b)) is not None:
-            return self.decide(a.body, region)
+        if isinstance(a, Named) and is_region(a) and is_unsolved(b):
+            return self._ask(a.body, b)  # never the other way: an answer has to be solved
         if is_relation(a) or is_relation(b):
             return self._ask(a, b)
         if _is_no_interval(a, b) or _is_no_interval(b, a):
@@ -197,8 +197,6 @@ class _Comparison:
             return self.decide(sequence, vector_sum) if sequence is a else self.decide(vector_sum, sequence)
         if sequence.kind == "()" and (pair := point(other)) is not None:
             return self.decide(pair, b) if sequence is b else self.decide(a, pair)
-        if sequence is a and is_relation(b) and (region := solved(b)) is not None:
-            return self.decide(a, region)  # never the other way: an answer has to be solved
         if sequence is a and sequence.kind == "list" and (names := ranking(b)) is not None:
             return self._in_order(a.items, names)
         if sequence.kind == "matrix" and len(cells := vector(sequence)) == 1 and not isinstance(cells[0], Sequence):

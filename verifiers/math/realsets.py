@@ -27,6 +27,7 @@ __all__ = ["End", "Piece", "is_set", "is_unsolved", "same"]
 
 _KINDS = frozenset(("rel", "union", "intersection", "minus", "builder", "numbers"))
 _INFINITY = Node("const", value="inf")
+_MINUS = Node("neg", (_INFINITY,))
 _DIGITS = 60
 _BRACKETS = {"(": False, ")": False, "[": True, "]": True}
 
@@ -143,12 +144,10 @@ def _pieces(node: Node) -> list[Piece]:
 
 
 def _end(node: Node, *, low: bool, closed: bool) -> End:
-    if node == _INFINITY:
-        return _MOST
-    if node == Node("neg", (_INFINITY,)):
-        return _LEAST
-    value = Evaluation({}, real=True).number(node)
-    return End(node, value, -1 if low is closed else 1)
+    side = -1 if low is closed else 1
+    if node in (_INFINITY, _MINUS):
+        return End(None, mp.inf if node == _INFINITY else mp.ninf, side)
+    return End(node, Evaluation({}, real=True).number(node), side)
 
 
 def _between(low: Node, high: Node, closed_low: bool, closed_high: bool) -> list[Piece]:
@@ -224,7 +223,6 @@ def _without(all_pieces: list[Piece], gone: list[Piece]) -> list[Piece]:
 
 
 _TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le", "=": "=", "ne": "ne"}
-_MINUS = Node("neg", (_INFINITY,))
 _HALVES: dict[str, Callable[[Node], list[Piece]]] = {
     "<": lambda end: _between(_MINUS, end, False, False),
     "le": lambda end: _between(_MINUS, end, False, True),

@@ -10,7 +10,6 @@ from rlvr.verifiers.math.cut import cut, separator
 from rlvr.verifiers.math.forms import Form, Named, Quantity, Sequence
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.matching import Decision
-from rlvr.verifiers.math.quadratics import solution
 from rlvr.verifiers.math.quantity import compound
 from rlvr.verifiers.math.reading import as_list, read
 from rlvr.verifiers.math.relations import closed_sides, measures, sides, stated
@@ -26,6 +25,7 @@ __all__ = [
     "is_number",
     "is_region",
     "is_relation",
+    "is_unsolved",
     "labels_bind",
     "may_be_several",
     "point",
@@ -33,7 +33,6 @@ __all__ = [
     "read_again",
     "renamed_function",
     "same_region",
-    "solved",
     "spread",
     "stated_value",
     "times",
@@ -146,11 +145,10 @@ def point(form: Form) -> Form | None:
     return read(form.text[1:].strip()) if named else None
 
 
-def solved(relation: Form) -> Sequence | None:
-    """The solutions of a quadratic inequality in one variable: (-2, 2) for `x^2 < 4`; None for anything else."""
-    found = solution(relation.text) if isinstance(relation, Quantity) else None
-    region = read(found) if found is not None else None
-    return region if isinstance(region, Sequence) else None
+def is_unsolved(form: Form) -> bool:
+    """An inequality in one variable that has to be solved, such as `x^2 < 4`; the symbolic engine does it."""
+    letters = {name for name in _LETTER.findall(form.text) if len(name) == 1}
+    return is_relation(form) and len(letters) == 1 and "=" not in form.text
 
 
 def components(form: Form, size: int) -> Sequence | None:
