@@ -23,7 +23,7 @@ from rlvr.verifiers.math.latex.compile import is_zero, proportional
 from rlvr.verifiers.math.latex.indexed import resolved
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.roles import settled
-from rlvr.verifiers.math.latex.tree import free_symbols, has, num, walk
+from rlvr.verifiers.math.latex.tree import INFINITY, free_symbols, has, num, walk
 from rlvr.verifiers.math.latex.values import Undefined, approximate
 from rlvr.verifiers.math.normal import decide
 from rlvr.verifiers.math.policy import MathPolicy
@@ -117,8 +117,7 @@ def _check(form: Form) -> None:
 
 _NO_VALUE = ("rel", "list", "set", "tuple", "builder", "numbers", "union", "intersection", "minus", "pm", "congruent")
 _NO_UNIT = (*_NO_VALUE, "matrix")
-_INFINITY = Node("const", value="inf")
-_INFINITIES = (_INFINITY, Node("neg", (_INFINITY,)))
+_INFINITIES = (INFINITY, Node("neg", (INFINITY,)))
 
 
 # ----------------------------------------------------------------------------------------------------------- the leaf

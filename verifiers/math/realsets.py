@@ -19,16 +19,18 @@ from mpmath import mp
 from rlvr.verifiers.math import intervals, probing
 from rlvr.verifiers.math.intervals import common, outside, united
 from rlvr.verifiers.math.latex.numeric import Evaluation
-from rlvr.verifiers.math.latex.tree import Node, Unreadable, free_symbols, walk
+from rlvr.verifiers.math.latex.tree import INFINITY, Node, Unreadable, free_symbols, walk
 from rlvr.verifiers.math.latex.values import Number, approximate, nearly_zero
 from rlvr.verifiers.math.solving import solution
 
-__all__ = ["End", "Piece", "is_set", "is_unsolved", "same"]
+__all__ = ["End", "Piece", "TURNED", "is_set", "is_unsolved", "same"]
 
 _KINDS = frozenset(("rel", "union", "intersection", "minus", "builder", "numbers"))
-_INFINITY = Node("const", value="inf")
-_MINUS = Node("neg", (_INFINITY,))
+_MINUS = Node("neg", (INFINITY,))
 _DIGITS = 60
+TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le", "=": "=", "ne": "ne"}
+"""The sign between two sides that have changed places."""
+
 _BRACKETS = {"(": False, ")": False, "[": True, "]": True}
 
 
@@ -88,7 +90,7 @@ def same(a: Node, b: Node) -> bool:
 
 def is_unsolved(node: Node) -> bool:
     """A condition on one variable that stands on no side alone."""
-    if node.op != "rel" or not set(node.value) <= _TURNED.keys() or len(free_symbols(node)) != 1:
+    if node.op != "rel" or not set(node.value) <= TURNED.keys() or len(free_symbols(node)) != 1:
         return False
     return not any(side.op == "sym" for side in node.args)
 
@@ -109,9 +111,7 @@ def _same_between_variables(a: Node, b: Node) -> bool:
     if left[2:] != right[2:]:
         return False
     pairs = zip(left[:2], right[:2], strict=True)
-    return all(
-        x == y if _INFINITY in (x, y) or Node("neg", (_INFINITY,)) in (x, y) else probing.equal(x, y) for x, y in pairs
-    )
+    return all(x == y if INFINITY in (x, y) or _MINUS in (x, y) else probing.equal(x, y) for x, y in pairs)
 
 
 def _interval(node: Node) -> tuple[Node, Node, bool, bool]:
@@ -127,9 +127,9 @@ def _interval(node: Node) -> tuple[Node, Node, bool, bool]:
         if len(sides) == 3 and sides[1].op == "sym" and set(signs) <= {"<", "le"}:
             return sides[0], sides[2], signs[0] == "le", signs[1] == "le"
         if len(sides) == 2 and sides[0].op == "sym" and set(signs) <= {"<", "le"}:
-            return Node("neg", (_INFINITY,)), sides[1], False, signs[0] == "le"
+            return _MINUS, sides[1], False, signs[0] == "le"
         if len(sides) == 2 and sides[1].op == "sym" and set(signs) <= {"<", "le"}:
-            return sides[0], _INFINITY, signs[0] == "le", False
+            return sides[0], INFINITY, signs[0] == "le", False
     raise Unreadable("a set whose ends are expressions, and which is no interval")
 
 
@@ -145,8 +145,8 @@ def _pieces(node: Node) -> list[Piece]:
 
 def _end(node: Node, *, low: bool, closed: bool) -> End:
     side = -1 if low is closed else 1
-    if node in (_INFINITY, _MINUS):
-        return End(None, mp.inf if node == _INFINITY else mp.ninf, side)
+    if node in (INFINITY, _MINUS):
+        return End(None, mp.inf if node == INFINITY else mp.ninf, side)
     return End(node, Evaluation({}, real=True).number(node), side)
 
 
@@ -194,8 +194,8 @@ def _condition(node: Node) -> list[Piece]:
 
 
 def _link(left: Node, sign: str, right: Node) -> list[Piece]:
-    if right.op == "sym" and sign in _TURNED:
-        left, sign, right = right, _TURNED[sign], left
+    if right.op == "sym" and sign in TURNED:
+        left, sign, right = right, TURNED[sign], left
     if (free_symbols(left) and left.op != "sym") or free_symbols(right):
         return _solved(left, sign, right)
     if left.op != "sym" or sign not in _HALVES:
@@ -205,9 +205,9 @@ def _link(left: Node, sign: str, right: Node) -> list[Piece]:
 
 def _solved(left: Node, sign: str, right: Node) -> list[Piece]:
     """x^2 < 4; of |u| < v both u < v and u > -v."""
-    if right.op == "call" and sign in _TURNED:
-        left, sign, right = right, _TURNED[sign], left
-    if left == Node("call", left.args, "abs") and sign in _TURNED and not free_symbols(right):
+    if right.op == "call" and sign in TURNED:
+        left, sign, right = right, TURNED[sign], left
+    if left == Node("call", left.args, "abs") and sign in TURNED and not free_symbols(right):
         up, down = (_solved(u, sign, right) for u in (left.args[0], Node("neg", left.args)))
         if sign in ("<", "le"):
             return common(up, down)
@@ -222,12 +222,11 @@ def _without(all_pieces: list[Piece], gone: list[Piece]) -> list[Piece]:
     return common(all_pieces, outside(gone, _LEAST, _MOST))
 
 
-_TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le", "=": "=", "ne": "ne"}
 _HALVES: dict[str, Callable[[Node], list[Piece]]] = {
     "<": lambda end: _between(_MINUS, end, False, False),
     "le": lambda end: _between(_MINUS, end, False, True),
-    ">": lambda end: _between(end, _INFINITY, False, False),
-    "ge": lambda end: _between(end, _INFINITY, True, False),
+    ">": lambda end: _between(end, INFINITY, False, False),
+    "ge": lambda end: _between(end, INFINITY, True, False),
     "=": lambda end: _between(end, end, True, True),
     "ne": lambda end: _without(_ALL, _between(end, end, True, True)),
     "in": lambda end: _pieces(end),
