@@ -17,7 +17,7 @@ from mpmath import mp
 
 from rlvr.verifiers.math import equality
 from rlvr.verifiers.math.fold import fold
-from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Named, Quantity, Sequence, Word
+from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Items, Named, Quantity, Word
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 from rlvr.verifiers.math.latex.compile import is_zero, proportional
 from rlvr.verifiers.math.latex.indexed import resolved
@@ -101,7 +101,7 @@ def _expressions(form: Form) -> Iterator[Form]:
     """What in a reference has to be understood by the engine."""
     if isinstance(form, Quantity) and form.value is None:
         yield form
-    elif isinstance(form, Sequence):
+    elif isinstance(form, Items):
         for item in form.items:
             yield from _expressions(item)
     elif isinstance(form, Named | Family):

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from rlvr.verifiers.math.forms import Form, Named, Quantity, Sequence
+from rlvr.verifiers.math.forms import Form, Items, Named, Quantity
 
 __all__ = ["Exact", "Ordered", "Piece", "common", "outside", "pieces", "united"]
 
@@ -86,7 +86,7 @@ def _pieces(form: Form) -> list[Piece[Exact]] | None:
         point = _end(form)
         # Not math.isfinite: it makes a float of it, and 10^999 is none.
         return [((point, -1), (point, 1))] if isinstance(point, Fraction) else None
-    if not isinstance(form, Sequence):
+    if not isinstance(form, Items):
         return None
     if form.kind in _KINDS:
         return _interval(form)
@@ -104,7 +104,7 @@ def _pieces(form: Form) -> list[Piece[Exact]] | None:
     return None
 
 
-def _interval(form: Sequence) -> list[Piece[Exact]] | None:
+def _interval(form: Items) -> list[Piece[Exact]] | None:
     ends = [_end(item) for item in form.items]
     if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[0] > ends[1]:
         return None
