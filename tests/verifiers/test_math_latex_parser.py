@@ -30,6 +30,7 @@ READINGS = {
         (r"\frac\pi4", "(div pi 4)"),
         (r"\dfrac{x+1}{2}", "(div (add x 1) 2)"),
         (r"2\frac13", "(add:mixed 2 (div 1 3))"),
+        (r"2\frac13^2", "(pow (add:mixed 2 (div 1 3)) 2)"),
         (r"2\frac x3", "(mul 2 (div x 3))"),
         (r"2\frac53", "(mul 2 (div 5 3))"),
         (r"\frac{dy}{dx}", "dy/dx"),

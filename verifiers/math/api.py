@@ -151,7 +151,7 @@ def _kind(form: Form) -> str:
             return "relation" if any(sign in form.core for sign in _RELATIONS) else "expression"
         case Quantity():
             return "number"
-        case forms.Sequence():
+        case forms.Items():
             if form.kind in _REGIONS:
                 return "union"
             if form.kind in ("()", "[]", "(]", "[)"):
@@ -181,7 +181,7 @@ def _reading(form: Form) -> str:
     match form:
         case Quantity():
             return _number(form)
-        case forms.Sequence():
+        case forms.Items():
             return _several(form)
         case Named():
             return f"{form.name} as {_reading(form.body)}"
@@ -214,7 +214,7 @@ def _digits(number: Fraction) -> str:
     return f"of {number.numerator.bit_length()} binary digits" if large else str(number)
 
 
-def _several(form: forms.Sequence) -> str:
+def _several(form: forms.Items) -> str:
     items = "; ".join(map(_reading, form.items))
     if _kind(form) in ("tuple", "interval") and len(form.items) == 2:
         low, high = map(_reading, form.items)

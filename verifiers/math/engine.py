@@ -17,13 +17,13 @@ from mpmath import mp
 
 from rlvr.verifiers.math import equality
 from rlvr.verifiers.math.fold import fold
-from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Named, Quantity, Sequence, Word
+from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Items, Named, Quantity, Word
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 from rlvr.verifiers.math.latex.compile import is_zero, proportional
 from rlvr.verifiers.math.latex.indexed import resolved
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.roles import settled
-from rlvr.verifiers.math.latex.tree import free_symbols, has, num, walk
+from rlvr.verifiers.math.latex.tree import INFINITY, free_symbols, has, num, walk
 from rlvr.verifiers.math.latex.values import Undefined, approximate
 from rlvr.verifiers.math.normal import decide
 from rlvr.verifiers.math.policy import MathPolicy
@@ -101,7 +101,7 @@ def _expressions(form: Form) -> Iterator[Form]:
     """What in a reference has to be understood by the engine."""
     if isinstance(form, Quantity) and form.value is None:
         yield form
-    elif isinstance(form, Sequence):
+    elif isinstance(form, Items):
         for item in form.items:
             yield from _expressions(item)
     elif isinstance(form, Named | Family):
@@ -117,8 +117,7 @@ def _check(form: Form) -> None:
 
 _NO_VALUE = ("rel", "list", "set", "tuple", "builder", "numbers", "union", "intersection", "minus", "pm", "congruent")
 _NO_UNIT = (*_NO_VALUE, "matrix")
-_INFINITY = Node("const", value="inf")
-_INFINITIES = (_INFINITY, Node("neg", (_INFINITY,)))
+_INFINITIES = (INFINITY, Node("neg", (INFINITY,)))
 
 
 # ----------------------------------------------------------------------------------------------------------- the leaf

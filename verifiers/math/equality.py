@@ -25,7 +25,6 @@ from rlvr.verifiers.math.latex.values import is_integer
 
 __all__ = ["same"]
 
-_TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le", "=": "=", "ne": "ne"}
 _PARAMETERS = frozenset(("k", "n", "m", "l", "j", "ell"))
 _MOST_PAIRS = 2500
 
@@ -175,7 +174,7 @@ def _constant(node: Node) -> str | None:
 def _relations(a: Node, b: Node) -> bool:
     if "in" in a.value + b.value:
         return a.value == b.value and len(a.value) == 1 and _same(a.args[0], b.args[0]) and _same(a.args[1], b.args[1])
-    if not set(a.value) | set(b.value) <= _TURNED.keys():
+    if not set(a.value) | set(b.value) <= realsets.TURNED.keys():
         raise Unreadable("relations other than of size")
     if len(a.value) != len(b.value):
         return False
@@ -184,7 +183,7 @@ def _relations(a: Node, b: Node) -> bool:
     sign = probing.ratio(_gap(a), _gap(b))
     [left], [right] = a.value, b.value
     if sign:
-        return bool(left == (right if sign > 0 or right in ("=", "ne") else _TURNED[right]))
+        return bool(left == (right if sign > 0 or right in ("=", "ne") else realsets.TURNED[right]))
     if realsets.is_unsolved(b) and not realsets.is_unsolved(a) and free_symbols(a) == free_symbols(b):
         return realsets.same(a, b)
     return left == right == "=" and _cleared(a, b)
@@ -236,7 +235,7 @@ def _gap(relation: Node) -> Node:
 
 def _chains(a: Node, b: Node) -> bool:
     if a.value != b.value:
-        b = Node("rel", b.args[::-1], tuple(_TURNED[sign] for sign in b.value[::-1]))
+        b = Node("rel", b.args[::-1], tuple(realsets.TURNED[sign] for sign in b.value[::-1]))
     return a.value == b.value and all(_same(x, y) for x, y in zip(a.args, b.args, strict=True))
 
 

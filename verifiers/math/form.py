@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from rlvr.verifiers.math.forms import Choice, Family, Form, Named, Quantity, Sequence
+from rlvr.verifiers.math.forms import Choice, Family, Form, Items, Named, Quantity
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 from rlvr.verifiers.math.latex.tree import free_symbols, has
 from rlvr.verifiers.math.policy import MathPolicy
@@ -90,7 +90,7 @@ def leaves(form: Form) -> Iterator[Form]:
     Args:
         form: as `reading.read` makes it.
     """
-    if isinstance(form, Sequence):
+    if isinstance(form, Items):
         for item in form.items:
             yield from leaves(item)
     elif isinstance(form, Named | Family):
@@ -191,4 +191,4 @@ def _is_infinite(form: Form) -> bool:
 
 
 def _is_ordered(form: Form) -> bool:
-    return isinstance(form, Sequence) and form.kind in _ORDERED
+    return isinstance(form, Items) and form.kind in _ORDERED

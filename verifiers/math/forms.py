@@ -1,6 +1,6 @@
 r"""The forms in which an answer can be read.
 
-    5 cm, 12.5\%, \frac12, x^2 + 1 → Quantity      (1, 2], \{1, 2\}, 1 and 2, a matrix → Sequence
+    5 cm, 12.5\%, \frac12, x^2 + 1 → Quantity      (1, 2], \{1, 2\}, 1 and 2, a matrix → Items
     x = 5 → Named      k\pi, k \in \mathbb{Z} → Family      (B) → Choice      odd, July 4 → Word      3:30 pm → Clock
     0 = 0 → Flawed
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-__all__ = ["Choice", "Clock", "Family", "Flawed", "Form", "Named", "Quantity", "Sequence", "THOUSANDS", "Word"]
+__all__ = ["Choice", "Clock", "Family", "Flawed", "Form", "Named", "Quantity", "Items", "THOUSANDS", "Word"]
 
 THOUSANDS = "K"
 r"""The unit of `5\text{K}`, without a space: thousands, or kelvins beside another temperature."""
@@ -43,7 +43,7 @@ class Quantity:
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence:
+class Items:
     """Several things.
 
     `kind` is `list` (no brackets), `either` (words joined by `or`), `set`, `matrix`, `row`, `:` (a ratio), two
@@ -112,4 +112,4 @@ class Flawed:
     reason: str
 
 
-Form: TypeAlias = Quantity | Sequence | Named | Choice | Word | Clock | Family | Flawed
+Form: TypeAlias = Quantity | Items | Named | Choice | Word | Clock | Family | Flawed

@@ -1,6 +1,8 @@
-r"""Sets of real numbers with exact ends: unions, intersections and differences.  Open and closed ends differ.
+r"""Sets of real numbers as pieces: unions, intersections and differences.  Open and closed ends differ.
 
 (1, 2) \cup [2, 3) == (1, 3)        \mathbb{R} \setminus \{0\} == (-\infty, 0) \cup (0, \infty)
+
+The algebra is the same for ends of every kind; `pieces` reads forms with exact ends, and realsets.py trees.
 """
 
 from __future__ import annotations
@@ -8,40 +10,83 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from rlvr.verifiers.math.forms import Form, Named, Quantity, Sequence
+from rlvr.verifiers.math.forms import Form, Items, Named, Quantity
 
-__all__ = ["Piece", "pieces"]
+__all__ = ["Exact", "Ordered", "Piece", "common", "outside", "pieces", "united"]
 
 _INFINITE = {r"\infty": math.inf, r"+\infty": math.inf, r"-\infty": -math.inf}
 _KINDS = frozenset(("()", "(]", "[)", "[]"))
 _MOST = 64  # pieces; nobody writes more, and intersections are quadratic
 
 
-class Piece(NamedTuple):
-    """Ends and whether each belongs to it, ordered so that sorting puts a closed low end first."""
+class Ordered(Protocol):
+    """What can be an end of a piece."""
 
-    low: Fraction | float
-    low_open: bool
-    high: Fraction | float
-    high_closed: bool
+    def __lt__(self, other: Any, /) -> bool: ...
 
 
-def pieces(form: Form) -> tuple[Piece, ...] | None:
+E = TypeVar("E", bound=Ordered)
+Piece: TypeAlias = tuple[E, E]
+"""Its low and its high end.
+
+An end is a number and the side of it that is meant: [2 begins just before 2 and (2 just behind it, while 2] ends just
+behind 2 and 2) just before it.  So the first of two ends is the lower one, open or closed, and a piece is empty where
+its ends are the same.
+"""
+
+Exact: TypeAlias = tuple[Fraction | float, int]
+"""An end that is known exactly: the number, which is a float only where it is infinite; -1 for just before it, or 1."""
+
+_LEAST, _HIGHEST = (-math.inf, 1), (math.inf, -1)
+
+
+def united(parts: Iterable[Piece[E]]) -> list[Piece[E]]:
+    """From left to right, with what touches made one: (1, 2) and [2, 3) do, (1, 2) and (2, 3) do not."""
+    joined: list[Piece[E]] = []
+    for low, high in sorted(parts, key=lambda piece: piece[0]):
+        if joined and not joined[-1][1] < low:  # it begins before the last one has ended, or just there
+            joined[-1] = joined[-1][0], max(joined[-1][1], high)
+        else:
+            joined.append((low, high))
+    return joined
+
+
+def common(left: Iterable[Piece[E]], right: Iterable[Piece[E]]) -> list[Piece[E]]:
+    """What is in both, from left to right; each side's pieces must be disjoint."""
+    others = list(right)
+    both = ((max(a[0], b[0]), min(a[1], b[1])) for a in left for b in others)
+    return sorted((piece for piece in both if piece[0] < piece[1]), key=lambda piece: piece[0])
+
+
+def outside(parts: Iterable[Piece[E]], least: E, most: E) -> list[Piece[E]]:
+    """The rest of the real line, which lies between two ends at infinity; the pieces must be as `united` makes them."""
+    rest, start = [], least
+    for low, high in parts:
+        rest.append((start, low))
+        start = high
+    rest.append((start, most))
+    return [piece for piece in rest if piece[0] < piece[1]]
+
+
+# ------------------------------------------------------------------------------------------------------------- forms
+
+
+def pieces(form: Form) -> list[Piece[Exact]] | None:
     """The disjoint pieces from left to right; None if an end is not an exact number, or it is no such set."""
     found = _pieces(form)
-    return None if found is None or len(found) > _MOST else _joined(found)
+    return None if found is None or len(found) > _MOST else united(found)
 
 
-def _pieces(form: Form) -> list[Piece] | None:
+def _pieces(form: Form) -> list[Piece[Exact]] | None:
     if isinstance(form, Named):
         return _pieces(form.body)
     if isinstance(form, Quantity):
         point = _end(form)
         # Not math.isfinite: it makes a float of it, and 10^999 is none.
-        return [Piece(point, False, point, True)] if isinstance(point, Fraction) else None
-    if not isinstance(form, Sequence):
+        return [((point, -1), (point, 1))] if isinstance(point, Fraction) else None
+    if not isinstance(form, Items):
         return None
     if form.kind in _KINDS:
         return _interval(form)
@@ -52,61 +97,22 @@ def _pieces(form: Form) -> list[Piece] | None:
     if form.kind in ("union", "set"):
         return [piece for part in sets for piece in part]
     if form.kind in ("meet", "minus"):
-        common = list(_joined(sets[0]))
-        for other in sets[1:]:
-            common = _common(common, _joined(other) if form.kind == "meet" else _outside(_joined(other)))
-        return common
+        both = united(sets[0])
+        for other in map(united, sets[1:]):
+            both = common(both, other if form.kind == "meet" else outside(other, _LEAST, _HIGHEST))
+        return both
     return None
 
 
-def _interval(form: Sequence) -> list[Piece] | None:
+def _interval(form: Items) -> list[Piece[Exact]] | None:
     ends = [_end(item) for item in form.items]
     if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[0] > ends[1]:
         return None
-    piece = Piece(ends[0], form.kind[0] == "(", ends[1], form.kind[1] == "]")
-    return [piece] if _filled(piece) else []
+    low, high = (ends[0], 1 if form.kind[0] == "(" else -1), (ends[1], 1 if form.kind[1] == "]" else -1)
+    return [(low, high)] if low < high else []
 
 
 def _end(form: Form) -> Fraction | float | None:
     if not isinstance(form, Quantity) or form.unit or form.percent:
         return None
     return _INFINITE.get(form.core.replace(" ", "")) if form.value is None else Fraction(form.value)
-
-
-def _filled(piece: Piece) -> bool:
-    return piece.low < piece.high or (piece.low == piece.high and not piece.low_open and piece.high_closed)
-
-
-def _joined(parts: Iterable[Piece]) -> tuple[Piece, ...]:
-    """Sorted, with what touches made one: (1, 2) and [2, 3) do, (1, 2) and (2, 3) do not."""
-    joined: list[Piece] = []
-    for piece in sorted(parts):
-        last = joined[-1] if joined else None
-        if last and (last.high > piece.low or (last.high == piece.low and (last.high_closed or not piece.low_open))):
-            high, closed = max((last.high, last.high_closed), (piece.high, piece.high_closed))
-            joined[-1] = Piece(last.low, last.low_open, high, closed)
-        else:
-            joined.append(piece)
-    return tuple(joined)
-
-
-def _common(left: Iterable[Piece], right: Iterable[Piece]) -> list[Piece]:
-    others = list(right)
-    both = (
-        Piece(*max((a.low, a.low_open), (b.low, b.low_open)), *min((a.high, a.high_closed), (b.high, b.high_closed)))
-        for a in left
-        for b in others
-    )
-    return [piece for piece in both if _filled(piece)]
-
-
-def _outside(parts: tuple[Piece, ...]) -> list[Piece]:
-    """The rest of the real line."""
-    rest: list[Piece] = []
-    start: Fraction | float = -math.inf
-    low_open = True
-    for piece in parts:
-        rest.append(Piece(start, low_open, piece.low, piece.low_open))
-        start, low_open = piece.high, piece.high_closed
-    rest.append(Piece(start, low_open, math.inf, False))
-    return [piece for piece in rest if _filled(piece)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlvr.verifiers.math.fold import fold, squeeze
-from rlvr.verifiers.math.forms import Choice, Clock, Family, Flawed, Form, Named, Quantity, Sequence, Word
+from rlvr.verifiers.math.forms import Choice, Clock, Family, Flawed, Form, Items, Named, Quantity, Word
 from rlvr.verifiers.math.limits import exceeded, too_long
 from rlvr.verifiers.math.matching import UNDECIDED, Decision, Leaf, all_of, counted, matched
 from rlvr.verifiers.math.numbers import numbers, quantities
@@ -28,6 +28,7 @@ from rlvr.verifiers.math.shapes import (
     is_number,
     is_region,
     is_relation,
+    is_unsolved,
     labels_bind,
     may_be_several,
     point,
@@ -35,7 +36,6 @@ from rlvr.verifiers.math.shapes import (
     read_again,
     renamed_function,
     same_region,
-    solved,
     spread,
     stated_value,
     times,
@@ -107,13 +107,13 @@ class _Comparison:
             if is_relation(b) and isinstance(a, Quantity) and (identity := identity_sides(b)) is not None:
                 true = self.decide(*identity)  # a reference that goes on from what was asked to the answer
                 return self.decide(a, identity[1]) if true.equal else true if true.equal is None else self._ask(a, b)
-            sides = both_sides(a) if is_relation(a) and not isinstance(b, Sequence) else None
+            sides = both_sides(a) if is_relation(a) and not isinstance(b, Items) else None
             if sides is not None:
                 true = self.decide(*sides)
                 return self.decide(sides[1], b) if true.equal else true
         if isinstance(a, Choice) or isinstance(b, Choice):
             return self._choices(a, b)
-        if isinstance(a, Sequence) or isinstance(b, Sequence):
+        if isinstance(a, Items) or isinstance(b, Items):
             return self._sequences(a, b)
         if isinstance(a, Clock) or isinstance(b, Clock):
             return self._clocks(a, b)
@@ -149,8 +149,8 @@ class _Comparison:
                 return self._ask(a, b)  # xy = 1, yx = 1 and y = 1/x say the same of the same letters
             same_name = b if a.name == b.name else renamed_function(b, a.name)
             return self.decide(a.body, same_name.body) if same_name else Decision(False, "different-name")
-        if isinstance(a, Named) and is_region(a) and is_relation(b) and (region := solved(b)) is not None:
-            return self.decide(a.body, region)
+        if isinstance(a, Named) and is_region(a) and is_unsolved(b):
+            return self._ask(a.body, b)  # never the other way: an answer has to be solved
         if is_relation(a) or is_relation(b):
             return self._ask(a, b)
         if _is_no_interval(a, b) or _is_no_interval(b, a):
@@ -176,7 +176,7 @@ class _Comparison:
             number = other.text == "i" or (other.text == "e" and other is b)
             same = other.text.lower() == choice.letter and not number
             return Decision(True, "same-choice") if same else Decision(False, "different-choice")
-        if isinstance(other, Sequence) and any(isinstance(item, Choice) for item in other.items):
+        if isinstance(other, Items) and any(isinstance(item, Choice) for item in other.items):
             return Decision(False, "different-choice")
         if choice.rest is None:
             return Decision(None, "different-kind")  # the text of an option, perhaps of the right one
@@ -185,10 +185,10 @@ class _Comparison:
     # -------------------------------------------------------------------------------------------------- sequences
 
     def _sequences(self, a: Form, b: Form) -> Decision:
-        if isinstance(a, Sequence) and isinstance(b, Sequence):
+        if isinstance(a, Items) and isinstance(b, Items):
             return self._two_sequences(a, b)
-        sequence, other = (a, b) if isinstance(a, Sequence) else (b, a)
-        assert isinstance(sequence, Sequence)
+        sequence, other = (a, b) if isinstance(a, Items) else (b, a)
+        assert isinstance(sequence, Items)
         if isinstance(other, Word | Clock):
             return Decision(None, "different-kind")
         if sequence.kind == "range":
@@ -197,11 +197,9 @@ class _Comparison:
             return self.decide(sequence, vector_sum) if sequence is a else self.decide(vector_sum, sequence)
         if sequence.kind == "()" and (pair := point(other)) is not None:
             return self.decide(pair, b) if sequence is b else self.decide(a, pair)
-        if sequence is a and is_relation(b) and (region := solved(b)) is not None:
-            return self.decide(a, region)  # never the other way: an answer has to be solved
         if sequence is a and sequence.kind == "list" and (names := ranking(b)) is not None:
             return self._in_order(a.items, names)
-        if sequence.kind == "matrix" and len(cells := vector(sequence)) == 1 and not isinstance(cells[0], Sequence):
+        if sequence.kind == "matrix" and len(cells := vector(sequence)) == 1 and not isinstance(cells[0], Items):
             return self.decide(cells[0], b) if sequence is a else self.decide(a, cells[0])
         if (again := read_again(sequence, other)) is not None:
             return self.decide(again[0], again[1]) if sequence is a else self.decide(again[1], again[0])
@@ -210,7 +208,7 @@ class _Comparison:
         several = sequence.kind not in _SINGLE or may_be_several(other) or is_relation(other)
         return self._ask(a, b) if several and not is_number(other) else _DIFFERENT_KIND
 
-    def _two_sequences(self, a: Sequence, b: Sequence) -> Decision:
+    def _two_sequences(self, a: Items, b: Items) -> Decision:
         kinds = {a.kind, b.kind}
         if "range" in kinds:
             both = kinds <= {"range", "[]"}
@@ -239,13 +237,13 @@ class _Comparison:
             return counted(a.items, b.items, self.decide) if len(a.items) == len(b.items) else _LENGTH
         return self._in_order(a.items, b.items)
 
-    def _regions(self, a: Sequence, b: Sequence) -> Decision:
+    def _regions(self, a: Items, b: Items) -> Decision:
         if found := same_region(a, b):
             return found
         alike = matched(a.items, b.items, self.decide) if a.kind == b.kind == "union" else UNDECIDED
         return alike if alike.equal else self._ask(a, b)  # other parts may still make the same whole
 
-    def _unordered(self, a: Sequence, b: Sequence) -> Decision:
+    def _unordered(self, a: Items, b: Items) -> Decision:
         if labels_bind(a) != labels_bind(b) or (self.policy.ordered_lists and a.kind == b.kind == "list"):
             return self._in_order(a.items, b.items)
         if "set" in (a.kind, b.kind):
@@ -300,16 +298,16 @@ def _is_no_interval(region: Form, other: Form) -> bool:
     """-2 < x < 3 has the two numbers of `x = -2, y = 3` and of a vector, and is neither."""
     if not is_region(region) or region.text.startswith("("):  # (x, y) = (-2, 3) is a pair
         return False
-    if not isinstance(other, Sequence) or other.kind not in ("list", "matrix"):
+    if not isinstance(other, Items) or other.kind not in ("list", "matrix"):
         return False
     return not any(is_region(item) for item in other.items)
 
 
-def _length(sequence: Sequence) -> int:
+def _length(sequence: Items) -> int:
     return len(vector(sequence)) if sequence.kind == "matrix" else len(sequence.items)
 
 
-def _ranges(dashed: Sequence, other: Form) -> Decision:
+def _ranges(dashed: Items, other: Form) -> Decision:
     """5–6 beside `5-6` or `5 "to" 6`, which without the dash are a difference and a ratio."""
     low, high = (squeeze(item.text) for item in dashed.items)
     said = squeeze(other.text).replace('"', "").replace("--", "-")

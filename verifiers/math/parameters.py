@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from rlvr.verifiers.math.forms import Family, Form, Named, Quantity, Sequence
+from rlvr.verifiers.math.forms import Family, Form, Items, Named, Quantity
 
 __all__ = ["declaration", "letters", "quantified", "renamed"]
 
@@ -61,7 +61,7 @@ def renamed(form: Form, old: str, new: str) -> Form:
 
     if isinstance(form, Quantity):
         return replace(form, text=swap(form.text), core=swap(form.core))
-    if isinstance(form, Sequence):
+    if isinstance(form, Items):
         return replace(form, text=swap(form.text), items=tuple(renamed(item, old, new) for item in form.items))
     if isinstance(form, Named):
         return replace(form, text=swap(form.text), body=renamed(form.body, old, new))

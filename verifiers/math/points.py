@@ -23,7 +23,7 @@ from mpmath import mp
 
 from rlvr.verifiers.math.latex.budget import Budget
 from rlvr.verifiers.math.latex.numeric import Evaluation
-from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, free_symbols, has, walk
+from rlvr.verifiers.math.latex.tree import INFINITY, Node, TooLarge, Unreadable, free_symbols, has, walk
 from rlvr.verifiers.math.latex.values import Number, Undefined, approximate, is_integer
 
 __all__ = ["BESIDE", "OTHER", "Point", "ROOT", "has_steps", "is_analytic", "nudged", "random_points", "special_points"]
@@ -41,7 +41,6 @@ _SEARCH_STEPS = 20_000  # nodes visited to find roots; about 0.1 s
 _MOST_SWITCHES, _MOST_ROOTS, _MOST_NUMBERS = 8, 12, 10
 _MOST_BITS = 2_000  # of a number that the expressions are written with
 _MOST_FOR_CALCULUS = 6
-_INFINITY = Node("const", value="inf")
 _JOINT = 30  # points at which all variables have special values at once
 _POWERS = (2, 3, 4, 6, 9, 12, 18, 30)
 _FAR = (100, 1_000, 10_000)  # as exponents of ten: only looked at for a change of sign
@@ -177,7 +176,7 @@ def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, 
     rng = _seeded(seeds)
     steps = has_steps(*seeds)
     known = _known_numbers(seeds)
-    calculus = any(has(seed, *_CALCULUS) or _INFINITY in walk(seed) for seed in seeds)
+    calculus = any(has(seed, *_CALCULUS) or INFINITY in walk(seed) for seed in seeds)
     if calculus:  # each point costs milliseconds
         plain = [*(x for x in known if _is_far(x)), Fraction(1000), Fraction(-1000)][:_MOST_FOR_CALCULUS]
     elif steps:

@@ -14,7 +14,7 @@ from fractions import Fraction
 from rlvr.verifiers.math.arithmetic import NotArithmetic, Undefined, rational
 from rlvr.verifiers.math.clock import date, time_of_day
 from rlvr.verifiers.math.cut import brackets, cut, cuts, separator
-from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Named, Quantity, Sequence, Word
+from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Items, Named, Quantity, Word
 from rlvr.verifiers.math.parameters import declaration, quantified
 from rlvr.verifiers.math.quantity import literal, quantity, word
 from rlvr.verifiers.math.relations import equation, inequality, together
@@ -81,7 +81,7 @@ def read(text: str) -> Form:
     if "(b)" in text and (labelled := _parts_of_question(text)) is not None:
         return labelled
     if _GROUPED_LIST.fullmatch(text):
-        return Sequence(text, "list", tuple(map(_single, text.split(", "))))
+        return Items(text, "list", tuple(map(_single, text.split(", "))))
     parts, signs = cuts(text, _COMMAS)
     if len(parts) == 1:
         return _single(text)
@@ -94,9 +94,9 @@ def read(text: str) -> Form:
     return _several(text, parts, signs) if len(parts) > 1 else _single(parts[0] if parts else text)
 
 
-def as_list(text: str) -> Sequence:
+def as_list(text: str) -> Items:
     """The other reading of `1,234`, which the other side's form may call for."""
-    return Sequence(text, "list", _flat(list(map(_single, cut(text, _COMMAS)))))
+    return Items(text, "list", _flat(list(map(_single, cut(text, _COMMAS)))))
 
 
 def as_ratio(text: str) -> Quantity | None:
@@ -114,12 +114,12 @@ def _several(text: str, parts: list[str], signs: list[str]) -> Form:
     if set(signs) == {";"} and (only := _twice_the_same(forms)) is not None:
         return only
     if ";" in signs and all(isinstance(form, Word | Choice) for form in forms):
-        return Sequence(text, "either", tuple(forms))  # "Alice or Bob" is not "Alice and Bob"
+        return Items(text, "either", tuple(forms))  # "Alice or Bob" is not "Alice and Bob"
     if (whole := together(text, forms, signs)) is not None:
         return whole
     if r"\also" in signs and not any(isinstance(form, Named) for form in forms):
         return Quantity(text, text)  # statements that nothing here can join
-    return Sequence(text, "list", _flat(forms))
+    return Items(text, "list", _flat(forms))
 
 
 def _twice_the_same(forms: list[Form]) -> Quantity | None:
@@ -155,15 +155,15 @@ def _groups(text: str) -> Named | None:
     names: list[str] = []
     for group in cut(text, _SEMICOLONS):
         forms = [_single(part) for part in cut(group, _COMMAS)]
-        named = [form for form in forms if isinstance(form, Named) and not isinstance(form.body, Sequence)]
+        named = [form for form in forms if isinstance(form, Named) and not isinstance(form.body, Items)]
         names = names or [form.name for form in named]
         if len(named) < max(len(forms), 2) or [form.name for form in named] != names:
             return None
-        tuples.append(Sequence(group, "()", tuple(form.body for form in named)))
-    return Named(text, f"({','.join(names)})", Sequence(text, "list", tuple(tuples)))
+        tuples.append(Items(group, "()", tuple(form.body for form in named)))
+    return Named(text, f"({','.join(names)})", Items(text, "list", tuple(tuples)))
 
 
-def _parts_of_question(text: str) -> Sequence | None:
+def _parts_of_question(text: str) -> Items | None:
     r"""`"(a)" 3 "(b)" 4`: the answers to the parts of a question, in order."""
     items: list[Form] = []
     for letter in "abcdefgh":
@@ -179,7 +179,7 @@ def _parts_of_question(text: str) -> Sequence | None:
         items.append(_single(said))
         text = text[end:]
         if not text:
-            return Sequence(said, "()", tuple(items)) if len(items) > 1 else None
+            return Items(said, "()", tuple(items)) if len(items) > 1 else None
     return None
 
 
@@ -187,7 +187,7 @@ def _flat(forms: list[Form]) -> tuple[Form, ...]:
     r"""What `\pm` splits in two joins the others."""
     items: list[Form] = []
     for form in forms:
-        items += form.items if isinstance(form, Sequence) and form.kind == "list" else [form]
+        items += form.items if isinstance(form, Items) and form.kind == "list" else [form]
     return tuple(items)
 
 
@@ -211,7 +211,7 @@ def _range(text: str) -> Form:
     high, low = _single(ends[1]), _single(ends[0])
     if isinstance(high, Quantity) and isinstance(low, Quantity) and not low.unit and not low.percent:
         low = replace(low, unit=high.unit, percent=high.percent)
-    return Sequence(text, "range", (low, high))
+    return Items(text, "range", (low, high))
 
 
 def _choice(text: str) -> Form | None:
@@ -273,7 +273,7 @@ def _bracketed(text: str) -> Form | None:
             parts = _counted_out(parts)
         if (whole := _whole_numbers(text, inner)) is not None:
             return whole
-        return None if "|" in inner or ":" in inner else Sequence(text, "set", _flat(list(map(_single, parts))))
+        return None if "|" in inner or ":" in inner else Items(text, "set", _flat(list(map(_single, parts))))
     if opening == "[" and parts and all(brackets(part) == ("[", "]") for part in parts):
         rows = [cut(part[1:-1], _COMMAS) for part in parts]  # [[1, 2], [3, 4]]
         if len({len(row) for row in rows}) == 1:
@@ -298,68 +298,66 @@ def _whole_numbers(text: str, inner: str) -> Form | None:
         return Word(text, f"integers {start % abs(step)} modulo {abs(step)}")
     found = _BOUNDED.fullmatch(inner)
     said = _single(found[2]) if found else None
-    if found is None or not isinstance(said, Named) or said.name != found[1] or not isinstance(said.body, Sequence):
+    if found is None or not isinstance(said, Named) or said.name != found[1] or not isinstance(said.body, Items):
         return None
     ends = [item.value if isinstance(item, Quantity) else None for item in said.body.items]
     if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[1] - ends[0] > _MOST_COUNTED:
         return None
     low = math.floor(ends[0]) + 1 if said.body.kind[0] == "(" else math.ceil(ends[0])
     high = math.ceil(ends[1]) - 1 if said.body.kind[1] == ")" else math.floor(ends[1])
-    return Sequence(text, "set", tuple(Quantity(str(n), str(n), n) for n in range(low, high + 1)))
+    return Items(text, "set", tuple(Quantity(str(n), str(n), n) for n in range(low, high + 1)))
 
 
 def _put(text: str, letter: str, number: int) -> str:
     return re.sub(rf"(?<![\\a-zA-Z]){letter}(?![a-zA-Z])", f"({number})", text)
 
 
-def _matrix(text: str, rows: list[list[str]]) -> Sequence:
-    return Sequence(text, "matrix", tuple(Sequence(" & ".join(r), "row", tuple(map(_single, r))) for r in rows))
+def _matrix(text: str, rows: list[list[str]]) -> Items:
+    return Items(text, "matrix", tuple(Items(" & ".join(r), "row", tuple(map(_single, r))) for r in rows))
 
 
-def _signed_tuples(text: str, kind: str, items: list[Form]) -> Sequence:
+def _signed_tuples(text: str, kind: str, items: list[Form]) -> Items:
     r"""(\pm 1, \pm 2) lists four points."""
-    choices = [form.items if isinstance(form, Sequence) and form.kind == "list" else (form,) for form in items]
+    choices = [form.items if isinstance(form, Items) and form.kind == "list" else (form,) for form in items]
     tuples = list(itertools.islice(itertools.product(*choices), _MAX_SIGNS + 1))
     if len(tuples) == 1 or len(tuples) > _MAX_SIGNS:
-        return Sequence(text, kind, tuple(items))
+        return Items(text, kind, tuple(items))
     open_, close = kind[0], kind[1]
-    return Sequence(
-        text, "list", tuple(Sequence(open_ + " , ".join(f.text for f in t) + close, kind, t) for t in tuples)
-    )
+    return Items(text, "list", tuple(Items(open_ + " , ".join(f.text for f in t) + close, kind, t) for t in tuples))
 
 
-def _region(text: str) -> Sequence | None:
+def _region(text: str) -> Items | None:
     r"""`(0, 1) \cup \{2\}`, `\mathbb{R}`, `\mathbb{R} \setminus \{0\}`, `\emptyset`."""
     if text == r"\emptyset":
-        return Sequence(text, "set", ())
+        return Items(text, "set", ())
     if text[:1] == "\\" and (line := _REALS.fullmatch(text.replace(" ", ""))):
         return _line(text, line[1] or "")
     if r"\cup" in text and len(parts := cut(text, _CUPS)) > 1:
-        return Sequence(text, "union", tuple(map(_single, parts)))
+        return Items(text, "union", tuple(map(_single, parts)))
     if r"\cap" in text and len(parts := cut(text, _CAPS)) > 1:
         regions = tuple(map(_single, parts))
-        return Sequence(text, "meet", regions) if all(isinstance(part, Sequence) for part in regions) else None
+        return Items(text, "meet", regions) if all(isinstance(part, Items) for part in regions) else None
     if "-" in text and (without := _WITHOUT.fullmatch(text)):
         regions = tuple(map(_single, without.groups()))
-        if all(isinstance(part, Sequence) for part in regions):
-            return Sequence(text, "minus", regions)
+        if all(isinstance(part, Items) for part in regions):
+            return Items(text, "minus", regions)
     if r"\setminus" in text or r"\\{" in text:
         parts = cut(text, _MINUS)
         if len(parts) == 2:
-            return Sequence(text, "minus", tuple(map(_single, parts)))
+            return Items(text, "minus", tuple(map(_single, parts)))
     return None
 
 
-def _line(text: str, part: str = "") -> Sequence:
+def _line(text: str, part: str = "") -> Items:
     r"""The real line, or the half of it that `^+`, `_{>0}` or `_{\le 0}` says."""
     zero = Quantity("0", "0", 0)
     low = zero if "+" in part or ">" in part or r"\ge" in part else Quantity(r"-\infty", r"-\infty")
     high = zero if "-" in part or "<" in part or r"\le" in part else Quantity(r"\infty", r"\infty")
     kind = "[)" if r"\ge" in part else "(]" if r"\le" in part else "()"
-    return Sequence(text, kind, (low, high))
+    return Items(text, kind, (low, high))
 
 
-def _signs(text: str) -> Sequence | None:
+def _signs(text: str) -> Items | None:
     r"""1 \pm \sqrt2 is two values; with \mp the signs go together, two \pm are independent."""
     if r"\pm" not in text or r"\pmod" in text or text.count(r"\pm") > 2 or "=" in text:
         return None
@@ -371,7 +369,7 @@ def _signs(text: str) -> Sequence | None:
             "".join(itertools.chain(*zip(pieces, (*signs, ""), strict=True)))
             for signs in itertools.product("+-", repeat=len(pieces) - 1)
         ]
-    return Sequence(text, "list", tuple(_single(choice.strip().removeprefix("+").strip()) for choice in choices))
+    return Items(text, "list", tuple(_single(choice.strip().removeprefix("+").strip()) for choice in choices))
 
 
 # -------------------------------------------------------------------------------------------------- ratios and words
@@ -393,7 +391,7 @@ def _wordlike(text: str) -> Form | None:
     if (value := number(words)) is not None:
         return Quantity(text, text, value)
     if words in EMPTY:
-        return Sequence(text, "set", ())
+        return Items(text, "set", ())
     if words in REALS:
         return _line(text)
     spoken = (" " in letters or len(letters) > 3) and _THREE_LETTERS.search(letters)
@@ -418,5 +416,5 @@ def _ratio(text: str) -> Form | None:
         core = rf"\frac{{{parts[0]}}}{{{parts[1]}}}"
         return Quantity(text, core, None, ":") if len(parts) == 2 and not any('"' in part for part in parts) else None
     if len(parts) > 2:
-        return Sequence(text, ":", tuple(Quantity(p, p, v) for p, v in zip(parts, values, strict=True)))
+        return Items(text, ":", tuple(Quantity(p, p, v) for p, v in zip(parts, values, strict=True)))
     return Quantity(text, text, values[0] / values[1], ":") if values[1] else Flawed(text, "undefined")

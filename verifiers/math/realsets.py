@@ -8,7 +8,7 @@ Ends are numbers.  An interval between expressions with variables is compared en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
@@ -16,17 +16,21 @@ from typing import TypeAlias
 
 from mpmath import mp
 
-from rlvr.verifiers.math import probing
+from rlvr.verifiers.math import intervals, probing
+from rlvr.verifiers.math.intervals import common, outside, united
 from rlvr.verifiers.math.latex.numeric import Evaluation
-from rlvr.verifiers.math.latex.tree import Node, Unreadable, free_symbols, walk
+from rlvr.verifiers.math.latex.tree import INFINITY, Node, Unreadable, free_symbols, walk
 from rlvr.verifiers.math.latex.values import Number, approximate, nearly_zero
 from rlvr.verifiers.math.solving import solution
 
-__all__ = ["End", "Piece", "is_set", "is_unsolved", "same"]
+__all__ = ["End", "Piece", "TURNED", "is_set", "is_unsolved", "same"]
 
 _KINDS = frozenset(("rel", "union", "intersection", "minus", "builder", "numbers"))
-_INFINITY = Node("const", value="inf")
+_MINUS = Node("neg", (INFINITY,))
 _DIGITS = 60
+TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le", "=": "=", "ne": "ne"}
+"""The sign between two sides that have changed places."""
+
 _BRACKETS = {"(": False, ")": False, "[": True, "]": True}
 
 
@@ -53,7 +57,7 @@ class End:
         return nearly_zero(approximate(self.value) - approximate(other.value))
 
 
-Piece: TypeAlias = tuple[End, End]
+Piece: TypeAlias = intervals.Piece[End]
 _LEAST, _MOST = End(None, mp.ninf, 1), End(None, mp.inf, -1)
 _ALL: list[Piece] = [(_LEAST, _MOST)]
 
@@ -86,7 +90,7 @@ def same(a: Node, b: Node) -> bool:
 
 def is_unsolved(node: Node) -> bool:
     """A condition on one variable that stands on no side alone."""
-    if node.op != "rel" or not set(node.value) <= _TURNED.keys() or len(free_symbols(node)) != 1:
+    if node.op != "rel" or not set(node.value) <= TURNED.keys() or len(free_symbols(node)) != 1:
         return False
     return not any(side.op == "sym" for side in node.args)
 
@@ -107,9 +111,7 @@ def _same_between_variables(a: Node, b: Node) -> bool:
     if left[2:] != right[2:]:
         return False
     pairs = zip(left[:2], right[:2], strict=True)
-    return all(
-        x == y if _INFINITY in (x, y) or Node("neg", (_INFINITY,)) in (x, y) else probing.equal(x, y) for x, y in pairs
-    )
+    return all(x == y if INFINITY in (x, y) or _MINUS in (x, y) else probing.equal(x, y) for x, y in pairs)
 
 
 def _interval(node: Node) -> tuple[Node, Node, bool, bool]:
@@ -125,9 +127,9 @@ def _interval(node: Node) -> tuple[Node, Node, bool, bool]:
         if len(sides) == 3 and sides[1].op == "sym" and set(signs) <= {"<", "le"}:
             return sides[0], sides[2], signs[0] == "le", signs[1] == "le"
         if len(sides) == 2 and sides[0].op == "sym" and set(signs) <= {"<", "le"}:
-            return Node("neg", (_INFINITY,)), sides[1], False, signs[0] == "le"
+            return _MINUS, sides[1], False, signs[0] == "le"
         if len(sides) == 2 and sides[1].op == "sym" and set(signs) <= {"<", "le"}:
-            return sides[0], _INFINITY, signs[0] == "le", False
+            return sides[0], INFINITY, signs[0] == "le", False
     raise Unreadable("a set whose ends are expressions, and which is no interval")
 
 
@@ -142,12 +144,10 @@ def _pieces(node: Node) -> list[Piece]:
 
 
 def _end(node: Node, *, low: bool, closed: bool) -> End:
-    if node == _INFINITY:
-        return _MOST
-    if node == Node("neg", (_INFINITY,)):
-        return _LEAST
-    value = Evaluation({}, real=True).number(node)
-    return End(node, value, -1 if low is closed else 1)
+    side = -1 if low is closed else 1
+    if node in (INFINITY, _MINUS):
+        return End(None, mp.inf if node == INFINITY else mp.ninf, side)
+    return End(node, Evaluation({}, real=True).number(node), side)
 
 
 def _between(low: Node, high: Node, closed_low: bool, closed_high: bool) -> list[Piece]:
@@ -162,7 +162,7 @@ def _pair(node: Node) -> list[Piece]:
 
 
 def _points(node: Node) -> list[Piece]:
-    return _united([piece for item in node.args for piece in _between(item, item, True, True)])
+    return united([piece for item in node.args for piece in _between(item, item, True, True)])
 
 
 def _named(node: Node) -> list[Piece]:
@@ -178,10 +178,10 @@ def _conditions(node: Node) -> list[Piece]:
     if not any(map(is_set, node.args)):
         return _points(node)  # 2, 3
     if node.args[0].op == "rel" and node.args[0].value == ("=",) and not any(is_set(item) for item in node.args[1:]):
-        return _united([*_pieces(node.args[0]), *_points(Node("set", node.args[1:]))])  # x = 2, 3
+        return united([*_pieces(node.args[0]), *_points(Node("set", node.args[1:]))])  # x = 2, 3
     parts = [_pieces(item) for item in node.args]
-    both = reduce(_common, parts)
-    return both if both and node.value == "and" else _united(chain.from_iterable(parts))
+    both = reduce(common, parts)
+    return both if both and node.value == "and" else united(chain.from_iterable(parts))
 
 
 def _condition(node: Node) -> list[Piece]:
@@ -190,12 +190,12 @@ def _condition(node: Node) -> list[Piece]:
     if len(variables) != 1 and not is_unsolved(node):
         raise Unreadable("a condition that does not bound one variable")
     links = zip(node.args, node.value, node.args[1:], strict=False)
-    return reduce(_common, [_link(left, sign, right) for left, sign, right in links])
+    return reduce(common, [_link(left, sign, right) for left, sign, right in links])
 
 
 def _link(left: Node, sign: str, right: Node) -> list[Piece]:
-    if right.op == "sym" and sign in _TURNED:
-        left, sign, right = right, _TURNED[sign], left
+    if right.op == "sym" and sign in TURNED:
+        left, sign, right = right, TURNED[sign], left
     if (free_symbols(left) and left.op != "sym") or free_symbols(right):
         return _solved(left, sign, right)
     if left.op != "sym" or sign not in _HALVES:
@@ -205,50 +205,28 @@ def _link(left: Node, sign: str, right: Node) -> list[Piece]:
 
 def _solved(left: Node, sign: str, right: Node) -> list[Piece]:
     """x^2 < 4; of |u| < v both u < v and u > -v."""
-    if right.op == "call" and sign in _TURNED:
-        left, sign, right = right, _TURNED[sign], left
-    if left == Node("call", left.args, "abs") and sign in _TURNED and not free_symbols(right):
+    if right.op == "call" and sign in TURNED:
+        left, sign, right = right, TURNED[sign], left
+    if left == Node("call", left.args, "abs") and sign in TURNED and not free_symbols(right):
         up, down = (_solved(u, sign, right) for u in (left.args[0], Node("neg", left.args)))
         if sign in ("<", "le"):
-            return _common(up, down)
-        both = _united([*up, *down]) if sign != "ne" else _common(up, down)
+            return common(up, down)
+        both = united([*up, *down]) if sign != "ne" else common(up, down)
         none = sign == "=" and Evaluation({}, real=True).number(right) < 0
         return [] if none else both
     stretches = solution(left, sign, right)
-    return _united((End(None, low, 1 - 2 * a), End(None, high, 2 * b - 1)) for low, a, high, b in stretches)
+    return united((End(None, low, 1 - 2 * a), End(None, high, 2 * b - 1)) for low, a, high, b in stretches)
 
 
 def _without(all_pieces: list[Piece], gone: list[Piece]) -> list[Piece]:
-    rest, start = [], _LEAST
-    for low, high in gone:
-        rest.append((start, low))
-        start = high
-    rest.append((start, _MOST))
-    return _common(all_pieces, [piece for piece in rest if piece[0] < piece[1]])
+    return common(all_pieces, outside(gone, _LEAST, _MOST))
 
 
-def _common(left: list[Piece], right: list[Piece]) -> list[Piece]:
-    both = [(max(p[0], q[0]), min(p[1], q[1])) for p in left for q in right]
-    return sorted(piece for piece in both if piece[0] < piece[1])
-
-
-def _united(pieces: Iterable[Piece]) -> list[Piece]:
-    merged: list[Piece] = []
-    for low, high in sorted(pieces, key=lambda piece: piece[0]):
-        if merged and not merged[-1][1] < low:  # it begins before the last one has ended, or just there
-            merged[-1] = merged[-1][0], max(merged[-1][1], high)
-        else:
-            merged.append((low, high))
-    return merged
-
-
-_TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le", "=": "=", "ne": "ne"}
-_MINUS = Node("neg", (_INFINITY,))
 _HALVES: dict[str, Callable[[Node], list[Piece]]] = {
     "<": lambda end: _between(_MINUS, end, False, False),
     "le": lambda end: _between(_MINUS, end, False, True),
-    ">": lambda end: _between(end, _INFINITY, False, False),
-    "ge": lambda end: _between(end, _INFINITY, True, False),
+    ">": lambda end: _between(end, INFINITY, False, False),
+    "ge": lambda end: _between(end, INFINITY, True, False),
     "=": lambda end: _between(end, end, True, True),
     "ne": lambda end: _without(_ALL, _between(end, end, True, True)),
     "in": lambda end: _pieces(end),
@@ -261,7 +239,7 @@ _READERS: dict[str, Callable[[Node], list[Piece]]] = {
     "rel": _condition,
     "list": _conditions,
     "builder": lambda node: _pieces(node.args[0]),
-    "union": lambda node: _united(chain.from_iterable(map(_pieces, node.args))),
-    "intersection": lambda node: reduce(_common, map(_pieces, node.args)),
+    "union": lambda node: united(chain.from_iterable(map(_pieces, node.args))),
+    "intersection": lambda node: reduce(common, map(_pieces, node.args)),
     "minus": lambda node: _without(*map(_pieces, node.args)),
 }

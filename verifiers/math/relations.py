@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
-from collections.abc import Sequence as Several
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 from rlvr.verifiers.math.cut import brackets, cut, cuts, separator
 from rlvr.verifiers.math.fold import squeeze
-from rlvr.verifiers.math.forms import Flawed, Form, Named, Quantity, Sequence
+from rlvr.verifiers.math.forms import Flawed, Form, Items, Named, Quantity
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.quantity import quantity, word
 
@@ -202,7 +201,7 @@ def _absolute(text: str, name: str, sign: str, size: str, read: Reader) -> Named
     if sign in ("<", r"\le"):
         return Named(text, name, _interval("()" if sign == "<" else "[]", low, size, read))
     rays = _ray(_TURNED[sign], low, read), _ray(sign, size, read)
-    return Named(text, name, Sequence(rf"{rays[0].text} \cup {rays[1].text}", "union", rays))
+    return Named(text, name, Items(rf"{rays[0].text} \cup {rays[1].text}", "union", rays))
 
 
 def _one_way(signs: list[str]) -> bool:
@@ -212,19 +211,19 @@ def _one_way(signs: list[str]) -> bool:
 def _ray(sign: str, end: str, read: Reader) -> Form:
     if sign == r"\ne":
         parts = _interval("()", r"-\infty", end, read), _interval("()", end, r"\infty", read)
-        return Sequence(rf"{parts[0].text} \cup {parts[1].text}", "union", parts)
+        return Items(rf"{parts[0].text} \cup {parts[1].text}", "union", parts)
     kind = {"<": "()", r"\le": "(]", ">": "()", r"\ge": "[)"}[sign]
     return _interval(kind, r"-\infty", end, read) if sign in ("<", r"\le") else _interval(kind, end, r"\infty", read)
 
 
-def _interval(kind: str, low: str, high: str, read: Reader) -> Sequence:
-    return Sequence(f"{kind[0]}{low} , {high}{kind[1]}", kind, (read(low), read(high)))
+def _interval(kind: str, low: str, high: str, read: Reader) -> Items:
+    return Items(f"{kind[0]}{low} , {high}{kind[1]}", kind, (read(low), read(high)))
 
 
 # --------------------------------------------------------------------------------- several statements of one name
 
 
-def together(text: str, forms: Several[Form], signs: Several[str]) -> Form | None:
+def together(text: str, forms: Sequence[Form], signs: Sequence[str]) -> Form | None:
     """Several statements of one name as one: x = 1, x = 2 and x = 1, 2 list values; x < 1 or x > 3 is a union.
 
     Args:
@@ -237,43 +236,43 @@ def together(text: str, forms: Several[Form], signs: Several[str]) -> Form | Non
         return None
     if not any(isinstance(form, Named) for form in forms[1:]):
         if (len(first.name) > 2 and first.name.isalpha()) or (
-            isinstance(first.body, Sequence) and first.body.kind == "set"
+            isinstance(first.body, Items) and first.body.kind == "set"
         ):
             return None
         return Named(text, first.name, _list([first.body, *forms[1:]]))
     bodies = [form.body for form in forms if isinstance(form, Named) and form.name == first.name]
     if len(bodies) < len(forms):
         return None
-    regions = [isinstance(body, Sequence) and body.kind in ("()", "(]", "[)", "[]", "union") for body in bodies]
+    regions = [isinstance(body, Items) and body.kind in ("()", "(]", "[)", "[]", "union") for body in bodies]
     if not any(regions):
         return Named(text, first.name, _list(bodies))
     return Named(text, first.name, _region(bodies, signs))
 
 
-def _list(items: Several[Form]) -> Sequence:
-    return Sequence(" , ".join(item.text for item in items), "list", tuple(items))
+def _list(items: Sequence[Form]) -> Items:
+    return Items(" , ".join(item.text for item in items), "list", tuple(items))
 
 
-def _region(bodies: list[Form], signs: Several[str]) -> Sequence:
+def _region(bodies: list[Form], signs: Sequence[str]) -> Items:
     """A union if it was said with `or`, or with commas and nothing satisfies all; else what all allow."""
     items = tuple(map(_as_set, bodies))
-    impossible = pieces(Sequence("", "meet", items)) == ()
+    impossible = pieces(Items("", "meet", items)) == []
     if ";" in signs or (impossible and r"\also" not in signs):  # x < 1, x > 2
-        return Sequence(r" \cup ".join(item.text for item in items), "union", items)
+        return Items(r" \cup ".join(item.text for item in items), "union", items)
     if impossible:
-        return Sequence(r"\emptyset", "set", ())
+        return Items(r"\emptyset", "set", ())
     ends = {_open_side(body): body for body in bodies}
     low, high = ends.get("high"), ends.get("low")
-    if len(bodies) == 2 and isinstance(low, Sequence) and isinstance(high, Sequence):
+    if len(bodies) == 2 and isinstance(low, Items) and isinstance(high, Items):
         kind = low.kind[0] + high.kind[1]
         text = f"{kind[0]}{low.items[0].text} , {high.items[1].text}{kind[1]}"
-        return Sequence(text, kind, (low.items[0], high.items[1]))
-    return Sequence(r" \cap ".join(item.text for item in items), "meet", items)
+        return Items(text, kind, (low.items[0], high.items[1]))
+    return Items(r" \cap ".join(item.text for item in items), "meet", items)
 
 
 def _open_side(body: Form) -> str:
     r"""Where a ray is open: `low` for (-\infty, 2], `high` for [2, \infty)."""
-    if not isinstance(body, Sequence) or len(body.items) != 2:
+    if not isinstance(body, Items) or len(body.items) != 2:
         return ""
     low, high = body.items[0].text == r"-\infty", body.items[1].text == r"\infty"
     return "low" if low and not high else "high" if high and not low else ""
@@ -281,4 +280,4 @@ def _open_side(body: Form) -> str:
 
 def _as_set(form: Form) -> Form:
     """A single value as the set that holds it."""
-    return form if isinstance(form, Sequence) else Sequence(rf"\{{{form.text}\}}", "set", (form,))
+    return form if isinstance(form, Items) else Items(rf"\{{{form.text}\}}", "set", (form,))

@@ -20,7 +20,7 @@ from rlvr.types import Prompt
 from rlvr.verifiers.math.canonical import canonical, loosened
 from rlvr.verifiers.math.fold import fold, squeeze
 from rlvr.verifiers.math.form import is_numeral, leaves, tree_of
-from rlvr.verifiers.math.forms import Choice, Clock, Family, Form, Named, Quantity, Sequence, Word
+from rlvr.verifiers.math.forms import Choice, Clock, Family, Form, Items, Named, Quantity, Word
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 from rlvr.verifiers.math.latex.names import FUNCTIONS
 from rlvr.verifiers.math.latex.tree import walk
@@ -187,7 +187,7 @@ def _is_plain(form: Form, own: frozenset[Any] = frozenset()) -> bool:
         return _is_plain(form.body, own) and all(
             _is_atom(side) or is_written_out(side) for side in sides[1:-1] or sides
         )
-    if isinstance(form, Sequence):
+    if isinstance(form, Items):
         return form.kind in _PLAIN_KINDS and all(_is_plain(item, own) for item in form.items)
     return _says_nothing(form) or bool(_forms(form) & own)
 

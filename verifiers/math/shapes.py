@@ -7,10 +7,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 from rlvr.verifiers.math.cut import cut, separator
-from rlvr.verifiers.math.forms import Form, Named, Quantity, Sequence
+from rlvr.verifiers.math.forms import Form, Items, Named, Quantity
 from rlvr.verifiers.math.intervals import pieces
 from rlvr.verifiers.math.matching import Decision
-from rlvr.verifiers.math.quadratics import solution
 from rlvr.verifiers.math.quantity import compound
 from rlvr.verifiers.math.reading import as_list, read
 from rlvr.verifiers.math.relations import closed_sides, measures, sides, stated
@@ -26,6 +25,7 @@ __all__ = [
     "is_number",
     "is_region",
     "is_relation",
+    "is_unsolved",
     "labels_bind",
     "may_be_several",
     "point",
@@ -33,7 +33,6 @@ __all__ = [
     "read_again",
     "renamed_function",
     "same_region",
-    "solved",
     "spread",
     "stated_value",
     "times",
@@ -82,7 +81,7 @@ def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
         not isinstance(relation, Quantity)
         or is_relation(other)
         or is_congruence(other)
-        or not isinstance(other, Quantity | Sequence)
+        or not isinstance(other, Quantity | Items)
     ):
         return None
     if trusted and not measures(relation.text.partition("=")[0].strip()):
@@ -102,7 +101,7 @@ def as_stated(answer: Form, reference: Form) -> Form:
     """
     if isinstance(reference, Named):
         return answer  # it was compared with the whole equation
-    if isinstance(reference, Sequence):
+    if isinstance(reference, Items):
         if reference.kind == "range":
             return reference
         size = len(vector(reference)) if reference.kind == "matrix" else len(reference.items)
@@ -146,14 +145,13 @@ def point(form: Form) -> Form | None:
     return read(form.text[1:].strip()) if named else None
 
 
-def solved(relation: Form) -> Sequence | None:
-    """The solutions of a quadratic inequality in one variable: (-2, 2) for `x^2 < 4`; None for anything else."""
-    found = solution(relation.text) if isinstance(relation, Quantity) else None
-    region = read(found) if found is not None else None
-    return region if isinstance(region, Sequence) else None
+def is_unsolved(form: Form) -> bool:
+    """An inequality in one variable that has to be solved, such as `x^2 < 4`; the symbolic engine does it."""
+    letters = {name for name in _LETTER.findall(form.text) if len(name) == 1}
+    return is_relation(form) and len(letters) == 1 and "=" not in form.text
 
 
-def components(form: Form, size: int) -> Sequence | None:
+def components(form: Form, size: int) -> Items | None:
     r"""`\mathbf i + 2 \mathbf j` as the tuple (1, 2) of so many coordinates; None if it is no sum of unit vectors."""
     text = form.text if isinstance(form, Quantity) and form.value is None else ""
     if not 2 <= size <= len(_AXES) or not (found := list(_UNIT_VECTOR.finditer(text))):
@@ -172,7 +170,7 @@ def components(form: Form, size: int) -> Sequence | None:
         at = match.end()
     if text[at:].strip() or (not marked and "j" not in parts):
         return None
-    return Sequence(text, "()", tuple(read(parts.get(axis, "0")) for axis in _AXES[:size]))
+    return Items(text, "()", tuple(read(parts.get(axis, "0")) for axis in _AXES[:size]))
 
 
 def _balanced(text: str) -> bool:
@@ -199,7 +197,7 @@ def imaginary_j(answer: Quantity, reference: Quantity) -> Quantity | None:
 
 def is_region(form: Form) -> bool:
     """`x < 2` states a set, and does not give x a value."""
-    return isinstance(form, Named) and isinstance(form.body, Sequence) and form.body.kind in _INTERVALS
+    return isinstance(form, Named) and isinstance(form.body, Items) and form.body.kind in _INTERVALS
 
 
 def may_be_several(form: Form) -> bool:
@@ -207,20 +205,20 @@ def may_be_several(form: Form) -> bool:
     return form.text.startswith(r"\{") or r"\pm" in form.text or r"\mathbb" in form.text
 
 
-def labels_bind(sequence: Sequence) -> bool:
+def labels_bind(sequence: Items) -> bool:
     """Letters keep the order of their values, "y=10, x=1" is not "1, 10"; words such as "Minimum" have no order."""
     return any(isinstance(item, Named) and not (len(item.name) > 2 and item.name.isalpha()) for item in sequence.items)
 
 
-def vector(matrix: Sequence) -> tuple[Form, ...]:
+def vector(matrix: Items) -> tuple[Form, ...]:
     """The cells of a single row or column; of a larger matrix the rows, which equal no tuple of numbers."""
-    rows = [row.items for row in matrix.items if isinstance(row, Sequence)]
+    rows = [row.items for row in matrix.items if isinstance(row, Items)]
     if len(rows) == 1:
         return rows[0]
     return tuple(row[0] for row in rows) if all(len(row) == 1 for row in rows) else matrix.items
 
 
-def in_proportion(a: Sequence, b: Sequence) -> Decision:
+def in_proportion(a: Items, b: Items) -> Decision:
     """2:4:6 is 1:2:3."""
     x, y = ([Fraction(item.value or 0) for item in s.items if isinstance(item, Quantity)] for s in (a, b))
     same = (
@@ -246,7 +244,7 @@ def times(number: Quantity, size: Fraction, unit: str) -> Quantity:
     return replace(number, text=core, core=core, unit=unit)
 
 
-def read_again(sequence: Sequence, other: Form) -> tuple[Form, Form] | None:
+def read_again(sequence: Items, other: Form) -> tuple[Form, Form] | None:
     """A list against a single thing: 1,234 may be two numbers, 1 hour and 30 minutes one, and {5} is 5."""
     if sequence.kind not in ("list", "set"):
         return None
@@ -260,11 +258,11 @@ def read_again(sequence: Sequence, other: Form) -> tuple[Form, Form] | None:
     return (total, other) if total else None
 
 
-def spread(form: Form, other: Form) -> Sequence | None:
+def spread(form: Form, other: Form) -> Items | None:
     """`(x, y) = (1, 2)` as `x = 1, y = 2`, and `x = 1, 2` as `x = 1, x = 2`, where the other side has such names."""
-    if not isinstance(form, Named) or not isinstance(form.body, Sequence):
+    if not isinstance(form, Named) or not isinstance(form.body, Items):
         return None
-    if not isinstance(other, Sequence) or not any(isinstance(item, Named) for item in other.items):
+    if not isinstance(other, Items) or not any(isinstance(item, Named) for item in other.items):
         return None
     if form.body.kind == "list":
         names = [form.name] * len(form.body.items)
@@ -272,7 +270,7 @@ def spread(form: Form, other: Form) -> Sequence | None:
         names = [name.strip() for name in cut(form.name[1:-1], _COMMAS)] if form.name[:1] == "(" else []
     if len(names) != len(form.body.items):
         return None
-    return Sequence(
+    return Items(
         form.text, "list", tuple(Named(item.text, n, item) for n, item in zip(names, form.body.items, strict=True))
     )
 

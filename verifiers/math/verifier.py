@@ -303,7 +303,7 @@ def _joined(found: Extraction, right: Form) -> str | None:
     r"""`x=\boxed{3}, y=\boxed{4}` as one answer, if the reference has as many parts; else several boxes are a hedge."""
     while isinstance(right, Named | Family):
         right = right.body
-    several = isinstance(right, forms.Sequence) and right.kind in _SEVERAL and len(right.items) == len(found.parts)
+    several = isinstance(right, forms.Items) and right.kind in _SEVERAL and len(right.items) == len(found.parts)
     distinct = found.flaw == "hedged" or all(" = " in part for part in found.parts)
     return ", ".join(found.parts) if several and distinct else None
 
@@ -378,7 +378,7 @@ def _names_long_number(folded: str) -> bool:
 
 def _parts(form: Form) -> Iterator[Form]:
     yield form
-    for part in form.items if isinstance(form, forms.Sequence) else ():
+    for part in form.items if isinstance(form, forms.Items) else ():
         yield from _parts(part)
     if isinstance(form, Named | Family):
         yield from _parts(form.body)

@@ -239,6 +239,9 @@ class Parser:
             factor = self.power()
             if bare and len(factors) == 1 and _mixed(factors[0], factor):
                 factors = [Node("add", (factors[0], factor), "mixed")]
+            elif bare and len(factors) == 1 and factor.op == "pow" and _mixed(factors[0], factor.args[0]):
+                mixed = Node("add", (factors[0], factor.args[0]), "mixed")
+                factors = [Node("pow", (mixed, factor.args[1]))]  # of the whole mixed number
             else:
                 factors.append(factor)
         if self.peek.kind == "number":

@@ -30,6 +30,7 @@ from typing import Any
 
 __all__ = [
     "BINDERS",
+    "INFINITY",
     "Node",
     "TooLarge",
     "Unreadable",
@@ -72,6 +73,10 @@ def num(value: int | Fraction) -> Node:
 def sym(name: str) -> Node:
     """A variable."""
     return Node("sym", value=name)
+
+
+INFINITY = Node("const", value="inf")
+"""What `\\infty` is read as; -∞ is its `neg`."""
 
 
 def call(name: str, *args: Node) -> Node:
