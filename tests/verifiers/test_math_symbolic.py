@@ -146,7 +146,7 @@ def test_hostile_answers_in_a_row_wait_for_no_new_worker(monkeypatch):
     symbolic.warm()
     workers = {worker._process.pid for worker in symbolic._workers()._all}
     with monkeypatch.context() as patched:
-        patched.setattr(symbolic, "CPU_S", 0.1)
+        patched.setattr(symbolic, "CPU_S", 0.03)
         for n in range(3):
             found = symbolic.decide(f"{hard}+{n}", r"\sqrt{x}", COMPETITION)
             assert found == symbolic.Decision(False, "too-hard: time")
