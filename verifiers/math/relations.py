@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 from dataclasses import replace
+from fractions import Fraction
 from typing import TypeAlias
 
 from rlvr.verifiers.math.cut import brackets, cut, cuts, separator
@@ -118,8 +119,8 @@ def _is_far(exact: Form, rounded: Form) -> bool:
         return False  # 1.5 m ≈ 4.9 ft
     gap, digits = abs(exact.value - rounded.value), rounded.core
     if digits.isdecimal() and digits.endswith("0"):  # 1234 ≈ 1200
-        return 2 * gap > 10 ** (len(digits) - len(digits.rstrip("0")))
-    return gap * 10 ** (rounded.places or 0) >= 1
+        return gap > Fraction(10) ** (len(digits) - len(digits.rstrip("0"))) / 2
+    return gap >= Fraction(10) ** -(rounded.places or 0)
 
 
 def sides(relation: str) -> tuple[str, str] | None:
