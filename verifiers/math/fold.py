@@ -65,7 +65,7 @@ _TEXT = re.compile(
     r"\s?\{([^{}]*(?:\{[^{}]{0,20}\}[^{}]*){0,4})\}"
 )
 _BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|mathsf|mathtt|underline)\s?\{([-\d.,\s]{0,40})\}")
-_BOLD_WORD = re.compile(r"\\(?:mathbf|mathit|mathsf|bm|boldsymbol)\s?\{(\([A-Z]\)|[A-Z]?[a-z]{2,20})\}")
+_BOLD_WORD = re.compile(r"\\(?:mathbf|mathit|mathsf|bm|boldsymbol)\s?\{(\([A-Z]\)|[A-Z][a-z]{1,20}|[a-z]{3,20})\}")
 _COLOUR = re.compile(r"\\(?:color|textcolor|mathcolor)\s?(?:\[[^\[\]]{0,20}\])?\s?\{[\w!,. ]{1,40}\}")
 _ROWS = re.compile(
     r"\\begin\s?\{(aligned|align\*?|gathered|gather\*?|equation\*?|split|alignedat|cases)\}(.*)\\end\s?\{\1\}",

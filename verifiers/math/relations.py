@@ -117,7 +117,7 @@ def _is_far(exact: Form, rounded: Form) -> bool:
         return False
     if (exact.unit, exact.percent) != (rounded.unit, rounded.percent):
         return False  # 1.5 m ≈ 4.9 ft
-    gap, digits = abs(exact.value - rounded.value), rounded.core
+    gap, digits = abs(Fraction(exact.value) - Fraction(rounded.value)), rounded.core
     if digits.isdecimal() and digits.endswith("0"):  # 1234 ≈ 1200
         return gap > Fraction(10) ** (len(digits) - len(digits.rstrip("0"))) / 2
     return gap >= Fraction(10) ** -(rounded.places or 0)
