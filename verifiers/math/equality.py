@@ -13,8 +13,12 @@ it has to be solved: x = 2, 3 answers x^2 - 5x + 6 = 0, and not the other way ro
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import re
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import reduce
 
 from rlvr.verifiers.math import probing, realsets
 from rlvr.verifiers.math.latex.indexed import resolved
@@ -26,6 +30,8 @@ from rlvr.verifiers.math.latex.values import is_integer
 __all__ = ["same"]
 
 _PARAMETERS = frozenset(("k", "n", "m", "l", "j", "ell"))
+_ARBITRARY = re.compile(r"[Cc](?:_\{[0-9]\})?")
+_ARBITRARY_IN_ANSWER = re.compile(r"[ABCDKc]|[Cck](?:_\{[0-9]\})")
 _MOST_PAIRS = 2500
 
 
@@ -36,7 +42,32 @@ def same(a: Node, b: Node) -> bool:
         Undefined: a side has no value.
         TooLarge, Unreadable: see `latex.tree`.
     """
-    return _same(*settled(a, b))
+    return _same(*_with_matrices(*settled(a, b)))
+
+
+def _with_matrices(a: Node, b: Node) -> tuple[Node, Node]:
+    r"""(AB)^T and B^TA^T, (AB)^{-1}: capital letters as matrices, since such products have an order.
+
+    Two expressions that agree for matrices of numbers out of a hash agree for all, but for a chance as of other points.
+    """
+    both = [*walk(a), *walk(b)]
+    names = {node.value for node in both if node.op == "sym"}
+    turned = any(node.op == "transpose" and free_symbols(node) for node in both)
+    inverse = any(node.op == "pow" and node.args[1] in _MINUS_ONE for node in both)
+    divided = any(node.op == "div" for node in both)
+    if not (turned or (inverse and not divided and len(names) > 1 and names <= _MATRICES)):
+        return a, b
+    for name in names:
+        if name[0].isupper():
+            digest = hashlib.sha256(name.encode("utf-8", "replace")).digest()
+            cells = [num(Fraction(digest[at] * 256 + digest[at + 1] + 1, 64)) for at in range(0, 8, 2)]
+            matrix = Node("matrix", tuple(cells if name != "I" else map(num, (1, 0, 0, 1))), (2, 2))
+            a, b = _put(a, name, matrix), _put(b, name, matrix)
+    return a, b
+
+
+_MINUS_ONE = (num(-1), Node("neg", (num(1),)))
+_MATRICES = frozenset("ABCDMPQXI")
 
 
 def _same(a: Node, b: Node) -> bool:
@@ -110,6 +141,8 @@ def _expressions(a: Node, b: Node) -> bool:
     renamed = _renamed(a, b)
     if renamed is not None and _multiples(a, b, *renamed):
         return True
+    if _with_other_constants(a, b):
+        return True
     left, right = _constant(a), _constant(b)
     if left is None or right is None or "C" not in (left, right):
         return False
@@ -158,6 +191,40 @@ def _is_angle(node: Node, name: str) -> bool:
 def _progression(node: Node, name: str) -> tuple[Node, Node]:
     start = _put(node, name, num(0))
     return start, Node("add", (_put(node, name, num(1)), Node("neg", (start,))))
+
+
+def _with_other_constants(a: Node, b: Node) -> bool:
+    """A e^x + B e^{-x} for C_1 e^x + C_2 e^{-x}: each constant of the reference is a factor of a term of its own."""
+    theirs = sorted(name for name in free_symbols(b) if _ARBITRARY.fullmatch(name))
+    mine = sorted(name for name in free_symbols(a) if _ARBITRARY_IN_ANSWER.fullmatch(name))
+    if (
+        not 1 <= len(theirs) == len(mine) <= 3
+        or theirs == mine
+        or free_symbols(a) - {*mine} != free_symbols(b) - {*theirs}
+    ):
+        return False
+    if not all(_are_factors(side, names) for side, names in ((a, mine), (b, theirs))):
+        return False
+    hidden = {name: sym(f"arbitrary {at}") for at, name in enumerate(theirs)}
+    target = reduce(lambda tree, item: _put(tree, *item), hidden.items(), b)
+    for order in itertools.permutations(hidden.values()):
+        if probing.equal(reduce(lambda tree, item: _put(tree, *item), zip(mine, order, strict=True), a), target):
+            return True
+    return False
+
+
+def _are_factors(node: Node, names: Sequence[str]) -> bool:
+    """Each name stands once, as a factor of a term that has a variable too; a sum may have one as a term."""
+    terms = node.args if node.op == "add" else (node,)
+    found: list[str] = []
+    for term in terms:
+        inner = term.args[0] if term.op == "neg" else term
+        factors = inner.args if inner.op == "mul" else (inner,)
+        here = [factor.value for factor in factors if factor.op == "sym" and factor.value in names]
+        if len(here) > 1 or sum(below.op == "sym" and below.value in names for below in walk(term)) != len(here):
+            return False
+        found += here
+    return sorted(found) == sorted(names) and len(free_symbols(node)) > len(names)
 
 
 def _constant(node: Node) -> str | None:

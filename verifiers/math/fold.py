@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 from rlvr.verifiers.math.words import number
 
@@ -64,6 +65,7 @@ _TEXT = re.compile(
     r"\s?\{([^{}]*(?:\{[^{}]{0,20}\}[^{}]*){0,4})\}"
 )
 _BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|mathsf|mathtt|underline)\s?\{([-\d.,\s]{0,40})\}")
+_BOLD_WORD = re.compile(r"\\(?:mathbf|mathit|mathsf|bm|boldsymbol)\s?\{(\([A-Z]\)|[A-Z][a-z]{1,20}|[a-z]{3,20})\}")
 _COLOUR = re.compile(r"\\(?:color|textcolor|mathcolor)\s?(?:\[[^\[\]]{0,20}\])?\s?\{[\w!,. ]{1,40}\}")
 _ROWS = re.compile(
     r"\\begin\s?\{(aligned|align\*?|gathered|gather\*?|equation\*?|split|alignedat|cases)\}(.*)\\end\s?\{\1\}",
@@ -125,6 +127,8 @@ _BECOMES = (
     | {rf"\{kind}binom": r"\binom" for kind in "dt"}
     | {rf"\{name}": r"\le" for name in ("leq", "leqslant")}
     | {rf"\{name}": r"\ge" for name in ("geq", "geqslant")}
+    | {r"\overrightarrow": r"\vec", r"\top": "T", r"\intercal": "T"}
+    | {rf"\{name}": r"\to" for name in ("rightarrow", "longrightarrow")}
     | {rf"\{name}": "|" for name in ("lvert", "rvert", "vert", "mid")}
     | {rf"\{name}": r"\dots" for name in ("ldots", "cdots")}
     | {r"\lt": "<", r"\gt": ">", r"\neq": r"\ne", r"\ast": "*", r"\%": "%", r"\degree": r"^\circ", r"\#": "#"}
@@ -149,11 +153,16 @@ _GROUPED_WORDS = re.compile(r"[+-]?[$£€]?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?: [^\d
 _UPRIGHT = frozenset(("e", "i", "d", "%", "\\%", ""))
 _SPACE = re.compile(r"(?<!\d) +| +(?!\d)")
 _BRACKET, _OPENING = re.compile(r"\\[{}]|[(\[{}\]),]"), frozenset(("(", "[", "{", r"\{"))
+_SHORT = 100  # characters of a text whose folded form is kept
 _BRACED = re.compile(r"\{([A-Za-z0-9])\}")
 
 
 def fold(text: str) -> str:
     """The text with one spelling for each thing."""
+    return _folded_and_kept(text) if len(text) <= _SHORT else _folded(text)
+
+
+def _folded(text: str) -> str:
     if not text.isprintable():
         text = _EATEN.sub(lambda m: "\\" + _LETTER_OF[m[0]], text)
     if not text.isascii():
@@ -182,6 +191,9 @@ def fold(text: str) -> str:
     if text[:1] == "=":
         text = text[1:].lstrip()  # "= 26"
     return text[:-2].rstrip(" .,;:") if text.endswith(r"\\") else text
+
+
+_folded_and_kept = lru_cache(maxsize=4096)(_folded)  # a right answer is mostly written as its reference is
 
 
 def _fold_numerals(text: str) -> str:
@@ -294,7 +306,7 @@ def _fold_latex(text: str) -> str:
     if r"S\$" in text:
         text = text.replace(r"US\$", r"\$")
     text = _BOLD.sub(r"\1", _BOLD.sub(r"\1", text) if r"\underline" in text else text)
-    text = _TEXT.sub(_quote, text)
+    text = _TEXT.sub(_quote, _BOLD_WORD.sub(r"\\text{\1}", text))
     if r"\mu" in text:
         text = _MICRO.sub(r'"μ\1', text)
     if r"\Omega" in text:

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from rlvr.verifiers.math.forms import Choice, Family, Form, Items, Named, Quantity
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
-from rlvr.verifiers.math.latex.tree import free_symbols, has
+from rlvr.verifiers.math.latex.tree import free_symbols, has, walk
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.quantity import measured
 from rlvr.verifiers.math.unfinished import has_value, is_written_out, operations
@@ -34,6 +34,7 @@ _WORKED_OUT = frozenset(("product", "power", "factorial"))
 _ORDERED = frozenset(("()", "[]", "(]", "[)", "matrix", "row"))
 _INFINITY = re.compile(r"[+-]? ?\\infty")
 _DECIMAL = re.compile(r"\d\.\d|^\.\d")
+_E, _I = Node("const", value="e"), Node("const", value="i")
 _SEVERAL = frozenset(("matrix", "tuple", "set", "list"))
 _PHRASES = {
     "sum": "like terms can still be added",
@@ -120,7 +121,16 @@ def _says_a_numeral(form: Quantity) -> bool:
 def _allowed(reference: Form) -> frozenset[str]:
     """The kinds of operations in the reference; a product of powers may be written with factorials too."""
     kinds = _kinds(reference)
+    if any(isinstance(leaf, Quantity) and _is_polar(leaf) for leaf in leaves(reference)):
+        kinds |= {"function"}  # re^{it} may be written as r(\cos t + i\sin t)
     return kinds | _WORKED_OUT if kinds & _WORKED_OUT else kinds
+
+
+@lru_cache(maxsize=4096)
+def _is_polar(form: Quantity) -> bool:
+    tree = tree_of(form) if "e" in form.core and "i" in form.core else None
+    powers = [node for node in walk(tree) if node.op == "pow"] if tree is not None else []
+    return any(node.args[0] == _E and _I in walk(node.args[1]) for node in powers)
 
 
 @lru_cache(maxsize=4096)
@@ -143,6 +153,8 @@ def _kinds(form: Form, is_choice: bool = False) -> frozenset[str]:
 def _numbers_are_written(answer: Form, reference: Form, policy: MathPolicy) -> bool:
     """Where the reference has a number, the answer has one too, and no x/x or sin²x + cos²x."""
     mine, theirs = list(leaves(answer)), list(leaves(reference))
+    if isinstance(answer, Named) and isinstance(reference, Named) and answer.name != reference.name:
+        return True  # y = 4/x for xy = 4
     bounded = [leaf for leaf in theirs if not _is_infinite(leaf)]
     if bounded and all(_is_exact_number(leaf, policy) for leaf in bounded):
         return all(map(_is_finished_number, mine))
@@ -181,6 +193,9 @@ def _is_finished_number(form: Form) -> bool:
         return False
     if tree.op == "rel":  # 5 = x
         return all(arg.op in ("sym", "term") or is_written_out(arg) for arg in tree.args)
+    if tree.op == "builder":  # {x | x < 2 or x > 3}
+        sides = [side for node in walk(tree) if node.op == "rel" for side in node.args]
+        return all(side.op in ("sym", "const") or is_written_out(side) for side in sides)
     if tree.op == "mul" and len(tree.args) == 2 and is_written_out(tree.args[0]):  # \frac12 times a matrix
         tree = tree.args[1]
     return tree.op in _SEVERAL and all(map(is_written_out, tree.args))

@@ -10,7 +10,7 @@ import math
 import re
 from dataclasses import dataclass
 
-__all__ = ["LIMITS", "LONG_NUMBERS", "Limits", "exceeded", "names_more", "too_long"]
+__all__ = ["LIMITS", "LONG_NUMBERS", "Limits", "exceeded", "may_grow", "names_more", "too_long"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,15 @@ def exceeded(text: str, limits: Limits = LIMITS) -> str | None:
         if total > limits.magnitudes:
             return f"names numbers of more than {limits.magnitudes} digits in all"
     return None
+
+
+def may_grow(text: str) -> bool:
+    """False where no power, factorial or binomial names a number that is longer than its text.
+
+    Args:
+        text: a folded text.
+    """
+    return bool(_GROWING.search(text))
 
 
 def names_more(text: str, digits: int) -> bool:

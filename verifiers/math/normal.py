@@ -40,6 +40,7 @@ from rlvr.verifiers.math.shapes import (
     stated_value,
     times,
     vector,
+    worked_out,
 )
 from rlvr.verifiers.math.words import elements, formula, plain
 
@@ -111,6 +112,9 @@ class _Comparison:
             if sides is not None:
                 true = self.decide(*sides)
                 return self.decide(sides[1], b) if true.equal else true
+            if is_relation(a) and (worked := worked_out(a, b)) is not None:
+                true = all_of([self.decide(side, worked[-1]) for side in worked[:-1]])
+                return self.decide(worked[-1], b) if true.equal else self._ask(a, b)
         if isinstance(a, Choice) or isinstance(b, Choice):
             return self._choices(a, b)
         if isinstance(a, Items) or isinstance(b, Items):
@@ -247,6 +251,8 @@ class _Comparison:
         if labels_bind(a) != labels_bind(b) or (self.policy.ordered_lists and a.kind == b.kind == "list"):
             return self._in_order(a.items, b.items)
         if "set" in (a.kind, b.kind):
+            if _holds_sets(a) != _holds_sets(b):
+                return Decision(False, "different-items")  # {1, {2}} is not {1, 2}, though {2} alone may answer 2
             return matched(a.items, b.items, self.decide)
         if len(a.items) != len(b.items):
             return Decision(False, "different-length")
@@ -301,6 +307,10 @@ def _is_no_interval(region: Form, other: Form) -> bool:
     if not isinstance(other, Items) or other.kind not in ("list", "matrix"):
         return False
     return not any(is_region(item) for item in other.items)
+
+
+def _holds_sets(sequence: Items) -> bool:
+    return any(isinstance(item, Items) and item.kind == "set" for item in sequence.items)
 
 
 def _length(sequence: Items) -> int:

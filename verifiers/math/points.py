@@ -437,11 +437,29 @@ class _Search:
         """Where it turns round: there it may touch a value that it does not cross."""
         found: list[Number] = []
         values = [approximate(u) for _, u in seen]
-        for (y, _), u, v, w in zip(seen[1:], values, values[1:], values[2:], strict=False):
+        places = [approximate(x) for x, _ in seen]
+        for at, (u, v, w) in enumerate(zip(values, values[1:], values[2:], strict=False)):
             if (v - u) * (w - v) < 0 and len(found) < _MOST_EXTREMA:
                 with suppress(ValueError, ZeroDivisionError, TypeError):
-                    found.append(mp.findroot(self._slope, approximate(y), tol=mp.mpf(10) ** -60, maxsteps=8))
+                    found.append(self._turn(*places[at : at + 3], upward=v > u))
         return [root for root in found if isinstance(root, mp.mpf)]
+
+    def _turn(self, left: Number, middle: Number, right: Number, *, upward: bool) -> Number:
+        """The extremum between two numbers: the stretch is narrowed by golden sections, then the slope's root found.
+
+        A narrow bump lies far from what was seen, and from there the slope leads anywhere.
+        """
+        try:
+            return mp.findroot(self._slope, middle, tol=mp.mpf(10) ** -60, maxsteps=8)
+        except (ValueError, ZeroDivisionError):
+            pass
+        for _ in range(_MOST_SECTIONS):
+            inner = left + (right - left) * _GOLDEN, right - (right - left) * _GOLDEN
+            low, high = map(self._at, inner)
+            if low is None or high is None:
+                raise ValueError("no value")
+            left, right = (left, inner[1]) if (low > high) is upward else (inner[0], right)
+        return mp.findroot(self._slope, (left + right) / 2, tol=mp.mpf(10) ** -60, maxsteps=8)
 
     def _slope(self, x: Number) -> Number:
         step = mp.mpf(10) ** -40
@@ -457,5 +475,6 @@ _ASIDE = (Fraction(1, 3), Fraction(-1, 3))
 _MOST_TURNS = 90
 _MOST_CROSSINGS = 4
 _MOST_EXTREMA = 3
+_MOST_SECTIONS, _GOLDEN = 24, Fraction(382, 1000)
 _SIGN_DIGITS = 40
 _PLACES = 128

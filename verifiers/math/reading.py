@@ -10,6 +10,7 @@ import math
 import re
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 
 from rlvr.verifiers.math.arithmetic import NotArithmetic, Undefined, rational
 from rlvr.verifiers.math.clock import date, time_of_day
@@ -67,11 +68,16 @@ _LEADING_ZERO = re.compile(r"(?<!\d)0\d")
 _WHOLE, _MOST_COUNTED = re.compile(r"-?\d{1,6}"), 200
 _RESIDUES = re.compile(r"([^|:]{1,60})[|:] ?([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}?")
 _BOUNDED = re.compile(r"([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}? ?[|:] ?([^|:;]{1,80})")
+_SHORT = 100  # characters of a text whose form is kept
 _MAX_SIGNS = 16  # how many readings an answer with several ± may stand for
 
 
 def read(text: str) -> Form:
     """The form of a folded text within the limits."""
+    return _read_and_kept(text) if len(text) <= _SHORT else _read(text)
+
+
+def _read(text: str) -> Form:
     if number := literal(text):
         return number
     if (day := date(text)) is not None:
@@ -92,6 +98,9 @@ def read(text: str) -> Form:
         head, signs = text[: text.rfind(parts[-1])].rstrip(" ,;"), signs[: len(parts) - 2]
         return Family(text, *said, _several(head, parts[:-1], signs) if len(parts) > 2 else _single(parts[0]))
     return _several(text, parts, signs) if len(parts) > 1 else _single(parts[0] if parts else text)
+
+
+_read_and_kept = lru_cache(maxsize=4096)(_read)  # a right answer is mostly written as its reference is
 
 
 def as_list(text: str) -> Items:
@@ -197,6 +206,8 @@ def _single(text: str) -> Form:
         return number
     if r"\endash" in text:
         return _range(text)
+    if text.startswith(r"\begin{cases}") and text.endswith(r"\end{cases}") and "&" in text:
+        return Quantity(text, text)  # "if" and "otherwise" in it are no prose
     for reader in (_choice, _labelled, _quantified, _equation, _inequality, _bracketed, _region, _signs, _wordlike):
         if (form := reader(text)) is not None:
             return form

@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import TypeAlias
 
 from rlvr.verifiers.math.cut import brackets, cut, cuts, separator
@@ -32,13 +33,15 @@ _TURNED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", r"\ne": r"\ne"}
 
 _ARGUMENTS = r"\( ?(?:[a-zA-Z]|\\[a-zA-Z]+)(?: ?, ?(?:[a-zA-Z]|\\[a-zA-Z]+))* ?\)"
 _NAME = re.compile(
-    r"(?:\"?[A-Za-z]{1,20}\"?|\\(?:overrightarrow|vec) ?\{ ?[A-Za-z]{1,3} ?\}|\\[a-zA-Z]+) ?(?:\^\{? ?-1 ?\}? ?)?"
+    r"(?:\"?[A-Za-z]{1,20}\"?|\\(?:overrightarrow|vec|mathbf|boldsymbol) ?(?:\{ ?[A-Za-z]{1,3} ?\}|[A-Za-z])"
+    r"|\\[a-zA-Z]+) ?(?:\^\{? ?-1 ?\}? ?)?"
     rf"(?:_ ?(?:\w|\{{ ?\w{{1,8}} ?\}}))?'? ?(?:{_ARGUMENTS})?|{_ARGUMENTS}"
     r"|[A-Za-z]'? ?\( ?-?\d{1,9} ?\)"  # f(2) = 5 names a value as f(x) = 5 does
 )
 _ALSO_NAMES = frozenset(("i", "e"))
 _VARIABLE = re.compile(r"[a-zA-Z]")
 _COMMAND = re.compile(r"\\[a-zA-Z]+|\be\b")
+_QUOTED = re.compile(r'"[^"]*"')
 _GREEK = re.compile(
     r"\\(?:alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|kappa|lambda|mu|nu|xi|rho|sigma|tau|phi|varphi|chi"
     r"|psi|omega|Delta|Omega|Sigma|Phi|Gamma|Theta|Lambda|Psi)(?![a-zA-Z])"
@@ -73,7 +76,10 @@ def equation(text: str, read: Reader) -> Form | None:
     """What stands behind the last name, if every step before it is arithmetic that holds."""
     if r"\approx" in text and len(about := cut(text, _ABOUT)) == 2:
         # x ≈ 1.41 states 1.41; √2 ≈ 1.41 states √2
-        return Named(text, _called(about[0]), read(about[1])) if is_name(about[0]) else read(about[0])
+        if is_name(about[0]):
+            return Named(text, _called(about[0]), read(about[1]))
+        exact, rounded = map(read, about)
+        return Flawed(text, "chain") if _is_far(exact, rounded) else read(about[0])
     if "=" not in text and r"\in" not in text:
         return None
     parts, _ = cuts(text, _EQUALS)
@@ -86,10 +92,34 @@ def equation(text: str, read: Reader) -> Form | None:
         names = parts[:1]  # i = 3, e = 1/2
     if len(parts) == 2 and not names and is_name(parts[1]) and _is_closed(parts[0]) and "=" in text:
         return Named(text, _called(parts[1]), read(parts[0]))  # 5 = x
+    if len(parts) == 2 and len(names) == 1 and _stands_in(parts[0], parts[1]):
+        return _tautology(text, *parts) or Quantity(text, text)  # x = 2x - 3 is to be solved, and x = x + 1 is false
     name = "=".join(map(_called, names)) or None  # x = y = z = 1 names three things at once
     if len(names) == len(parts) - 1:
         return _tautology(text, *parts[-2:]) or Named(text, name or "", read(parts[-1]))
     return _chain(text, name, parts[len(names) :])
+
+
+def _stands_in(name: str, side: str) -> bool:
+    """True if a letter is a variable of the other side too; with a subscript or brackets behind it, it is another."""
+    if len(name) != 1 or name not in side:
+        return False
+    plain = _COMMAND.sub(" ", _QUOTED.sub(" ", side))
+    return re.search(rf"{name}(?! ?[_('\[])(?![a-zA-Z]*\}})", plain) is not None
+
+
+def _is_far(exact: Form, rounded: Form) -> bool:
+    """5 ≈ 6: two numbers that differ by one unit of the last place that the second is written with, or by more."""
+    if not isinstance(exact, Quantity) or not isinstance(rounded, Quantity):
+        return False
+    if exact.value is None or rounded.value is None:
+        return False
+    if (exact.unit, exact.percent) != (rounded.unit, rounded.percent):
+        return False  # 1.5 m ≈ 4.9 ft
+    gap, digits = abs(Fraction(exact.value) - Fraction(rounded.value)), rounded.core
+    if digits.isdecimal() and digits.endswith("0"):  # 1234 ≈ 1200
+        return gap > Fraction(10) ** (len(digits) - len(digits.rstrip("0"))) / 2
+    return gap >= Fraction(10) ** -(rounded.places or 0)
 
 
 def sides(relation: str) -> tuple[str, str] | None:
@@ -163,8 +193,14 @@ def _chain(text: str, name: str | None, sides: list[str]) -> Form:
     last = forms[-1]
     if isinstance(last, Quantity) and values[0] is not None and values.count(values[0]) == len(values):
         return replace(last, text=text) if name is None else Named(text, name, last)
-    if len(sides) == 2 and name is None and None in values:
-        return Quantity(text, text)  # an equation such as x + y = 3
+    if name is None and None in values:
+        if len(sides) == 2:
+            return Quantity(text, text)  # an equation such as x + y = 3
+        if values[0] is None and values.count(values[-1]) == len(values) - 1:
+            short = f"{sides[0]}={sides[-1]}"  # m + n = 5 + 7 = 12
+            return Quantity(short, short)
+        if values[0] is None and len({value for value in values if value is not None}) < 2:
+            return Quantity(text, text)
     return Flawed(text, "chain")
 
 

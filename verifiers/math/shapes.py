@@ -37,6 +37,7 @@ __all__ = [
     "stated_value",
     "times",
     "vector",
+    "worked_out",
 ]
 
 _RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne")
@@ -50,7 +51,8 @@ _UNIT_VECTOR = re.compile(
     r"|(?<![a-zA-Z\\])([ijk])(?![a-zA-Z])"
 )
 _LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
-_COMMAS = separator("[,;]")
+_COMMAS, _EQUALS = separator("[,;]"), separator("=")
+_NO_LETTERS = frozenset(("e", "i", r"\frac", r"\cdot", r"\times", r"\sqrt", r"\pi"))
 _INTERVALS = frozenset(("()", "(]", "[)", "[]", "union", "meet", "minus"))
 
 
@@ -109,8 +111,29 @@ def as_stated(answer: Form, reference: Form) -> Form:
     if (is_relation(answer) or is_congruence(answer)) and not is_relation(reference):
         said = stated_value(answer, reference, trusted=False)
         equation = both_sides(answer)
-        return said or (equation[1] if equation else answer)
+        worked = worked_out(answer, reference)
+        return said or (equation[1] if equation else worked[-1] if worked else answer)
     return answer
+
+
+def worked_out(answer: Form, reference: Form) -> tuple[Form, ...] | None:
+    """The sides of `(x + 2)(x - 5) = x^2 - 3x - 10` beside an expression; None if it is no such equation.
+
+    It states its last side if all sides are the same, which the caller finds out.  No side may have a letter that the
+    reference has not, unless the reference has none: such an equation is to be solved for that letter.
+
+    Args:
+        answer, reference: the forms of both.
+    """
+    if not isinstance(answer, Quantity) or not isinstance(reference, Quantity) or is_relation(reference):
+        return None
+    if '"' in answer.text or any(sign in answer.text for sign in _RELATIONS[1:]):
+        return None
+    parts = cut(answer.text, _EQUALS)
+    letters, own = ({*_LETTER.findall(form.text)} - _NO_LETTERS for form in (answer, reference))
+    if len(parts) < 2 or not all(parts) or not (letters <= own or not own):
+        return None
+    return tuple(map(read, parts))
 
 
 def both_sides(form: Form) -> tuple[Form, Form] | None:

@@ -14,7 +14,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
-from rlvr.verifiers.math.canonical import factors_of, linear
+from rlvr.verifiers.math.canonical import canonical, factors_of, linear
+from rlvr.verifiers.math.latex.roles import settled
 from rlvr.verifiers.math.latex.tree import Node, free_symbols, walk
 
 __all__ = ["has_value", "is_written_out", "notation", "operations"]
@@ -36,7 +37,7 @@ def operations(node: Node) -> frozenset[str]:
     Args:
         node: the tree, see `latex/tree.py`.
     """
-    return frozenset(_operations(node, equation=False))
+    return frozenset(_operations(settled(node, node)[0], equation=False))
 
 
 def is_written_out(node: Node) -> bool:
@@ -113,7 +114,16 @@ def _sum(node: Node) -> str:
         if not seen.isdisjoint(terms) or (terms.get((), 1) == 0 and _I not in walk(node)):  # 0 + 2i is a + bi
             return "sum"
         seen |= terms.keys()
-    return ""
+    shared = [base for arg in node.args for base in _polynomial_factors(arg)]
+    return "sum" if len(shared) > len(set(shared)) else ""
+
+
+def _polynomial_factors(term: Node) -> frozenset[object]:
+    """The sums in a term that is a product of these, of numbers and of letters: x(x - 5) + 2(x - 5) shares one."""
+    term = term.args[0] if term.op == "neg" else term
+    if term.op != "mul" or not all(arg.op in ("num", "sym", "add") for arg in term.args):
+        return frozenset()
+    return frozenset(canonical(arg) for arg in term.args if arg.op == "add" and free_symbols(arg))
 
 
 def _product(node: Node) -> str:
@@ -194,7 +204,8 @@ def _bases(node: Node) -> Iterator[object]:
 
 
 def _is_repeated(bases: Sequence[object]) -> bool:
-    plain = [base for base in bases if "'sum'" not in repr(base) or "'sym'" not in repr(base)]
+    written = [(base, repr(base)) for base in bases]
+    plain = [base for base, text in written if "'sym'" not in text or not ("'sum'" in text or "'fact'" in text)]
     return len(plain) > len(set(plain))
 
 

@@ -17,7 +17,7 @@ from rlvr.verifiers.math.extract import DEFAULT_MARKERS, Extraction, bare, extra
 from rlvr.verifiers.math.fold import fold, squeeze, with_points
 from rlvr.verifiers.math.form import is_numeral, unfinished
 from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Word
-from rlvr.verifiers.math.limits import LIMITS, LONG_NUMBERS, Limits, exceeded, names_more, too_long
+from rlvr.verifiers.math.limits import LIMITS, LONG_NUMBERS, Limits, exceeded, may_grow, names_more, too_long
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.normal import compare, decide
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
@@ -35,6 +35,7 @@ References: TypeAlias = Reference | Sequence[Reference]
 
 _BOXES = ("\\boxed", "\\fbox", "\\framebox", "<answer>")
 _UNBALANCED = Decision(False, "unreadable: braces do not match")
+_ANY_MAGNITUDE = replace(LIMITS, magnitude=LONG_NUMBERS.magnitude, magnitudes=LONG_NUMBERS.magnitudes)
 _SEVERAL = frozenset(("list", "set", "()"))
 
 
@@ -283,9 +284,10 @@ def _judged(decision: Decision, answer: str, form: Form, right: Form, policy: Ma
     same = decision.reason == "same-text" and squeeze(form.text) == squeeze(right.text)
     if not same and not (is_numeral(form) and (not prompt or answer.isdigit())):
         try:
-            if left := unfinished(as_stated(form, right), right, policy):
+            stated = as_stated(form, right)
+            if left := unfinished(stated, right, policy):
                 return Verdict(Outcome.WRONG, why=f"unfinished: {left}", answer=answer)
-            if prompt and restated(form, right, prompt):
+            if prompt and any(restated(said, right, prompt) for said in {form, stated}):
                 return Verdict(Outcome.WRONG, why="restated: an expression of the prompt", answer=answer)
         except RecursionError:
             return Verdict(Outcome.WRONG, why="unfinished: nested too deeply to be judged", answer=answer)
@@ -372,8 +374,7 @@ def _answer_limits(right: Form) -> Limits:
 
 
 def _names_long_number(folded: str) -> bool:
-    others = replace(LIMITS, magnitude=LONG_NUMBERS.magnitude, magnitudes=LONG_NUMBERS.magnitudes)
-    return exceeded(folded, others) is None and names_more(folded, LIMITS.magnitude)
+    return may_grow(folded) and exceeded(folded, _ANY_MAGNITUDE) is None and names_more(folded, LIMITS.magnitude)
 
 
 def _parts(form: Form) -> Iterator[Form]:

@@ -212,6 +212,8 @@ def _decorated(parser: Parser, name: str) -> Node:
     group = atoms.raw_group(parser)
     if len(group) == 1 and group[0].kind in ("letter", "command"):
         return atoms.variable(parser, group[0].text.lstrip("\\") + "^")
+    if name in ("vec", "overrightarrow") and 1 < len(group) <= 3 and all(token.kind == "letter" for token in group):
+        return atoms.variable(parser, "".join(token.text for token in group) + "^")  # from A to B
     if name not in BOLD:
         raise Unreadable(f"\\{name} of more than a letter")
     return parser.inner(group)

@@ -21,7 +21,7 @@ from functools import lru_cache
 from rlvr.verifiers.math.latex import atoms, brackets, commands
 from rlvr.verifiers.math.latex.lexer import END, Token, tokens
 from rlvr.verifiers.math.latex.roles import may_apply
-from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, call, depth, num
+from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, call, depth, num, sym
 
 __all__ = ["Parser", "parse"]
 
@@ -190,9 +190,11 @@ class Parser:
         bracketed = self.peek.text == "("
         left = self.implicit()
         while not self.differential:
+            crossed = self.peek.text == r"\times"
             if self.accept(*_TIMES):
                 bracketed = self.peek.text == "("
-                left = _joined("mul", left, self._operand(self.implicit))
+                right = self._operand(self.implicit)
+                left = _cross_product(left, right) if crossed and _is_vector(right) else _joined("mul", left, right)
             elif self.peek.text == "/" and bracketed and left.op != "mul" and self.ahead().text == "(":
                 self.take()
                 left, bracketed = self._over_bracket(left), False
@@ -249,8 +251,9 @@ class Parser:
         return factors[0] if len(factors) == 1 else Node("mul", tuple(factors))
 
     def _next_power(self, before: Node) -> bool:
-        """The 3 of 2^6 3^5; else two numbers side by side are no product."""
-        return before.op == "pow" and before.args[0].op == "num" and self.peek.kind == "number"
+        """The 3 of 2^6 3^5, and the 7 of 3!7!; else two numbers side by side are no product."""
+        raised = before.op == "pow" and before.args[0].op == "num"
+        return (raised or before.op in ("fact", "fact2")) and self.peek.kind == "number"
 
     def starts_factor(self, token: Token) -> bool:
         """True if a product can go on with it without a sign between."""
@@ -284,7 +287,7 @@ class Parser:
         if self.accept(r"\circ"):
             return Node("deg", (base,))
         exponent = self.script()
-        if exponent.value in ("T", "top") and base.op in ("matrix", "tuple"):
+        if exponent.value in ("T", "top") and (base.op in ("matrix", "tuple") or _of_matrices(base)):
             return Node("transpose", (base,))
         return Node("pow", (base, exponent))
 
@@ -319,6 +322,29 @@ def _joined(op: str, left: Node, right: Node) -> Node:
     """One flat sum or product, so that a thousand terms are no thousand levels."""
     flat = left.op == op and left.value is None  # a mixed number stays one
     return Node(op, (*left.args, right)) if flat else Node(op, (left, right))
+
+
+def _of_matrices(node: Node) -> bool:
+    """A, AB, (A + B)^{-1}: capital letters alone."""
+    if node.op == "sym":
+        return bool(node.value[0].isupper())
+    if node.op == "pow":
+        return _of_matrices(node.args[0])
+    return node.op in ("mul", "add", "neg", "transpose") and all(map(_of_matrices, node.args))
+
+
+def _is_vector(node: Node) -> bool:
+    r"""\vec{a}, \mathbf{a}."""
+    return node.op == "sym" and node.value.endswith("^")
+
+
+def _cross_product(left: Node, right: Node) -> Node:
+    r"""2\vec{a} \times \vec{b}: a function of two vectors, of which nothing is known; it does not commute."""
+    factors = left.args if left.op == "mul" else (left,)
+    if not _is_vector(factors[-1]):
+        return _joined("mul", left, right)
+    product = Node("apply", (sym("×"), Node("tuple", (factors[-1], right), "()")))
+    return Node("mul", (*factors[:-1], product)) if factors[:-1] else product
 
 
 def _mixed(whole: Node, part: Node) -> bool:

@@ -17,7 +17,7 @@ from rlvr.verifiers.math.latex.tree import BINDERS, Node, call, free_symbols, ha
 
 __all__ = ["may_apply", "settled"]
 
-_ALWAYS = frozenset(("f", "Phi", "Gamma", "zeta", "Var", "Cov", "Pr"))
+_ALWAYS = frozenset(("×", "f", "Phi", "Gamma", "zeta", "Var", "Cov", "Pr"))
 _MOSTLY = frozenset("F g G P E".split())
 """Functions, unless the same letter also stands alone and all brackets behind it hold sums: P(1+r) and P + Pr."""
 _OFTEN = frozenset("h H mu sigma tau phi psi Psi".split())
