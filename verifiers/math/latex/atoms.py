@@ -39,7 +39,9 @@ def _repeating(parser: Parser, whole: str, places: str) -> Node:
     period = "".join(token.text for token in raw_group(parser))
     if not period.isdecimal():
         raise Unreadable(f"a period of {period!r}")
-    fixed = Fraction(int(whole + places), 10 ** len(places))
+    if not f"0{whole}{places}".isdecimal():
+        raise Unreadable(f"digits of {whole + places!r} before a period")
+    fixed = Fraction(int(f"0{whole}{places}"), 10 ** len(places))
     return num(fixed + Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(places)))
 
 
