@@ -141,7 +141,7 @@ def test_hostile_answers_in_a_row_wait_for_no_new_worker(monkeypatch):
 
     The clock is set short: at its usual length the limit on operations comes first.
     """
-    hard = r"\int_0^{\infty}\frac{\sin(x^x)}{\ln(x+e^{x})}dx"
+    hard = r"\int_0^{\infty}\frac{\sin(x^{x+1})}{\ln(x+3+e^{x})}dx"
     symbolic.check_reference(r"\sqrt{x}")
     symbolic.warm()
     workers = {worker._process.pid for worker in symbolic._workers()._all}

@@ -201,6 +201,10 @@ def _chain(text: str, name: str | None, sides: list[str]) -> Form:
             return Quantity(short, short)
         if values[0] is None and len({value for value in values if value is not None}) < 2:
             return Quantity(text, text)
+    known = {value for value in values if value is not None}
+    if name is not None and len(known) < 2 and None in values and all(map(_is_closed, sides)):
+        equation = "=".join(sides)
+        return Named(text, name, Quantity(equation, equation))  # AB = \sqrt{20} = 2\sqrt5
     return Flawed(text, "chain")
 
 

@@ -101,6 +101,8 @@ def as_stated(answer: Form, reference: Form) -> Form:
         answer: an answer that is equal to the reference.
         reference: the reference's form.
     """
+    if isinstance(answer, Named) and is_relation(answer.body):  # AB = \sqrt{20} = 2\sqrt5
+        return as_stated(answer.body, reference.body if isinstance(reference, Named) else reference)
     if isinstance(reference, Named):
         return answer  # it was compared with the whole equation
     if isinstance(reference, Items):
