@@ -344,3 +344,12 @@ def test_a_long_prompt_is_read_to_a_limit():
     assert len(expressions(prompt)) < 100
     assert len(expressions("$" + "(" * 5000 + "$" + "{" * 5000 + "$\\frac" * 3000)) < 100
     assert perf_counter() - started < 5
+
+
+@pytest.mark.parametrize(
+    "text", [r"000\sum_{k=1}^n i", r".5.\overline{3}", r"2+.5.\overline{3}", r"\prod_{k=1}^n k\cdot 3"]
+)
+def test_odd_mathematics_in_prompt_and_answer_raises_nothing(text: str):
+    """Whatever stands in them, an answer gets a verdict."""
+    assert not verdict(f"What is ${text}$?", "5", text).correct
+    assert verdict(f"What is ${text}$?", "1+x", "x+1").correct

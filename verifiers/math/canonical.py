@@ -181,11 +181,11 @@ def _added(parts: Iterable[Linear]) -> Linear:
 
 
 def _sum(terms: Linear) -> Any:
-    return ("sum", tuple(sorted(((f, value) for f, value in terms.items() if value), key=repr)))
+    return ("terms", tuple(sorted(((f, value) for f, value in terms.items() if value), key=repr)))
 
 
 def _is_sum(base: Any) -> bool:
-    return isinstance(base, tuple) and base[:1] == ("sum",)
+    return isinstance(base, tuple) and base[:1] == ("terms",)
 
 
 def _relation(node: Node) -> Any:
