@@ -3,7 +3,7 @@
 #   make demo    train a tiny model to add, on the CPU, in about two minutes; ends with a table and a plot
 #   make score   score a few hundred arithmetic completions and print what became of them
 #   make quick   run the tests that need no torch, sandbox, command or service; under a minute
-#   make test    run all tests but the slow ones; `make test-slow` runs those, `make test-escapes` the attacks alone
+#   make test    run all tests but two kinds: `make test-slow` runs the slow ones, `make test-escapes` the attacks
 #   make check   format, lint, package, types and layers (no tests)
 #   make wheel   build dist/*.tar.gz and dist/*.whl; installs only what building takes
 #   make clean   remove what was built; `rm -rf .venv` removes the rest
@@ -42,19 +42,19 @@ score: $(DEMO)
 
 # By path and not by mark, as importing torch for tests that do not run takes seconds.
 NOT_QUICK := algo cli envs escapes interop recipes samplers sandbox testing train workers test_package.py \
-  serve verifiers/test_code_sandboxed.py verifiers/test_math_concurrency.py
+  serve $(addprefix verifiers/test_,code_sandboxed.py math_concurrency.py math_fuzz.py math_hostile.py math_symbolic.py)
 
 quick: $(DEV)
 	@$(PYTEST) -m "not (docs or slow)" $(addprefix --ignore=tests/,$(NOT_QUICK))
 
 test: $(DEV)
-	@$(PYTEST) -m "not slow"
+	@$(PYTEST) -m "not slow" --ignore=tests/escapes
 
 test-escapes: $(DEV)
 	@$(PYTEST) tests/escapes
 
 test-slow: $(DEV)
-	@$(PYTEST) -m slow
+	@$(PYTEST) -m slow --ignore=tests/escapes
 
 # Prints nothing unless the command fails; then its output, with paths as in the checkout and not as in the wheel.
 quietly = said=$$($(1) 2>&1) || { echo "$$said" | sed -E 's,rlvr/(envs|verifiers|sandbox)/,\1/,g'; exit 1; }

@@ -24,6 +24,7 @@ ALL += sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/*/README.md")])
 RUN = ("python", "sh")
 TRAINING = "docs/using/training.md"
 HEAVY = (
+    TRAINING,
     "docs/reference/code.md",
     "docs/reference/math.md",
     "docs/using/openrlhf.md",
@@ -32,7 +33,7 @@ HEAVY = (
     "docs/writing/checking.md",
     "docs/writing/environments.md",
 )
-"""Pages that start compilers, services, TRL or checks of environments, which takes 4 to 20 CPU seconds each."""
+"""Pages that train, or start compilers, services, TRL or checks of environments: 4 to 25 CPU seconds each."""
 
 
 def blocks(page: str) -> list[tuple[str, str]]:

@@ -221,7 +221,9 @@ class WorkerPool:
                 return
             wanted = len(self._all)
             self._all.discard(worker)
-            self.lost += not (worker.fit and worker.ready)  # else it was only due to be replaced
+            if not (worker.fit and worker.ready):  # else it was only due to be replaced
+                self.lost += 1
+                wanted = min(wanted, self.workers) + self.spares
         worker.kill()
         with self._lock:
             if not self._closed and worker.ready:  # one that never got ready is not replaced: it would loop

@@ -121,6 +121,7 @@ def sandbox():
         yield sandbox
 
 
+@pytest.mark.slow
 def test_300_mixed_runs_leave_nothing(sandbox):
     """Honest, killed, crashed and flooding ones, two at a time: every count is what it was after the first few."""
 
@@ -139,6 +140,7 @@ def test_300_mixed_runs_leave_nothing(sandbox):
     assert census(sandbox) == before
 
 
+@pytest.mark.slow
 def test_memory_of_the_slots_does_not_grow(sandbox):
     """A program that needs most of its limit has it after many runs as after the first."""
     near = Program("python", "m = bytearray(70 << 20)\nfor i in range(0, len(m), 4096): m[i] = 1\nprint('ok')")
@@ -148,6 +150,7 @@ def test_memory_of_the_slots_does_not_grow(sandbox):
             sandbox.run(HELLO, "1")
 
 
+@pytest.mark.slow
 def test_no_false_tle_under_load():
     """16 in flight, each needs half of its CPU limit: the clock that decides does not see the others."""
     burn = Program("python", "import time\nwhile time.process_time() < 0.25: pass\nprint('done')")
@@ -314,6 +317,7 @@ def test_a_parent_that_is_killed_while_its_fork_lives_leaves_nothing():
     assert gone(all_of_it)
 
 
+@pytest.mark.slow
 def test_32_threads_share_two_slots(sandbox):
     """Each gets the answer to its own program."""
     with ThreadPoolExecutor(32) as pool:

@@ -122,7 +122,7 @@ def test_no_request_is_lost_while_workers_are_killed():
                 with suppress(ProcessLookupError):  # the service has just replaced it
                     os.kill(min(workers), signal.SIGKILL)
                     kills += 1
-            callers[0][0].join(0.02)
+            callers[0][0].join(0.2)  # three that are killed while they start are an error
         assert kills
         replies = [(str(n), reply.score) for i in range(4) for n, reply in enumerate(callers[i][1][0], i)]
         assert len(replies) == 1600

@@ -1,4 +1,4 @@
-"""Whoever asks, from wherever, gets the same verdict: threads, asyncio, forks, neighbours that hang, killed workers."""
+"""The same verdict for every caller: threads, asyncio, forks, neighbours that hang, killed workers."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_the_limits_are_the_limits():
 
 
 def test_every_reason_of_the_code_is_explained():
-    """Whoever counts reasons looks them up there; `same-unit` is a step on the way and never the last word."""
+    """A user who counts reasons looks them up there; `same-unit` is a step on the way and never the last word."""
     table = PAGE[PAGE.index("## How to read a reason") : PAGE.index("## Limits")]
     explained = set(re.findall(r"`([a-z-]+)`", table))
     explained |= {"different-" + word for word in explained}

@@ -117,7 +117,7 @@ def test_a_box_that_is_no_answer_ends_the_search(completion, flaw, why):
     ],
 )
 def test_the_boxes_of_one_statement_may_be_the_parts_of_one_answer(completion, parts):
-    """In their order and with their names, for whoever knows that the reference has parts."""
+    """In their order and with their names, for a caller that knows that the reference has parts."""
     found = extract(completion)
     assert found is not None
     assert found.parts == parts
@@ -144,7 +144,7 @@ def test_a_hedge_names_what_else_was_said():
     ],
 )
 def test_boxed_is_a_matter_of_form(text, expected):
-    """It asks for a closed, filled box outside the thinking part; what is in it is somebody else's question."""
+    """It asks for a closed, filled box outside the thinking part; what is in it is checked elsewhere."""
     assert BOXED(text) is expected
 
 

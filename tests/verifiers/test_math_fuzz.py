@@ -53,7 +53,7 @@ def test_no_soup_upsets_the_normal_form():
 
 
 def test_no_soup_upsets_the_engine(tmp_path, monkeypatch):
-    """The same with expressions as references; and nobody writes a file."""
+    """The same with expressions as references; and no file is written."""
     monkeypatch.chdir(tmp_path)
     for text in soups("engine", 250, 8):
         assert not VERIFIER.verify(rf"\boxed{{{text}}}", r"x^7-\sqrt{1234567}").correct, text
@@ -61,7 +61,7 @@ def test_no_soup_upsets_the_engine(tmp_path, monkeypatch):
 
 
 def test_no_soup_as_a_reference_does_more_than_raise_a_data_error():
-    """A reference is trusted, but nobody promised that it is mathematics."""
+    """A reference is trusted, but it need not be mathematics."""
     readable = 0
     for text in soups("reference", 250, 6, PLAIN):
         try:
@@ -73,7 +73,7 @@ def test_no_soup_as_a_reference_does_more_than_raise_a_data_error():
 
 
 def test_the_normal_form_is_symmetric_on_soup():
-    """Whoever is the reference, the two are equal or they are not."""
+    """Either may be the reference: the two are equal or they are not."""
     short = soups("pairs", 150, 3, PLAIN)
     rng = random.Random("partners")
     decided = 0
@@ -160,7 +160,7 @@ def changed(t: Tree, rng: random.Random) -> Tree:
 
 
 def values(t: Tree) -> list[complex] | None:
-    """None where it has no finite real value at one of the points: then nobody needs to know what it is."""
+    """None where it has no finite real value at one of the points: then its value does not matter."""
     try:
         found = [worth(t, at) for at in POINTS]
     except (ArithmeticError, ValueError):

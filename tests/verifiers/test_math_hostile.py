@@ -16,7 +16,7 @@ from rlvr.types import Outcome, Verdict
 from rlvr.verifiers.math import MathVerifier, symbolic
 
 VERIFIER = MathVerifier()
-CANARY = Path(tempfile.gettempdir()) / f"rlvr-canary-{os.getpid()}"  # whoever executes one of the texts makes this file
+CANARY = Path(tempfile.gettempdir()) / f"rlvr-canary-{os.getpid()}"  # made if one of the texts is executed
 NEVER_BEGUN = {"tower", "factorial", "long", "boxes", "strange", "program"}
 """Kinds that are decided without the engine, or by its first look."""
 ALL = [  # of those that keep the engine busy, one in three is enough for every day

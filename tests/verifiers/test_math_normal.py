@@ -134,7 +134,7 @@ UNDECIDED = [
 
 @pytest.mark.parametrize(("reference", "answer", "why"), UNDECIDED)
 def test_it_knows_what_it_does_not_know(reference, answer, why):
-    """None is an answer: the symbolic engine decides, or nobody does and the verdict is WRONG."""
+    """None is an answer: the symbolic engine decides, or, without it, the verdict is WRONG."""
     assert compare(answer, reference) is None, why
 
 
@@ -217,7 +217,7 @@ def test_only_a_reference_may_have_been_rounded(reference, answer, expected, why
 
 
 def test_a_misspelt_setting_is_refused():
-    """Strings are easy to get wrong, and a setting that nobody reads would be a silent default."""
+    """Strings are easy to get wrong, and a setting that no code reads would be a silent default."""
     with pytest.raises(UsageError, match=r"MathPolicy\.percent is 'ignored'; it must be one of"):
         replace(COMPETITION, percent="ignored")
     for tolerance in (-1, float("nan"), float("inf"), True, "1%"):

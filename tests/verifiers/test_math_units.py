@@ -37,7 +37,7 @@ UNITS = [
     ("5 cm", "5 cm^2", False, "another power"),
     (r"12 \text{ apples}", "12", True, "what is counted may be left out"),
     ("12 apples", "12 apple", True, "in the singular"),
-    ("12 apples", "12 pears", None, "nobody knows whether these words mean the same"),
+    ("12 apples", "12 pears", None, "it is not known whether these words mean the same"),
     ("5 m", "5 n", None, "letters beside a number are a product"),
     ("5", "5 m", None, "unless the other side has a unit"),
     ("12", "12 or 13 cm", False, "a hedge is no unit"),

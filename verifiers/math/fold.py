@@ -275,7 +275,7 @@ def _fold_roots(text: str) -> str:
         at = match.end()
         if match[1] == "(":
             close = text.find(")", at)
-            if close < 0 or "(" in text[at:close]:  # nested: leave the bracket to whoever reads it
+            if close < 0 or "(" in text[at:close]:  # nested: leave the bracket to the reader
                 at -= 1
                 parts.append(" ")
                 continue

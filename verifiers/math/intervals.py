@@ -18,7 +18,7 @@ __all__ = ["Exact", "Ordered", "Piece", "common", "outside", "pieces", "united"]
 
 _INFINITE = {r"\infty": math.inf, r"+\infty": math.inf, r"-\infty": -math.inf}
 _KINDS = frozenset(("()", "(]", "[)", "[]"))
-_MOST = 64  # pieces; nobody writes more, and intersections are quadratic
+_MOST = 64  # pieces; no answer has more, and intersections are quadratic
 
 
 class Ordered(Protocol):
@@ -27,8 +27,8 @@ class Ordered(Protocol):
     def __lt__(self, other: Any, /) -> bool: ...
 
 
-E = TypeVar("E", bound=Ordered)
-Piece: TypeAlias = tuple[E, E]
+_End = TypeVar("_End", bound=Ordered)
+Piece: TypeAlias = tuple[_End, _End]
 """Its low and its high end.
 
 An end is a number and the side of it that is meant: [2 begins just before 2 and (2 just behind it, while 2] ends just
@@ -42,9 +42,9 @@ Exact: TypeAlias = tuple[Fraction | float, int]
 _LEAST, _HIGHEST = (-math.inf, 1), (math.inf, -1)
 
 
-def united(parts: Iterable[Piece[E]]) -> list[Piece[E]]:
+def united(parts: Iterable[Piece[_End]]) -> list[Piece[_End]]:
     """From left to right, with what touches made one: (1, 2) and [2, 3) do, (1, 2) and (2, 3) do not."""
-    joined: list[Piece[E]] = []
+    joined: list[Piece[_End]] = []
     for low, high in sorted(parts, key=lambda piece: piece[0]):
         if joined and not joined[-1][1] < low:  # it begins before the last one has ended, or just there
             joined[-1] = joined[-1][0], max(joined[-1][1], high)
@@ -53,14 +53,14 @@ def united(parts: Iterable[Piece[E]]) -> list[Piece[E]]:
     return joined
 
 
-def common(left: Iterable[Piece[E]], right: Iterable[Piece[E]]) -> list[Piece[E]]:
+def common(left: Iterable[Piece[_End]], right: Iterable[Piece[_End]]) -> list[Piece[_End]]:
     """What is in both, from left to right; each side's pieces must be disjoint."""
     others = list(right)
     both = ((max(a[0], b[0]), min(a[1], b[1])) for a in left for b in others)
     return sorted((piece for piece in both if piece[0] < piece[1]), key=lambda piece: piece[0])
 
 
-def outside(parts: Iterable[Piece[E]], least: E, most: E) -> list[Piece[E]]:
+def outside(parts: Iterable[Piece[_End]], least: _End, most: _End) -> list[Piece[_End]]:
     """The rest of the real line, which lies between two ends at infinity; the pieces must be as `united` makes them."""
     rest, start = [], least
     for low, high in parts:

@@ -83,7 +83,7 @@ class _Comparison:
     leaf: Leaf | None
 
     def decide(self, a: Form, b: Form) -> Decision:
-        """The answer's form always stands first, so that whoever understands expressions knows which is which."""
+        """The answer's form always stands first, so that the engine knows which is which."""
         if isinstance(a, Quantity) and isinstance(b, Quantity) and a.value is not None and b.value is not None:
             return numbers(a, b, self.policy)
         if squeeze(a.text) == squeeze(b.text):
