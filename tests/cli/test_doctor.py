@@ -119,6 +119,7 @@ def test_the_doctor_finds_limits_that_do_not_hold(findings, monkeypatch):
     assert "use Linux" in found["memory is limited"].remedy
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_plugins_that_do_not_load(findings, monkeypatch):
     """By name, with what they raise, and goes on."""
 

@@ -51,7 +51,8 @@ def broken(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("left_out", [("repeats", "episodes"), pytest.param((), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("left_out", [("repeats", "episodes"), ()], ids=str)
 def test_a_family_keeps_our_contract(left_out: tuple[str, ...]):
     """What every environment here has to keep, and a group scored in a worker."""
     env = from_reasoning_gym("chain_sum", max_terms=3)
@@ -129,6 +130,7 @@ def test_a_scorer_that_fails_makes_the_answer_wrong(broken, answer: str, reason:
     assert (verdict.outcome, verdict.reason) == (rlvr.Outcome.WRONG, reason)
 
 
+@pytest.mark.slow
 def test_a_scorer_that_hangs_is_killed_and_the_answer_wrong(monkeypatch):
     """The limit is in CPU seconds, so that a busy machine does not decide a verdict."""
     from rlvr.interop import reasoning_gym

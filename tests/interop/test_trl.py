@@ -282,6 +282,7 @@ class Even(rlvr.SingleTurnEnv):
         return rlvr.Verdict(rlvr.Outcome.CORRECT if even else rlvr.Outcome.WRONG, why="counted")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # torch's and transformers' own
 @pytest.mark.parametrize("conversational", [False, True])
 def test_a_real_trainer_learns_from_it(tmp_path, conversational: bool):

@@ -104,6 +104,7 @@ def test_a_part_of_one_file_is_named_for_both(say, adder, tmp_path):
     assert (config["env"]["split"], config["eval_env"]["split"]) == ("train[20%:]", "train[:20%]")
 
 
+@pytest.mark.slow
 def test_the_recipe_for_code_runs_what_is_written(say, tmp_path):
     """Programs go through the sandbox; a group of right and wrong ones moves the policy."""
     programs = {
@@ -137,6 +138,7 @@ def test_the_warm_start_is_one_of_the_settings(monkeypatch, tmp_path):
     assert len({settings["model"] for settings in seen}) == 3
 
 
+@pytest.mark.slow
 def test_a_recipe_is_a_module_of_the_checkout_too(adder, tmp_path):
     """python -m recipes.NAME is `rlvr train NAME`: flags, messages and exit codes."""
     command = [sys.executable, "-m", "recipes.math_grpo", *adder, "--run", tmp_path / "run", *FEW, "--lr", "0"]

@@ -343,6 +343,7 @@ def test_results_are_read_strictly(data, expected):
     assert read_results(data) == expected
 
 
+@pytest.mark.slow
 def test_no_descriptor_of_ours_reaches_the_program(guests):
     """Beyond the channel and the standard ones."""
     program = "import os\ndef fds(): return sorted(int(n) for n in os.listdir('/proc/self/fd'))"

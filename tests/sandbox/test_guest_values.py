@@ -160,6 +160,7 @@ def test_numpy_numbers_and_arrays():
         assert decode(encode(array), arrays=False) == array.tolist()
 
 
+@pytest.mark.slow
 def test_cycles_and_depth_are_refused():
     """With the reason.  A shared list is no cycle."""
     cycle: list = []

@@ -390,5 +390,6 @@ def test_it_starts_afresh_after_close():
     sandbox.close()
 
 
+@pytest.mark.slow
 def test_the_main_files_are_those_of_the_documentation():
     assert MAIN == {"python": "main.py", "cpp": "main.cpp", "javascript": "main.js", "bash": "main.sh"}

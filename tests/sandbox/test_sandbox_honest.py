@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.sandbox import Limits, Program
+from tests.processes import in_turn
 from tests.sandbox.sandboxes import USERS, sandbox_as
 
 LIMITS = Limits(cpu_s=8.0, wall_s=30.0, memory_mib=512)
@@ -62,7 +63,7 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("way", READERS)
+@pytest.mark.parametrize("way", in_turn(READERS, 3))
 def test_a_long_input_is_read_in(sandbox, way):
     """A megabyte of numbers, by every way of reading them."""
     says(sandbox, READERS[way], "11249925000\n", ONE_MB)

@@ -14,6 +14,7 @@ import rlvr
 from rlvr import Correct, Environment, MultiTurnEnv, Score, SingleTurnEnv, Task, Verdict
 from rlvr.testing import CHECKS, HOLES, Finding, Severity, check, check_environment
 from rlvr.testing.episodes import JUNK
+from tests.processes import in_turn
 from tests.testing import broken
 from tests.testing.broken import BROKEN, Double, Guess, Words, changed, judged
 
@@ -241,7 +242,7 @@ GYM = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", GYM)
+@pytest.mark.parametrize("name", in_turn(GYM, 2))
 def test_a_breach_of_reset_and_step_is_found(name: str):
     """Gymnasium's own signatures."""
     env, hole, what = GYM[name]
@@ -322,7 +323,7 @@ EPISODES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", EPISODES)
+@pytest.mark.parametrize("name", in_turn(EPISODES, 2))
 def test_a_breach_of_an_episode_is_found(name: str):
     """By what comes back, never by an error out of the check itself."""
     env, hole, what = EPISODES[name]

@@ -18,12 +18,15 @@ for module in (broken, sys.modules[__name__]):
 
 
 FIRST = {hole: name for name, (hole, _) in reversed(BROKEN.items())}
-"""Of several environments with the same hole, the others are slow."""
+"""Of several environments with the same hole, the others are slow; and so is every other hole."""
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name != FIRST[hole])) for name, (hole, _) in BROKEN.items()],
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name != FIRST[hole] or list(FIRST).index(hole) % 2 > 0))
+        for name, (hole, _) in BROKEN.items()
+    ],
 )
 def test_a_planted_hole_is_found_by_its_name(name: str):
     """With the completion that went through it, what that earned and what it should have."""
@@ -39,7 +42,7 @@ def test_a_planted_hole_is_found_by_its_name(name: str):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (i % 3 > 0)) for i, name in enumerate(HONEST)]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (i % 6 > 0)) for i, name in enumerate(HONEST)]
 )
 def test_an_honest_environment_has_no_hole(name: str):
     """Whatever its kind, its reward and its answers: a false alarm costs an author's trust."""

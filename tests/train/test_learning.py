@@ -10,7 +10,7 @@ from tests.train.bandit import trainer
 
 STEPS = {"dapo": 40, "magistral": 45}
 """Those that drop groups in which all agree learn later; for the others 25 steps are enough."""
-EVERY_DAY = [("grpo", True), ("dapo", False), ("prorl", False), ("reinforce_pp", False)]
+EVERY_DAY = [("grpo", True), ("dapo", False)]
 WITHOUT_A_CRITIC = [name for name, algorithm in PRESETS.items() if "values" not in algorithm.needs]
 
 

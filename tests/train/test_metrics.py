@@ -121,6 +121,7 @@ def test_versions_name_what_a_number_may_depend_on():
     assert {"python", "platform", "torch", "transformers"} <= set(versions())
 
 
+@pytest.mark.slow
 def test_a_run_becomes_a_picture(tmp_path):
     """Also one whose steps lack some of the numbers, or have null for them."""
     pytest.importorskip("matplotlib")

@@ -81,7 +81,7 @@ def stopped_after(made: Trainer, step: int) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("grpo", "dapo", "rloo"))) for name in RUNS]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("prorl", "one-step-off"))) for name in RUNS]
 )
 def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name):
     """Weights, optimiser, reference, generators, cursor, waiting batch, stall counter and log: nothing may be lost."""
@@ -132,6 +132,7 @@ FREE = {"micro_tokens": 64, "max_rows": 8, "keep": 5, "checkpoint_every": 9, "st
         "gradient_checkpointing": True}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_settings_that_change_nothing_learned_may_change(tmp_path, capsys):
     """The next machine has less memory or fewer cores, and a hundred more steps are wanted: no reason to begin anew."""
     with trainer(tmp_path / "run", steps=2, workers=1) as made:
