@@ -27,13 +27,14 @@ HEAVY = (
     TRAINING,
     "docs/reference/code.md",
     "docs/reference/math.md",
+    "docs/using/coming_from_math_verify.md",
     "docs/using/openrlhf.md",
     "docs/using/reasoning_gym.md",
     "docs/using/trl.md",
     "docs/writing/checking.md",
     "docs/writing/environments.md",
 )
-"""Pages that train, or start compilers, services, TRL or checks of environments: 4 to 25 CPU seconds each."""
+"""Pages that train, or start compilers, services, TRL, math-verify or checks: 4 to 25 CPU seconds each."""
 
 
 def blocks(page: str) -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """The package as its users meet it: what the wheel holds, how it imports, what it says it exports."""
 
 import ast
+import functools
 import os
 import shutil
 import subprocess
@@ -98,6 +99,7 @@ def test_importing_loads_nothing_heavy(module: str):
     assert heavy.isdisjoint(loaded)
 
 
+@functools.cache
 def top_level(path: Path) -> list[ast.stmt]:
     """A module's statements, with those under a top-level `if` or `try`."""
     todo, found = ast.parse(path.read_text(encoding="utf-8")).body, []

@@ -1,6 +1,7 @@
 """The system call filter, each of its verdicts, by a small interpreter of its own (test_seccomp_kernel: by Linux)."""
 
 import errno
+import functools
 import platform
 import re
 import signal
@@ -19,12 +20,19 @@ OK = 0x7FFF0000
 WITHOUT = [0, 1 << 31, 0xFFFF_FFFF, (1 << 64) - 1]  # arguments that a rule without arguments must not mind
 
 
+@functools.cache
+def unpacked(code: bytes) -> list[tuple[int, int, int, int]]:
+    """(operation, jump if true, jump if false, constant) of each instruction."""
+    instructions = list(struct.iter_unpack("<HBBI", code))
+    assert 0 < len(instructions) <= 4096  # BPF_MAXINSNS
+    return instructions
+
+
 def verdict(code: bytes, nr: int, args: tuple[int, ...] = (), *, arch: int) -> tuple[int, int]:
     """Run classic BPF on one call: (what it returns, instructions executed).  Knows what we emit and nothing else."""
     words = [word % (1 << 64) for word in (*args, 0, 0, 0, 0, 0, 0)[:6]]
     data = struct.pack("<IIQ6Q", nr, arch, 0x7F00_0000_0000, *words)
-    instructions = list(struct.iter_unpack("<HBBI", code))
-    assert 0 < len(instructions) <= 4096  # BPF_MAXINSNS
+    instructions = unpacked(code)
     at = steps = word = 0
     while True:
         op, then, other, k = instructions[at]
@@ -46,11 +54,14 @@ def verdict(code: bytes, nr: int, args: tuple[int, ...] = (), *, arch: int) -> t
                 raise AssertionError(f"instruction {op:#x}")
 
 
+program = functools.cache(seccomp.program)  # hundreds of tests ask for the same few
+
+
 def said(name: str, *args: int, machine: str = "x86_64", **options: bool) -> int:
     """What a call gets: 0 when it is let through, an errno, or -1 when it succeeds without the kernel."""
     nr = seccomp.NUMBERS[name][ARCHES.index(machine)]
     assert nr is not None
-    return answer(verdict(seccomp.program(machine, **options), nr, args, arch=AUDIT_ARCH[machine])[0])
+    return answer(verdict(program(machine, **options), nr, args, arch=AUDIT_ARCH[machine])[0])
 
 
 def answer(value: int) -> int:
@@ -166,7 +177,7 @@ def test_what_a_guest_must_not_reach_is_out_of_reach(machine, row):
         assert machine == "aarch64"
         return
     for word in WITHOUT:
-        got, _ = verdict(seccomp.program(machine), int(number), (word,) * 6, arch=AUDIT_ARCH[machine])
+        got, _ = verdict(program(machine), int(number), (word,) * 6, arch=AUDIT_ARCH[machine])
         assert answer(got) == (errno.EPERM if row[0] in FORBIDDEN else errno.ENOSYS)
 
 
@@ -175,7 +186,7 @@ def test_a_call_of_another_architecture_kills(machine):
     """Its numbers mean other calls: 32-bit 11 is execve, which is munmap in ours."""
     for arch in (0x4000_0003, 0x4000_0028, 0, 0xFFFF_FFFF, *AUDIT_ARCH.values()):
         for nr in range(512):
-            got, _ = verdict(seccomp.program(machine), nr, arch=arch)
+            got, _ = verdict(program(machine), nr, arch=arch)
             assert (got == seccomp.KILL) == (arch != AUDIT_ARCH[machine])
 
 

@@ -66,9 +66,12 @@ def test_a_lost_item_costs_itself_alone(pool):
     assert [type(lost) for lost in got[1::2]] == [WorkerDied, WorkerError, WorkerError, WorkerError, WorkerDied]
 
 
-def test_memory_used_up_in_small_pieces_is_still_reported(pool):
+def test_memory_used_up_in_small_pieces_is_still_reported():
     """At the limit there is no room for a traceback: what filled it has to go before we say so."""
-    with pytest.raises(WorkerError, match=r"^MemoryError$"):
+    with (
+        WorkerPool(acting, spares=0, memory_mib=96, quiet=True) as pool,
+        pytest.raises(WorkerError, match=r"^MemoryError$"),
+    ):
         pool.call("@hoard-little-by-little", wall_s=WALL_S)
 
 
