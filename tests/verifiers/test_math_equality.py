@@ -81,6 +81,8 @@ EQUAL = {
     ],
     "sums, products, limits, integrals, derivatives": [
         (r"\sum_{k=1}^{n}k", r"\frac{n(n+1)}{2}"),
+        (r"\frac{d}{dx}5", "0"),  # of what has no x
+        (r"\lim_{e\to2}e", "2"),
         (r"\sum_{i=1}^{10}i^2", "385"),
         (r"\prod_{k=1}^{n}k", "n!"),
         (r"\sum_{k=0}^\infty \frac{1}{2^k}", "2"),
@@ -129,6 +131,10 @@ EQUAL = {
         (r"\det\begin{pmatrix}a&b\\c&d\end{pmatrix}", "ad-bc"),
         (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", "-2"),
         (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}^T", r"\begin{bmatrix}1&3\\2&4\end{bmatrix}"),
+        (
+            r"\begin{pmatrix}1&\pi\\0&1\end{pmatrix}^{-1}",  # fractions beside other numbers
+            r"\begin{pmatrix}1&-\pi\\0&1\end{pmatrix}",
+        ),
         (
             r"\begin{pmatrix}1&2\\3&4\end{pmatrix}^{-1}",
             r"\begin{pmatrix}-2&1\\\frac32&-\frac12\end{pmatrix}",
@@ -200,6 +206,7 @@ def test_what_is_equal(family):
 
 
 DIFFERENT = {
+    "letters that are no words": [("a", "1"), ("a", "e^0"), ("-a", "-1")],
     "rounding": [
         (r"\sqrt2", "1.41"),
         (r"\sqrt2", "1." + "41421356237309504880168872420969807856967187537694807317667973799"),

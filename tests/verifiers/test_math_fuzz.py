@@ -60,6 +60,40 @@ def test_no_soup_upsets_the_engine(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+OPERATORS = r"""
+    #+# #-# #\cdot # \frac{#}{#} (#)^{#} \sqrt{#} \sqrt[#]{#} \sin(#) \arctan(#) \log_{#}# \max(#,#) |#|
+    \lfloor#\rfloor \int_{#}^{#}#d@ \int#d@ \sum_{@=#}^{#}# \prod_{@=1}^{3}# \lim_{@\to#}# \frac{d}{d@}#
+    \frac{\partial}{\partial@}(#) (#)! \binom{#}{#} (#,#) [#,#) \{#,#\} #=# #<# \{@\mid#<#\}
+    \begin{pmatrix}#&#\\#&#\end{pmatrix} (#)^{-1} (#)^T f(#) \begin{cases}#&#\ge0\\#&#<0\end{cases} #\cup# #\bmod#
+    #\% #^\circ #\text{cm} #\pm# #\pmod{#} \gcd(#,#) \overline{#}
+""".split()
+LEAVES = r"x y n i e a k \theta x_1 \pi \infty 0 1 2 -1 3 0.5 10".split()
+
+
+def grown(rng: random.Random, depth: int) -> str:
+    """A text of well-formed LaTeX that need not mean anything: soup seldom gets past the parser."""
+    text = rng.choice(OPERATORS if depth else LEAVES)
+    filled = "".join(grown(rng, rng.randrange(depth)) if sign == "#" else sign for sign in text)
+    return filled.replace("@", " " + rng.choice("xyniaekt"))
+
+
+def test_the_engine_has_no_faults_of_its_own():
+    """One would look like a wrong answer, or make every right answer to a reference wrong."""
+    rng, known = random.Random("grown"), 0
+    for _ in range(90):
+        a, b = grown(rng, 3), grown(rng, 2)
+        for answer, reference in ((a, b), (a, f"{a}+0")):
+            try:
+                found = VERIFIER.compare(answer, reference)
+                wrong = VERIFIER.check(reference)
+            except DataError:
+                continue
+            known += wrong is None
+            assert found.reason != "engine-error", (answer, reference)
+            assert wrong is None or "fails" not in wrong, reference
+    assert known > 60, "else the texts test nothing"
+
+
 def test_no_soup_as_a_reference_does_more_than_raise_a_data_error():
     """A reference is trusted, but it need not be mathematics."""
     readable = 0

@@ -53,6 +53,7 @@ RIGHT = {
         ("205", r"\text{two hundred and five}"), ("1000000", r"\text{one million}"), ("21", r"\text{twenty-one}"),
         ("12", "十二"), ("0.5", "二分之一"), ("105", "一百零五"), ("2000000", r"2\text{ million}"),
         ("2.5", r"\text{two and a half}"), ("0.75", r"\text{three quarters}"), ("0.75", r"\text{three-fourths}"),
+        ("2.5", "two and a half"), ("101", "a hundred and one"), ("1000", "a thousand"), ("3, 4", "three and four"),
         (r"300\text{ K}", r"300\text{K}"), ("1234", "一千二百三十四"),
     ],
     "case": [

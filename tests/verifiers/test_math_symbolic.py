@@ -311,6 +311,23 @@ def test_a_fork_gets_workers_of_its_own():
     assert done.returncode == 0, done.stderr
 
 
+def test_a_fault_of_ours_has_a_name_of_its_own(monkeypatch):
+    """Of the answer it is no limit that was reached; of the reference it makes notation, not wrong answers."""
+
+    def fail(*_):
+        raise KeyError("x")
+
+    request = ("x+1", r"\sqrt{x}", COMPETITION, False)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "decide", fail)
+        assert engine.handle(request) == (False, "engine-error: KeyError")
+    engine._reference.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "read", fail)
+        assert engine.handle(request) == (None, "the engine fails at it: KeyError")
+    assert engine.handle(request) == (False, "symbolic-different")
+
+
 def test_the_engine_prints_nothing():
     """math-verify warns about switched-off alarms and logs what it cannot parse; a terminal must not see it."""
     program = (

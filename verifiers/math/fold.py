@@ -181,6 +181,8 @@ def _folded(text: str) -> str:
     if not _PLAIN.fullmatch(text):
         text = _fold_latex(text)
     text = " ".join(text.split())
+    if " and " in text and (value := number(text.casefold().replace("-", " "))) is not None:
+        return str(value)  # two and a half
     if " " in text or '"' in text:
         text = _AND.sub(lambda m: _JOINS[m[1].lower()], text)
     if r"\also" in text or r"\either" in text or r"\vee" in text or r"\wedge" in text:

@@ -75,14 +75,19 @@ def is_numeral(form: Form) -> bool:
     """
     if not isinstance(form, Quantity):
         return False
-    if _NUMERAL.fullmatch(form.core):
-        return True
-    if form.value is not None and (_MIXED.fullmatch(form.core) or _WORDS.fullmatch(form.core)):
+    if _is_literal(form):
         return True
     tree = tree_of(form)
     if r"\div" in form.core:
         return False  # a sign of division is no fraction's line
     return is_written_out(tree) if tree else form.value is not None and not _OPERATION.search(form.core)
+
+
+def _is_literal(form: Quantity) -> bool:
+    """Digits, a mixed number, or a number in words: three is no product of five letters."""
+    if _NUMERAL.fullmatch(form.core):
+        return True
+    return form.value is not None and bool(_MIXED.fullmatch(form.core) or _WORDS.fullmatch(form.core))
 
 
 def leaves(form: Form) -> Iterator[Form]:
@@ -139,7 +144,7 @@ def _kinds(form: Form, is_choice: bool = False) -> frozenset[str]:
     for leaf in leaves(form):
         if isinstance(leaf, Choice):
             found |= _kinds(leaf.rest) if leaf.rest is not None and not is_choice else frozenset()
-        elif isinstance(leaf, Quantity) and not _NUMERAL.fullmatch(leaf.core) and not _MIXED.fullmatch(leaf.core):
+        elif isinstance(leaf, Quantity) and not _is_literal(leaf):
             tree = tree_of(leaf)
             if r"\div" in leaf.core:
                 found |= {"quotient"}

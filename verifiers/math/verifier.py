@@ -48,7 +48,7 @@ class MathVerifier:
 
     The reasons: `same-number same-text same-items same-set same-choice symbolic-equal` are CORRECT; `no-answer
     empty-box unclosed-box unboxed` UNPARSED; anything else WRONG, among it `hedged limit too-hard chain tautology
-    undefined unreadable unknown-words unreduced unit-omitted unfinished restated symbolic-different` and
+    undefined unreadable unknown-words unreduced unit-omitted unfinished restated symbolic-different engine-error` and
     `different-…`.
 
     Without a task nothing is known of the prompt: then the detail of a CORRECT verdict has `"restated": "unchecked"`,

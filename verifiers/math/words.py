@@ -133,7 +133,7 @@ def _cardinal(words: str) -> int | None:
         )
         if not found:
             continue
-        count = _below_thousand(before.strip())
+        count = 1 if before.strip() == "a" else _below_thousand(before.strip())
         if count is None or not count or size >= least or (after and after[0] != " "):
             return None
         total, least, rest = total + count * size, size, after.strip().removeprefix("and ")
@@ -144,8 +144,7 @@ def _cardinal(words: str) -> int | None:
 
 
 def _below_thousand(words: str) -> int | None:
-    if words in ("a", "one"):
-        return 1
+    """An `a` stands for one before `hundred` alone: without it, it is a letter."""
     hundreds, found, rest = words.partition(" hundred") if words != "hundred" else ("one", "hundred", "")
     if not found:
         return _NUMBERS.get(words)

@@ -63,6 +63,8 @@ def _based(digits: str, base: Node) -> Node:
 def letter(parser: Parser, name: str) -> Node:
     """A variable with its subscripts and primes, a constant, a differential, C(n, k)."""
     if name == "d" and parser.integrals and _is_variable(parser.peek) and not parser.differential:
+        if parser.peek.text.lstrip("\\") in _CONSTANTS and parser.peek.text not in parser.bound:
+            raise Unreadable(f"an integral over the constant {parser.peek.text}")
         parser.differential = parser.take().text.lstrip("\\")
         return num(1)
     if name in "CP" and (chosen := _chosen(parser, name)):

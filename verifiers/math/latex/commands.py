@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.latex import atoms, brackets
-from rlvr.verifiers.math.latex.names import BOLD, DECORATIONS, FUNCTIONS, INVERSES, SYMBOLS
+from rlvr.verifiers.math.latex.names import ARITIES, BOLD, DECORATIONS, FUNCTIONS, INVERSES, SYMBOLS
 from rlvr.verifiers.math.latex.tree import Node, Unreadable, call, num, sym
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ def _derivative(parser: Parser) -> Node:
     if bottom != f"d{variable}{power}" or not variable.isalpha():
         return Node("div", (parser.inner(above), parser.inner(below)))
     if top == f"d{power}":
-        return Node("diff", (parser.implicit(),), (variable, int(power[1:] or 1)))
+        with parser.binding(variable):
+            return Node("diff", (parser.implicit(),), (variable, int(power[1:] or 1)))
     return sym(f"{top}/{bottom}")
 
 
@@ -85,7 +86,11 @@ def _function(parser: Parser, name: str) -> Node:
         power = parser.script()
         if power in (num(-1), Node("neg", (num(1),))) and name in INVERSES:
             name, power = INVERSES[name], None
-    value = call(name, *_arguments(parser))
+    arguments = _arguments(parser)
+    fewest, most = ARITIES.get(name, (1, 1))
+    if not fewest <= len(arguments) <= most:
+        raise Unreadable(f"{name} of {len(arguments)} things")
+    value = call(name, *arguments)
     return value if power is None else Node("pow", (value, power))
 
 
@@ -168,9 +173,8 @@ def _series(op: str) -> Callable[[Parser], Node]:
         if below is None or above is None or below.value != ("=",) or below.args[0].op not in ("sym", "const"):
             raise Unreadable("a sum without limits")
         index = below.args[0].value
-        parser.bound.append(index)
-        body = parser.product()
-        parser.bound.pop()
+        with parser.binding(index):
+            body = parser.product()
         return Node(op, (body, below.args[1], above), index)
 
     return read
@@ -201,7 +205,10 @@ def _limit(parser: Parser) -> Node:
     side = next((s for s in "+-" if signs.endswith((f"^{s}", f"^{{{s}}}"))), "")
     if side:
         point = point[: -4 if signs.endswith("}") else -2]
-    return Node("lim", (parser.product(), parser.inner(point)), (variable.text.lstrip("\\"), side))
+    name = variable.text.lstrip("\\")
+    with parser.binding(name):
+        body = parser.product()
+    return Node("lim", (body, parser.inner(point)), (name, side))
 
 
 # ------------------------------------------------------------------------------------------------------------- rest

@@ -67,8 +67,7 @@ def value_of(node: Node, point: Mapping[str, Number]) -> Number:
     """The value of a limit, an endless sum or an antiderivative at a point, to mpmath's precision."""
     import sympy
 
-    names = free_symbols(node) | ({node.value} if node.op == "int" and len(node.args) == 1 else set())
-    values = {sympy.Symbol(name, real=True): _sympy_number(point[name]) for name in names}
+    values = {sympy.Symbol(name, real=True): _sympy_number(point[name]) for name in free_symbols(node)}
     with _bounded(_MOST_OPERATIONS):
         value = _closed(node).subs(values).evalf(mp.dps + 5)
     if not value.is_number or not value.is_finite:
@@ -139,7 +138,7 @@ def _bounded(operations: int) -> Iterator[None]:
     """Stop SymPy after so many operations.
 
     Raises:
-        TooLarge: there were more.
+        TooLarge: there were more, or SymPy raised, as it does at what it has not learnt yet.
     """
     _count_operations()
     outer, _Count.left = _Count.left, min(operations, _Count.left)
@@ -148,6 +147,10 @@ def _bounded(operations: int) -> Iterator[None]:
         yield
     except _Stopped:
         raise TooLarge(f"more than {operations} operations of algebra") from None
+    except (TooLarge, Unreadable, Undefined, MemoryError):
+        raise
+    except Exception as error:  # another library's: it raises anything
+        raise TooLarge(f"SymPy gives up: {type(error).__name__}") from error
     finally:
         _Count.left = outer - (started - _Count.left)
 

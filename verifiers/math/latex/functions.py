@@ -111,9 +111,12 @@ def _sign(x: Number) -> Number:
 def _numeric(function: Callable[[Number], Number]) -> Callable[[Number], Number]:
     def at(x: Number) -> Number:
         try:
-            return function(approximate(x))
+            value = function(approximate(x))
         except (ValueError, ZeroDivisionError):  # a pole
             raise Undefined from None
+        if not mp.isfinite(value):  # so is arctan of i
+            raise Undefined
+        return value
 
     return at
 
@@ -140,7 +143,7 @@ FUNCTIONS: dict[str, Callable[..., Number]] = {
     "arcsin": _numeric(mp.asin),
     "arccos": _numeric(mp.acos),
     "arctan": _numeric(mp.atan),
-    "arccot": lambda x: mp.pi / 2 - mp.atan(approximate(x)),  # in (0, pi), as calculus books have it
+    "arccot": _numeric(lambda x: mp.pi / 2 - mp.atan(x)),  # in (0, pi), as calculus books have it
     "arcsec": _inverse_of_reciprocal(mp.acos),
     "arccsc": _inverse_of_reciprocal(mp.asin),
     "sinh": _numeric(mp.sinh),

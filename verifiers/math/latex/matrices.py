@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-from rlvr.verifiers.math.latex.values import Number, Undefined, divided, is_integer, nearly_zero, rooted
+from rlvr.verifiers.math.latex.values import Number, Undefined, approximate, divided, is_integer, nearly_zero, rooted
 
 __all__ = ["Grid", "Row", "determinant", "length", "raised"]
 
@@ -85,6 +85,8 @@ def _eliminated(left: Grid, right: Grid) -> tuple[Number, Grid]:
     if left.shape[1] != size:
         raise Undefined
     rows = [[*a, *b] for a, b in zip(left.rows, right.rows, strict=True)]
+    if not all(isinstance(x, Fraction) for row in rows for x in row):
+        rows = [list(map(approximate, row)) for row in rows]  # the two kinds cannot be ordered
     product: Number = Fraction(1)
     for column in range(size):
         pivot = max(range(column, size), key=lambda r: abs(rows[r][column]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BOLD", "DECORATIONS", "FUNCTIONS", "INVERSES", "PLAIN", "SYMBOLS"]
+__all__ = ["ARITIES", "BOLD", "DECORATIONS", "FUNCTIONS", "INVERSES", "PLAIN", "SYMBOLS"]
 
 FUNCTIONS = {
     name: name
@@ -16,6 +16,9 @@ FUNCTIONS = {
     "ceiling": "ceil", "sign": "sgn", "GCD": "gcd", "LCM": "lcm",
 }  # fmt: skip
 """What the text writes → what we call it.  `log` and `sqrt` take more than an argument and are read on their own."""
+
+ARITIES = {"gcd": (1, 99), "lcm": (1, 99), "max": (1, 99), "min": (1, 99)}
+"""The fewest and the most arguments of the functions that take other than one."""
 
 INVERSES = {name: "arc" + name for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")}
 r"""`\sin^{-1}` is the inverse function, not 1/sin."""

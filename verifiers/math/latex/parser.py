@@ -67,7 +67,7 @@ class Parser:
 
     def __init__(self, found: list[Token], depth: int = 0) -> None:
         self._tokens, self._at, self._depth = found, 0, depth
-        self.bound: list[str] = []  # variables of the sums we are in: there `i` is an index
+        self.bound: list[str] = []  # variables of the sums, limits, derivatives we are in: there `i` is an index
         self.bars = 0  # how many |…| are open
         self.ratio = True  # ':' divides; in a set-builder it says "such that"
         self.integrals = 0
@@ -130,6 +130,13 @@ class Parser:
             raise TooLarge(f"nested more than {_MOST_DEPTH} deep")
         yield
         self._depth -= 1
+
+    @contextmanager
+    def binding(self, name: str) -> Iterator[None]:
+        """A part in which this name is a variable, even one that elsewhere is a constant."""
+        self.bound.append(name)
+        yield
+        self.bound.pop()
 
     # ------------------------------------------------------------------------------------------------------- levels
 
