@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 from rlvr.data.rows import count_rows
 from rlvr.display import progress_bar
 from rlvr.environment import Environment, MultiTurnEnv
-from rlvr.errors import DataError, Unscored, UsageError, WorkerError
+from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError
 from rlvr.rewards import Observation
 from rlvr.scoring.items import Item, Items, OnError, Rows
 from rlvr.types import Completion, Outcome, Score, Task, Verdict
@@ -280,11 +280,11 @@ class Scorer:
     def _ran(self, work: list[tuple[Task, Completion]]) -> list[Observation]:
         """Run in the pool; an item that failed is tried once more."""
         assert self._pool is not None
-        results = self._pool.run(work, wall_s=self.wall_s)
+        results = [_read(result) for result in self._pool.run(work, wall_s=self.wall_s)]
         for i, result in enumerate(results):
             if isinstance(result, Unscored):
-                [results[i]] = self._pool.run([work[i]], wall_s=self.wall_s)
-        return [_unscored(r) if isinstance(r, Unscored) else _decoded(r) for r in results]
+                [results[i]] = map(_read, self._pool.run([work[i]], wall_s=self.wall_s))
+        return [_unscored(r) if isinstance(r, Unscored) else r for r in results]
 
     def _adapt(self, done: int, took_s: float) -> None:
         """Double the size of chunks while they are quick, halve it when they are slow."""
@@ -364,6 +364,16 @@ def _encoded(seen: Observation) -> Any:
 def _decoded(data: Any) -> Observation:
     outcome, value, why, answer, detail, values = data
     return Observation(Verdict(Outcome(outcome), value, why, answer, detail), values)
+
+
+def _read(result: Any) -> Observation | Unscored:
+    """What a worker says of an item; what is no observation says nothing of it."""
+    if isinstance(result, Unscored):
+        return result
+    try:
+        return _decoded(result)
+    except (TypeError, ValueError, KeyError) as error:
+        return WorkerDied(f"a worker's reply is no observation: {type(error).__name__}: {str(error)[:200]}")
 
 
 def _observed_here(env: Environment, item: Item) -> Observation:
