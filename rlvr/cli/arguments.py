@@ -28,7 +28,6 @@ __all__ = [
     "options_of",
     "print_json",
     "require_outputs",
-    "write_whole",
 ]
 
 EnvironmentArgument: TypeAlias = Annotated[
@@ -108,18 +107,6 @@ def require_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None
             raise UsageError(f"{path} is another name of an input or output; name another output")
         require_output(path, overwrite=overwrite)
         taken[path.resolve()] = "another output"
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all.
-
-    Args:
-        path: the file.
-        data: its content.
-    """
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(data)
-    partial.replace(path)
 
 
 def print_json(out: Console, data: Any) -> None:

@@ -20,8 +20,8 @@ from rlvr.cli.arguments import (
     environment_of,
     print_json,
     require_outputs,
-    write_whole,
 )
+from rlvr.data.files import write_whole
 from rlvr.data.rows import read_rows
 from rlvr.errors import UsageError
 

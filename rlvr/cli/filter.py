@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 from tyro.conf import arg
 
-from rlvr.cli.arguments import InputFile, Overwrite, require_outputs, write_whole
+from rlvr.cli.arguments import InputFile, Overwrite, require_outputs
+from rlvr.data.files import write_whole
 from rlvr.data.rows import Journal, dump_row, read_rows, read_whole
 from rlvr.errors import UsageError
 

@@ -13,7 +13,6 @@ import asyncio
 import itertools
 import json
 import time
-import traceback
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -27,7 +26,7 @@ from typing import Any, TypeAlias
 from rlvr.data.rows import count_rows
 from rlvr.display import progress_bar
 from rlvr.environment import Environment, MultiTurnEnv
-from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError
+from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError, described
 from rlvr.rewards import Observation
 from rlvr.scoring.items import Item, Items, OnError, Rows
 from rlvr.types import Completion, Outcome, Score, Task, Verdict
@@ -310,7 +309,7 @@ class Scorer:
         try:
             return self.env.reward.combine(items[0].task, [i.completion for i in items], observations)
         except Exception as error:  # noqa: BLE001  a group-level part failed: the whole group is UNSCORED
-            lost = _unscored(WorkerError(type(error).__name__, str(error), traceback.format_exc()))
+            lost = _unscored(WorkerError(*described(error)))
             return [Score(None, {}, lost.verdict) for _ in items]
 
 
@@ -381,9 +380,11 @@ def _observed_here(env: Environment, item: Item) -> Observation:
     for attempt in (1, 2):
         try:
             return _decoded(json.loads(json.dumps(_encoded(env.observe(item.task, item.completion)), allow_nan=False)))
-        except (Exception, SystemExit) as error:  # noqa: BLE001  becomes UNSCORED
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  becomes UNSCORED, as in a worker
             if attempt == 2:
-                return _unscored(WorkerError(type(error).__name__, str(error), traceback.format_exc()))
+                return _unscored(WorkerError(*described(error)))
     raise AssertionError("unreachable")
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from rlvr.data.files import write_whole
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.train.metrics import versions
 
@@ -49,7 +50,7 @@ def claim_run_dir(run: Path, description: Mapping[str, Any], say: Callable[[str]
             "overwrite each other's files; start it without torchrun or accelerate"
         )
     path = run / "config.json"
-    has_begun = (run / "metrics.jsonl").exists() and path.is_file()
+    has_begun = path.is_file() and any((run / name).exists() for name in ("metrics.jsonl", "checkpoints"))
     if not has_begun and run.exists() and any(other.name not in (path.name, _LOCK) for other in run.iterdir()):
         raise UsageError(f"{run} is not empty, and holds no run; give a new folder")
     run.mkdir(parents=True, exist_ok=True)
@@ -64,10 +65,8 @@ def claim_run_dir(run: Path, description: Mapping[str, Any], say: Callable[[str]
         for name, (before, now) in changed.items():
             say(f"{name} is {brief(now)} from here on, and was {brief(before)}")
         if changed or not has_begun:
-            partial = path.with_suffix(".partial")
             text = json.dumps({**description, "versions": versions()}, indent=2, ensure_ascii=False)
-            partial.write_text(text + "\n", encoding="utf-8")
-            partial.replace(path)
+            write_whole(path, (text + "\n").encode())
         yield
 
 

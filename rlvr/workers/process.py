@@ -20,12 +20,12 @@ import select
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Sequence
 from json import dumps  # by name, here and below: a verifier may replace what stands in the modules
 from time import monotonic, process_time
 from typing import Any, NoReturn
 
+from rlvr.errors import described
 from rlvr.workers.framing import framed, read_frame, write_all
 
 __all__ = ["serve"]
@@ -57,7 +57,7 @@ def serve(request: int, reply: int, lifeline: int, memory_mib: int | None) -> No
                 if memory_mib is not None:
                     bytearray(_ROOM_MIB << 20)  # a worker without room for an item would fail at every one
             except BaseException as error:  # noqa: BLE001  it is reported
-                channel.reply("failed", _described(_or_memory(error, memory_mib)))
+                channel.reply("failed", described(_or_memory(error, memory_mib)))
                 break
             channel.reply("ready", None)
         else:
@@ -123,7 +123,7 @@ def _answer(handler: Callable[[Any], Any], frame: bytes, channel: _Channel) -> N
     try:
         items: Sequence[Any] = pickle.loads(frame)  # noqa: S301  see above
     except BaseException as error:  # noqa: BLE001  it is reported
-        channel.reply("unread", _described(error))
+        channel.reply("unread", described(error))
         os._exit(0)
     channel.reply("begin", None)
     for item in items:
@@ -133,11 +133,11 @@ def _answer(handler: Callable[[Any], Any], frame: bytes, channel: _Channel) -> N
             text = dumps(value, allow_nan=False)
         except MemoryError as error:
             error.__traceback__ = error.__context__ = None  # frees the memory that the reply needs
-            channel.reply("last", _described(error))  # nothing in this process can be trusted now
+            channel.reply("last", described(error))  # nothing in this process can be trusted now
             os._exit(0)
         except BaseException as error:  # noqa: BLE001  even SystemExit is the item's
             channel.end_a_fork(_exit_code(error))
-            kind, text = "error", dumps(_described(error))
+            kind, text = "error", dumps(described(error))
         channel.reply_text(kind, text)
 
 
@@ -145,19 +145,6 @@ def _exit_code(error: BaseException) -> int:
     """What a process that this exception ends would exit with."""
     code = error.code if isinstance(error, SystemExit) else 1
     return code & 0xFF if isinstance(code, int) else int(code is not None)
-
-
-def _described(error: BaseException) -> tuple[str, str, str]:
-    try:
-        message = str(error)
-    except Exception:  # noqa: BLE001  the exception's class may define __str__
-        message = "(its text cannot be had)"
-    return type(error).__name__, _cut(message, 500), _cut("".join(traceback.format_exception(error)), 20_000)
-
-
-def _cut(text: str, most: int) -> str:
-    """At most `most` characters: an error may quote a whole completion, of 1 MB perhaps."""
-    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
 
 
 def _limit_memory(memory_mib: int) -> None:
