@@ -71,6 +71,7 @@ def publish(partial: Path, path: Path, *, overwrite: bool) -> None:
                 raise UsageError(f"{path} exists; what this run wrote stands in {partial}") from None
             partial.replace(path)
         else:
+            sync_folder(path.parent)  # or a power cut could take both names
             partial.unlink()
     sync_folder(path.parent)
 

@@ -154,12 +154,13 @@ def _read_parquet(path: Path) -> Iterator[Line]:
     number = 0
     try:
         with pq.ParquetFile(path) as file:
-            is_marked = _MARK.encode() in (file.schema_arrow.metadata or {})
+            metadata = file.schema_arrow.metadata or {}
+            is_marked, is_stamped = _MARK.encode() in metadata, _CHECKSUM.encode() in metadata
             for batch in file.iter_batches(batch_size=1024):
                 for row in batch.to_pylist():
                     number += 1
                     checksum = row.pop(_CHECKSUM, None)
-                    if checksum is not None and (checksum != _crc_of_cells(row) or not is_marked):
+                    if (checksum or is_stamped) and (checksum != _crc_of_cells(row) or not is_marked):
                         yield Line(number, None, _NO_FIT)
                         continue
                     cells = {k: _unpacked(v) for k, v in row.items()} if is_marked else row
@@ -458,8 +459,9 @@ def _to_parquet(source: Path, target: Path, *, checksums: bool) -> None:
         table = pa.Table.from_pylist([{name: _packed(name, value) for name, value in row.items()} for row in rows])
         if checksums:
             table = table.append_column(_CHECKSUM, [[_crc_of_cells(row) for row in table.to_pylist()]])
+        marks = {_MARK: "1"} | ({_CHECKSUM: "1"} if checksums else {})
         with target.open("wb") as file:
-            pq.write_table(table.replace_schema_metadata({_MARK: "1"}), file)
+            pq.write_table(table.replace_schema_metadata(marks), file)
             sync_file(file)
     except pa.ArrowException as error:
         raise DataError(f"Parquet cannot hold these rows ({error}); they stand in {source}, which is JSONL") from error
