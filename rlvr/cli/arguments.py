@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from rich.console import Console
+from rich.markup import escape
 from tyro.conf import Positional, UseAppendAction, arg
 
-from rlvr.data.rows import require_output
+from rlvr.data.rows import read_rows, require_output
 from rlvr.environment import Environment
 from rlvr.environment.registry import load, make
 from rlvr.errors import UsageError
@@ -28,6 +29,7 @@ __all__ = [
     "options_of",
     "print_json",
     "require_outputs",
+    "say_if_unprotected",
 ]
 
 EnvironmentArgument: TypeAlias = Annotated[
@@ -107,6 +109,23 @@ def require_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None
             raise UsageError(f"{path} is another name of an input or output; name another output")
         require_output(path, overwrite=overwrite)
         taken[path.resolve()] = "another output"
+
+
+def say_if_unprotected(file: Path, err: Console) -> None:
+    """Say of a file of scores that damage to it cannot be told.
+
+    Args:
+        file: the file; one that is missing or holds other rows is passed over.
+        err: where to print.
+    """
+    first = next(iter(read_rows(file)), None) if file.is_file() else None
+    if first is not None and first.row is not None and not first.checked and {"outcome", "verifier"} <= set(first.row):
+        err.print(
+            f"[yellow]note:[/] {escape(str(file))} has no checksums, as an older rlvr or another program wrote it: "
+            "damage to it passes unnoticed",
+            soft_wrap=True,
+            highlight=False,
+        )
 
 
 def print_json(out: Console, data: Any) -> None:

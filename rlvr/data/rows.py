@@ -155,16 +155,18 @@ def _read_parquet(path: Path) -> Iterator[Line]:
     try:
         with pq.ParquetFile(path) as file:
             metadata = file.schema_arrow.metadata or {}
-            is_marked, is_stamped = _MARK.encode() in metadata, _CHECKSUM.encode() in metadata
+            is_marked, count = _MARK.encode() in metadata, metadata.get(_CHECKSUM.encode())
             for batch in file.iter_batches(batch_size=1024):
                 for row in batch.to_pylist():
                     number += 1
                     checksum = row.pop(_CHECKSUM, None)
-                    if (checksum or is_stamped) and (checksum != _crc_of_cells(row) or not is_marked):
+                    if (checksum or count) and (checksum != _crc_of_cells(row) or not is_marked):
                         yield Line(number, None, _NO_FIT)
                         continue
                     cells = {k: _unpacked(v) for k, v in row.items()} if is_marked else row
                     yield Line(number, cells, checked=checksum is not None)
+            if count is not None and count != b"%d" % number:
+                yield Line(number + 1, None, f"the file was written with {count[:20].decode('ascii', 'replace')} rows")
     except (pa.ArrowException, OSError, ValueError) as error:  # cut short, damaged, or texts that are not UTF-8
         raise DataError(f"{path}: cannot be read as Parquet after row {number}: {error}") from error
 
@@ -299,6 +301,9 @@ class Journal:
             if resume:
                 self._drop_torn_line()
                 self.done = count_rows(self.partial) if self._size else 0
+                first = next(_read_jsonl(self.partial), None)
+                if first is not None and first.row is not None:
+                    self._checksums = first.checked  # all rows of a file have one or none has
             else:
                 self._cut(0)
         except BaseException:
@@ -423,7 +428,8 @@ class Journal:
         with contextlib.suppress(OSError):
             if self._is_ours(self._file) and not self.partial.stat().st_size:
                 self.partial.unlink()  # a run that failed before its first row has nothing to resume
-        self._file.close()
+        with contextlib.suppress(OSError):  # what a full disk did not take has been reported by `write`
+            self._file.close()
 
 
 # A checksum is the last key of a line, or a column of Parquet; it covers all that stands before it in the line, or the
@@ -459,7 +465,7 @@ def _to_parquet(source: Path, target: Path, *, checksums: bool) -> None:
         table = pa.Table.from_pylist([{name: _packed(name, value) for name, value in row.items()} for row in rows])
         if checksums:
             table = table.append_column(_CHECKSUM, [[_crc_of_cells(row) for row in table.to_pylist()]])
-        marks = {_MARK: "1"} | ({_CHECKSUM: "1"} if checksums else {})
+        marks = {_MARK: "1"} | ({_CHECKSUM: str(len(rows))} if checksums else {})
         with target.open("wb") as file:
             pq.write_table(table.replace_schema_metadata(marks), file)
             sync_file(file)

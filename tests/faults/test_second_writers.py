@@ -218,3 +218,14 @@ def test_rows_of_an_older_version_are_read_and_no_row_may_lack_what_others_have(
     path.write_bytes(dump_row(ROWS[1]) + (tmp_path / "new.jsonl").read_bytes())
     with pytest.raises(UsageError, match="line 2: it has a checksum, and the lines before have none"):
         list(read_whole(path))
+
+
+def test_a_stopped_run_of_an_older_version_goes_on_without_checksums(tmp_path):
+    """Half of the rows with and half without could not be told from damage."""
+    path = tmp_path / "out.jsonl"
+    path.with_name("out.jsonl.partial").write_bytes(b"".join(map(dump_row, ROWS[:3])))
+    with Journal(path, resume=True, checksums=True) as journal:
+        for row in ROWS[3:]:
+            journal.write(row)
+        journal.finish()
+    assert list(read_whole(path)) == ROWS
