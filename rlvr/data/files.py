@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from typing import IO
 
 from rlvr.errors import UsageError
 
-__all__ = ["Checksummed", "publish", "sync_file", "sync_folder", "whole_file", "write_whole"]
+__all__ = ["Checksummed", "publish", "sync_file", "sync_folder", "whole_file", "whole_folder", "write_whole"]
 
 _WORTH_A_THREAD = 1 << 20  # bytes
 
@@ -97,6 +98,36 @@ def whole_file(path: Path, *, overwrite: bool = True) -> Iterator[IO[bytes]]:
             partial.unlink()
         raise
     publish(partial, path, overwrite=overwrite)
+
+
+@contextlib.contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A folder to write into, which gets its name when the block ends well; otherwise nothing is left of it.
+
+    A folder that is there is replaced.  Unlike with files this takes two steps: between them the old one is `PATH.old`.
+
+    Args:
+        path: the name that it gets.
+    """
+    new, old = (path.with_name(path.name + ending) for ending in (".partial", ".old"))
+    for left_behind in (new, old):
+        shutil.rmtree(left_behind, ignore_errors=True)
+    try:
+        new.mkdir(parents=True)
+        yield new
+        for written in new.rglob("*"):
+            if written.is_file():
+                with written.open("rb+") as file:
+                    sync_file(file)
+        sync_folder(new)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    if path.exists():
+        path.rename(old)
+    new.rename(path)
+    sync_folder(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -14,7 +14,7 @@ import struct
 import threading
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
@@ -65,11 +65,12 @@ def latest(folder: Path) -> Path | None:
     return folder / f"step-{max(steps):08d}.pt" if steps else None
 
 
-def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+def newest(folder: Path, keys: Collection[str] = ()) -> tuple[Path, dict[str, Any]] | None:
     """Path and state of the newest checkpoint that can be read; None if there is no checkpoint.
 
     Args:
         folder: of the checkpoints.
+        keys: what the state must have; one without them counts as damaged.
 
     Warns:
         RuntimeWarning: a newer one is damaged, so that the steps since are run again.
@@ -82,6 +83,8 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
         path = folder / f"step-{step:08d}.pt"
         try:
             state = load(path)
+            if missing := [key for key in keys if key not in state]:
+                raise DataError(f"{path} is no checkpoint of this version: it lacks {', '.join(missing)}")
         except DataError as error:
             last = last or error
             continue

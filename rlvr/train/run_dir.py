@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -86,13 +87,24 @@ def _changed(theirs: Mapping[str, Any], ours: Mapping[str, Any], run: Path) -> d
     """
     before, now = _flat({name: theirs.get(name) for name in ours}), _flat(ours)
     differing = {
-        name: (before.get(name), now.get(name)) for name in sorted(before | now) if before.get(name) != now.get(name)
+        name: (before.get(name), now.get(name))
+        for name in sorted(before | now)
+        if before.get(name) != now.get(name) and not _is_same_place(before.get(name), now.get(name))
     }
     fixed = [name for name in differing if not _may_change(name, ours["settings"])]
     if fixed:
         listed = "; ".join(f"{name}: {brief(before.get(name))} there, {brief(now.get(name))} here" for name in fixed)
         raise UsageError(f"{run} holds a run with other settings ({listed}); give a new folder, or the same settings")
     return differing
+
+
+def _is_same_place(before: Any, now: Any) -> bool:
+    """Whether both name one folder or file, such as a model by a relative and by an absolute path."""
+    if not (isinstance(before, str) and isinstance(now, str)):
+        return False
+    with contextlib.suppress(OSError, ValueError):  # neither has to be a path
+        return Path(before).samefile(now)
+    return False
 
 
 def _may_change(name: str, settings: Mapping[str, Any]) -> bool:
