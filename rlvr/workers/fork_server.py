@@ -136,7 +136,7 @@ def _serve(handler: Callable[[Any], Any], requests: int, replies: int) -> NoRetu
             except MemoryError:
                 reply = [number, "memory", None]
             if os.getpid() != pid:
-                return os._exit(0)  # the handler has forked, and this is not the process that was asked
+                os._exit(0)  # the handler has forked, and this is not the process that was asked
             write_all(replies, framed(json.dumps(reply).encode("ascii")))
     finally:
         os._exit(1)
