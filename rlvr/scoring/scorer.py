@@ -32,6 +32,7 @@ from rlvr.scoring.items import Item, Items, OnError, Rows
 from rlvr.types import Completion, Outcome, Score, Task, Verdict
 from rlvr.validate import require_seconds, require_whole
 from rlvr.workers import Handler, WorkerPool, shipped, usable_cores
+from rlvr.workers.pool import REPLY_MIB
 from rlvr.workers.threads import Threads
 
 __all__ = ["MEMORY_MIB", "Scored", "Scorer", "WALL_S", "score"]
@@ -379,7 +380,10 @@ def _observed_here(env: Environment, item: Item) -> Observation:
     """Without workers: the same handling of exceptions, the same round trip through JSON, no containment."""
     for attempt in (1, 2):
         try:
-            return _decoded(json.loads(json.dumps(_encoded(env.observe(item.task, item.completion)), allow_nan=False)))
+            text = json.dumps(_encoded(env.observe(item.task, item.completion)), allow_nan=False)
+            if len(text) > REPLY_MIB << 20:
+                return _unscored(WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB"))
+            return _decoded(json.loads(text))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  becomes UNSCORED, as in a worker

@@ -32,12 +32,13 @@ from rlvr.validate import require_optional_whole, require_seconds, require_whole
 from rlvr.workers import clock
 from rlvr.workers.framing import FrameTooLong, framed, take_frame
 
-__all__ = ["Handler", "WorkerPool", "shipped", "usable_cores"]
+__all__ = ["Handler", "REPLY_MIB", "WorkerPool", "shipped", "usable_cores"]
 
 Handler: TypeAlias = Callable[[Any], Any]
 """Runs in the worker: one item in, a JSON-able value out."""
 
-_REPLY_MIB = 64
+REPLY_MIB = 64
+"""The largest reply of a worker; a longer one is the loss of its item."""
 _STARTS = 3  # how often workers may die before they begin an item, until the item counts as lost
 _LONG_S = 3600.0  # poll(2) takes no more than 24 days at once
 
@@ -437,9 +438,9 @@ class _Worker:
 
     def _frame(self) -> bytes | None:
         try:
-            return take_frame(self._buffer, _REPLY_MIB << 20)
+            return take_frame(self._buffer, REPLY_MIB << 20)
         except FrameTooLong as error:
-            raise WorkerDied(f"a worker's reply has {error.length} bytes; the limit is {_REPLY_MIB} MiB") from None
+            raise WorkerDied(f"a worker's reply has {error.length} bytes; the limit is {REPLY_MIB} MiB") from None
 
     def _died(self) -> WorkerDied:
         """The error for a worker that has closed its end of a pipe: it is ending by itself, or gets SIGKILL here."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import rlvr
 from rlvr.data.rows import Journal, read_whole
 from tests.environments import PLACE, right
 from tests.processes import python
@@ -209,3 +210,20 @@ def test_a_second_ctrl_c_leaves_what_the_first_left(tmp_path, fifo, say):
     Path(f"{fifo.path}.open").touch()
     assert say(*argv, "--resume")[0] == 0
     assert [row["outcome"] for row in read_whole(tmp_path / "out.jsonl")] == ["correct"] * 20
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_detail_beyond_all_measure_is_unscored_with_and_without_workers(workers):
+    """100 MB in every record would fill the disk."""
+
+    class Verbose(rlvr.SingleTurnEnv):
+        def task(self, index):
+            return rlvr.Task(str(index), "?", reference="x")
+
+        def verify(self, task, completion):
+            return rlvr.Verdict("wrong", why="same", detail={"text": "x" * (65 << 20 if completion == "long" else 1)})
+
+    rows = [{"task": 0, "completion": "long"}, {"task": 1, "completion": "short"}]
+    long, short = rlvr.score(Verbose(), rows, workers=workers)
+    assert (long.outcome, short.outcome) == ("unscored", "wrong")
+    assert "the limit is 64 MiB" in long.score.verdict.why
