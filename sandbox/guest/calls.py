@@ -18,9 +18,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from rlvr.sandbox.guest.encoding import encode, mro, name_of
-from rlvr.sandbox.guest.trees import BYTES, BadValue, NotAValue, dumps, loads
-from rlvr.sandbox.guest.values import decode
+from rlvr.sandbox.guest.values import BYTES, BadValue, Budget, NotAValue, decode, dumps, encode, loads, mro, name_of
 from rlvr.workers.framing import write_all
 
 __all__ = ["CallReply", "main", "read_replies", "requests", "resolve"]
@@ -152,16 +150,19 @@ def read_replies(data: bytes, n: int) -> list[CallReply | None]:
     """The replies to `n` calls, None for those without.
 
     Line k must answer call k and be well-formed.  Reading ends at the first line that is not, or that is incomplete.
-    So the only effect of a program that writes here is that it loses cases.
+    So the only effect of a program that writes here is that it loses cases.  One budget pays for all the lines.
 
     Args:
         data: what was written.
         n: how many calls there were.
     """
     replies: list[CallReply | None] = []
+    budget = Budget()
     for line in data.split(b"\n", n)[:n]:
         try:
-            replies.append(_read(line, len(replies)))
+            replies.append(_read(line, len(replies), budget))
+        except NotAValue as error:
+            replies.append(CallReply(error=("NotAValue", str(error))))
         except BadValue:
             break
     if len(replies) == data.count(b"\n") + 1:  # the last line has no end yet
@@ -169,14 +170,14 @@ def read_replies(data: bytes, n: int) -> list[CallReply | None]:
     return replies + [None] * (n - len(replies))
 
 
-def _read(line: bytes, i: int) -> CallReply:
-    tree = loads(line)
+def _read(line: bytes, i: int, budget: Budget) -> CallReply:
+    tree = loads(line, budget)
     if type(tree) is not dict or len(tree) != 2 or type(tree.get("i")) is not int or tree["i"] != i:
         raise BadValue("malformed: no reply")
     if "value" in tree:
-        return CallReply(decode(tree["value"], arrays=False))
+        return CallReply(decode(tree["value"], budget, arrays=False))
     if type(tree.get("items")) is list:
-        return CallReply(decode(tree["items"], arrays=False), listed=True)
+        return CallReply(decode(tree["items"], budget, arrays=False), listed=True)
     error = tree.get("error")
     if type(error) is not dict or error.keys() != {"type", "message"}:
         raise BadValue("malformed: no error")

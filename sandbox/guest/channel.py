@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from rlvr.sandbox.guest.trees import BYTES, BadValue, NotAValue, dumps, loads
+from rlvr.sandbox.guest.values import BYTES, BadValue, NotAValue, dumps, loads
 from rlvr.workers.framing import FrameTooLong, framed, read_frame, write_all
 
 __all__ = ["Channel", "Closed"]
@@ -136,7 +136,7 @@ class Channel:
                 self._send({"to": message["ask"], **reply})
             except NotAValue as error:
                 self._send({"to": message["ask"], "failed": str(error)})
-        except BadValue as error:
+        except (BadValue, NotAValue) as error:
             self.close(str(error))
             raise Closed(self.closed) from None
         finally:

@@ -13,9 +13,8 @@ import sys
 import types
 from typing import Any
 
-from rlvr.sandbox.guest.encoding import mro, name_of
 from rlvr.sandbox.guest.program import OPERATIONS, operations
-from rlvr.sandbox.guest.trees import BadValue
+from rlvr.sandbox.guest.values import BadValue, mro, name_of
 
 __all__ = ["Lender"]
 

@@ -20,9 +20,7 @@ from typing import Any
 
 from rlvr.sandbox.guest.calls import resolve
 from rlvr.sandbox.guest.channel import Channel, Closed
-from rlvr.sandbox.guest.encoding import encode, mro, name_of
-from rlvr.sandbox.guest.trees import BadValue, NotAValue, dumps
-from rlvr.sandbox.guest.values import decode
+from rlvr.sandbox.guest.values import BadValue, NotAValue, decode, dumps, encode, mro, name_of
 
 __all__ = ["CHANGED", "EXPORTED", "OPERATIONS", "Server", "operations"]
 
@@ -335,7 +333,7 @@ class Server:
 
     def own(self, tree: Any) -> Any:
         """The value or object that a tree of the tests stands for."""
-        return decode(tree, self.special)
+        return decode(tree, other=self.special)
 
     def special(self, tag: str, payload: Any) -> Any:
         """What a tag stands for that is no value's; see `values.decode`."""

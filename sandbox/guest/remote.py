@@ -20,12 +20,10 @@ from collections import deque
 from typing import Any
 
 from rlvr.sandbox.guest.channel import Channel, Closed
-from rlvr.sandbox.guest.encoding import encode
 from rlvr.sandbox.guest.lending import Lender
 from rlvr.sandbox.guest.program import CHANGED, EXPORTED, OPERATIONS, Server
 from rlvr.sandbox.guest.proxies import Entry, Method, Proxy, RemoteType, members, stands_for
-from rlvr.sandbox.guest.trees import BadValue
-from rlvr.sandbox.guest.values import decode
+from rlvr.sandbox.guest.values import BadValue, decode, encode
 
 __all__ = ["ProgramDied", "Remote", "STANDARD", "serve"]
 
@@ -318,7 +316,7 @@ class Remote:
         try:
             if made is not None and type(tree) is dict and "ref" in tree:
                 return self._reference(*tree["ref"], made=made)
-            return decode(tree, self._special)
+            return decode(tree, other=self._special)
         except (BadValue, ValueError, TypeError) as error:
             raise self._garbled(str(error)[:200]) from None
 
@@ -404,7 +402,7 @@ class Remote:
         known = _standard(module, name)
         if known is not None:
             return known
-        local = [decode(base, self._special) for base in bases]
+        local = [decode(base, other=self._special) for base in bases]
         errors = tuple(_tame(base) for base in local if issubclass(base, BaseException))
         names: dict[str, Any] = {"_rlvr": Entry(self, handle), "__module__": module, "__qualname__": name}
         if errors:
@@ -423,12 +421,12 @@ class Remote:
         return _derive(name, mirrored, mirrored[:1] if value in _VALUES else (Proxy,), names)
 
     def _exception(self, kind: Any, args: Any, text: Any, attributes: Any, handle: Any) -> Any:
-        cls = decode(kind, self._special)
+        cls = decode(kind, other=self._special)
         if not (isinstance(cls, type) and issubclass(cls, BaseException)) or type(text) is not str:
             raise BadValue("malformed: no exception")
         cls = _tame(cls)
-        args = decode(args, self._special)
-        state = decode(attributes, self._special)
+        args = decode(args, other=self._special)
+        state = decode(attributes, other=self._special)
         if type(args) is not list or type(state) is not dict or type(handle) is not int:
             raise BadValue("malformed: no exception")
         new: Any = cls.__new__
@@ -468,15 +466,15 @@ class Remote:
         if do == "getattr":
             return {"value": self._tree(self._lender.attribute(handle, message.get("name")))}
         if do == "setattr":
-            value = decode(message.get("value"), self._special)
+            value = decode(message.get("value"), other=self._special)
             self._lender.set_attribute(handle, message.get("name"), value)
             return {"value": None}
         args, kwargs = message.get("args"), message.get("kwargs")
         if do != "call" or type(args) is not list or type(kwargs) is not dict:
             raise BadValue("malformed: no question")
         operation = self._lender.operation(handle, message.get("op"))
-        values = [decode(tree, self._special) for tree in args]
-        named = {name: decode(tree, self._special) for name, tree in kwargs.items()}
+        values = [decode(tree, other=self._special) for tree in args]
+        named = {name: decode(tree, other=self._special) for name, tree in kwargs.items()}
         return {"value": self._tree(operation(self._lender.find(handle), *values, **named))}
 
 

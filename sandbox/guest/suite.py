@@ -23,7 +23,7 @@ from rlvr.sandbox.guest.remote import Remote
 from rlvr.sandbox.guest.runners import run_pytest, run_unittest
 from rlvr.sandbox.guest.session import CASES, MESSAGE, NAME, TEST_FILE, TESTS, Session, Stop
 from rlvr.sandbox.guest.texts import described
-from rlvr.sandbox.guest.trees import BadValue, loads
+from rlvr.sandbox.guest.values import loads
 
 __all__ = ["Case", "OUTCOMES", "Results", "main", "read_results"]
 
@@ -149,7 +149,7 @@ def read_results(data: bytes) -> Results:
     for line in data.split(b"\n")[:-1]:  # what follows the last line end is incomplete
         try:
             said = loads(line)
-        except BadValue:
+        except ValueError:
             break
         if type(said) is not dict:
             break

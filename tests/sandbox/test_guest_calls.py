@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rlvr.sandbox.guest.calls import CallReply, read_replies, requests
-from rlvr.sandbox.guest.trees import NotAValue, Opaque
+from rlvr.sandbox.guest.values import NotAValue, Opaque
 from tests.sandbox.guests import Guests
 
 

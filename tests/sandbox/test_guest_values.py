@@ -17,9 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.sandbox.guest.encoding import encode
-from rlvr.sandbox.guest.trees import BYTES, DEPTH, BadValue, NotAValue, Opaque, dumps, loads
-from rlvr.sandbox.guest.values import decode
+from rlvr.sandbox.guest.values import BYTES, DEPTH, BadValue, NotAValue, Opaque, decode, dumps, encode, loads
 
 P = collections.namedtuple("P", "x y")
 
@@ -243,7 +241,7 @@ def test_colliding_keys_do_not_take_quadratic_time(keys):
     keys = [{"int": hex(k)} if type(k) is int and k >= 1 << 63 else k for k in keys]
     began = time.process_time()
     for tree in ({"set": list(keys)}, {"dict": [x for k in keys for x in (k, None)]}):
-        with pytest.raises(BadValue, match="one hash"):
+        with pytest.raises(BadValue, match="collide"):
             decode(tree)
     assert time.process_time() - began < 5
 
@@ -259,7 +257,7 @@ def test_colliding_keys_do_not_take_quadratic_time(keys):
 def test_bad_text_is_refused_in_linear_time(data):
     """Deep nesting, long numbers, and strings that never end among them."""
     began = time.process_time()
-    with pytest.raises(BadValue):
+    with pytest.raises((BadValue, NotAValue)):
         loads(data)
     assert time.process_time() - began < 3
 
@@ -268,7 +266,7 @@ def test_long_strings_full_of_brackets_and_digits_are_read():
     """Only what is outside of strings counts."""
     text = "[{,1" * 100_000 + "1" * 10_000 + '"\\'
     assert loads(dumps([text])) == [text]
-    with pytest.raises(BadValue):
+    with pytest.raises(NotAValue):
         loads(b" " * (BYTES + 1))
 
 
