@@ -183,7 +183,7 @@ def replies(count: int, seed: int = 0, most: int = 4 << 20) -> Iterator[tuple[st
         name = names[i % len(names)]
         size = int(2 ** rng.uniform(4, 18)) if i % 50 else int(2 ** rng.uniform(18, most.bit_length() - 1))
         body = FAMILIES[name](rng, size)
-        data = f'{{"i":0,"{rng.choice(("value", "value", "items"))}":{body}}}\n'.encode("ascii", "replace")
+        data = f'[0,"{rng.choice(("value", "value", "items"))}",{body}]\n'.encode("ascii", "replace")
         if rng.random() < 0.2:
             changed = bytearray(data)
             for _ in range(rng.choice((1, 1, 3, 100))):

@@ -70,9 +70,9 @@ def prepare(config: Mapping[str, Any]) -> None:
     import _sitebuiltins
     import builtins
 
-    from rlvr.sandbox.guest import calls, remote, suite
+    from rlvr.sandbox.guest import calls, suite
 
-    _AFTER.update(calls=calls.main, serve=remote.serve, suite=suite.main)
+    _AFTER.update(calls=calls.main, serve=calls.serve, suite=suite.main)
     for name in ("exit", "quit"):
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     builtins.help = _sitebuiltins._Helper()

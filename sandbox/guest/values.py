@@ -1,15 +1,16 @@
 """The codec: plain values to one line of text and back.  Both ends of every crossing use it, and nothing else.
 
-    value ── encode ──▶ tree ── dumps ──▶ text ══▶ loads ──▶ tree ── decode ──▶ value
+    value ── write ──▶ text ══▶ read ──▶ value
 
-A tree is JSON.  None, bool, int, float, str and list stand for themselves; any other value is an object with one key,
+The text is JSON.  None, bool, int, float, str and list stand for themselves; any other value is an object with one key,
 its tag: {"tuple": [1, 2]}, {"dict": [k, v, k, v]}, {"float": "nan"}, {"opaque": "Stack"}.
 
-`encode` runs beside untrusted code.  An instance of a list subclass with a false `__eq__`, `__len__` or `__iter__`
+`write` runs beside untrusted code.  An instance of a list subclass with a false `__eq__`, `__len__` or `__iter__`
 becomes the list of its real items: they are read with the methods of `list`, and none of the subclass is called.
 
-`loads` and `decode` trust nothing: every text gives values of exact builtin types, or raises `BadValue`.  A `Budget`
-bounds what that costs in bytes, nodes and time, in proportion to the text: no text is cheap to write and dear to read.
+`read` trusts nothing: every text gives values of exact builtin types, or one of two errors.  The parser of JSON makes
+the values as it goes, so that lists cost what they cost in C.  A `Budget` bounds bytes, nodes and time in proportion to
+the text: no text is cheap to write and dear to read.
 """
 
 from __future__ import annotations
@@ -28,18 +29,15 @@ from math import isfinite, prod
 from time import thread_time
 from typing import Any, Final
 
-__all__ = [
-    "BYTES", "BadValue", "Budget", "DEPTH", "NODES", "NotAValue", "Opaque", "decode", "dumps", "encode", "loads", "mro",
-    "name_of",
-]  # fmt: skip
+__all__ = ["BYTES", "BadValue", "Budget", "DEPTH", "NODES", "NotAValue", "Opaque", "mro", "name_of", "read", "write"]
 
-DEPTH: Final = 100  # containers within containers: both ends recurse, and the host may be deep in its own stack
+DEPTH: Final = 100  # containers within containers: comparing and showing them recurses
 NODES: Final = 2_000_000  # values within one value: about 250 MB at worst
 BYTES: Final = 16 << 20  # of one text: reading the worst of them takes a few seconds
 BITS: Final = 1 << 22  # of an int: 20,000! has 2^18
 FRACTION_BITS: Final = 1 << 15  # reducing a fraction takes time in the square of its bits
 DIGITS: Final = 20_000  # of a Decimal
-FIELDS: Final = 250  # of a namedtuple
+FIELDS: Final = 64  # of a namedtuple
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}\Z")
 """A field of a namedtuple, or its name."""
 
@@ -54,17 +52,18 @@ TYPES: Final = {
 """Builtin classes, which are the same everywhere."""
 
 _SMALL = 1 << 63
-_FREE_NODES = 20_000  # a text of a few bytes may cost that: an empty array with a long axis
+_FREE_NODES = 20_000  # not in the text: the rows of an empty array
+_EXPONENT, _EXPONENT_NODES = 5, 64  # a Decimal of so many characters after its E takes long to hash
+_DIMENSIONS = 8  # of an array
 _NAMED = 8  # classes of namedtuples: making one takes a quarter of a millisecond
-_KEY_S, _HASH_S = 1e-6, 4e-9  # for a key, and for a byte of it: 7 times what it takes where hashes do not collide
-_FREE_S = 0.02
+_KEYS_S, _FREE_S = 1e-7, 0.01  # for keys, by byte of text and at least: 7 times what it takes where they do not collide
 _LONGEST_NUMBER = 100  # digits outside of strings; longer ints are sent in hex
 
 globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the program may change `builtins`
 
 
 class BadValue(ValueError):
-    """A text or tree that `encode` never makes."""
+    """A text that `write` never makes."""
 
 
 class NotAValue(ValueError):
@@ -88,20 +87,16 @@ class Opaque:
 
 
 class Budget:
-    """What reading the texts of one sender may cost.
-
-    Each byte that is read buys a node, and each node some time for its place in a table of keys.  So the cost of a text
-    is linear in its length, whatever it contains; the totals below end even that.
+    """What reading the texts of one sender may cost: so many bytes, and time and memory in proportion to them.
 
     Args:
         bytes: of all texts together.
-        nodes: values in all of them, counted with everything inside of them.
     """
 
-    def __init__(self, bytes: int = 2 * BYTES, nodes: int = 4 * NODES) -> None:
-        self._bytes_left, self._nodes_for_sale = bytes, nodes
-        self._bytes = self._nodes = 0
-        self._left = _FREE_NODES
+    def __init__(self, bytes: int = 2 * BYTES) -> None:
+        self._left = bytes
+        self._bytes = 0
+        self._nodes = _FREE_NODES
         self._keys_s = 0.0
         self.named: dict[Any, Any] = {}
 
@@ -114,32 +109,29 @@ class Budget:
         Raises:
             NotAValue: it is too long.
         """
-        self._bytes_left -= size
-        if size > BYTES or self._bytes_left < 0:
+        self._left -= size
+        if size > BYTES or self._left < 0:
             raise NotAValue("not a value: too large to read")
         self._bytes += size
-        nodes = min(size, self._nodes_for_sale)
-        self._nodes_for_sale -= nodes
-        self._left += nodes
+        self._nodes += size
 
     def spend(self, nodes: int) -> None:
-        """Pay for some nodes.
+        """Pay for values that are not in the text one by one, such as the rows of an empty array.
 
         Args:
             nodes: how many.
 
         Raises:
-            NotAValue: the budget is used up.
+            NotAValue: they are too many for a text of this length.
         """
-        self._left -= nodes
-        self._nodes += nodes
-        if self._left < 0:
+        self._nodes -= nodes
+        if self._nodes < 0:
             raise NotAValue("not a value: too large to read")
 
     def fill(self, table: Any, keys: list[Any], items: Iterable[Any]) -> Any:
         """Put items into an empty set or dict, and stop if their keys are chosen to collide.
 
-        A hash table takes quadratic time for such keys, and no test of the keys tells all of them.  So this looks at
+        A hash table takes quadratic time for such keys, and no test of the keys finds all of them.  So this looks at
         the clock of the thread, ever more often as the table grows: a single key takes time in its size at worst.
 
         Args:
@@ -157,10 +149,10 @@ class Budget:
             table.update(items)
         else:
             began, rest = thread_time(), iter(items)
-            allowed = _FREE_S + _KEY_S * self._nodes + _HASH_S * self._bytes
-            while part := list(islice(rest, max(8, (1 << 21) // (len(table) + 2048)))):
+            allowed = _FREE_S + _KEYS_S * self._bytes - self._keys_s
+            while part := list(islice(rest, max(32, (1 << 15) // (len(table) + 128)))):
                 table.update(part)
-                if self._keys_s + thread_time() - began > allowed:
+                if thread_time() - began > allowed:
                     raise BadValue("keys whose hashes collide")
             self._keys_s += thread_time() - began
         if len(table) != len(keys):
@@ -185,8 +177,8 @@ for _bracket in b"[{":
 for _bracket in b"]}":
     _LEVEL[_bracket] = -1
 _JSON_DEPTH = 3 * DEPTH
-_read_json = json.JSONDecoder(parse_constant=_no_constant).scan_once  # type: ignore[attr-defined]
 
+_Json = json.JSONDecoder
 _scan_json = (
     json.encoder.c_make_encoder(  # type: ignore[attr-defined]  # C code that looks nothing up while it runs
         None, None, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, False
@@ -196,42 +188,71 @@ _scan_json = (
 )
 
 
-def dumps(tree: Any) -> bytes:
-    """A tree as one line of ASCII.
+def write(value: Any, other: Callable[[Any, Callable[[], Any] | None], Any] | None = None) -> bytes:
+    """A value as one line of ASCII.  An object that is no value becomes {"opaque": type name}, or what `other` says.
 
     Args:
-        tree: as `encode` returned it.
+        value: anything.
+        other: called with objects of types other than the builtin ones; returns a tree, or None for the usual one.
+            Its second argument, for an instance of a subclass of a builtin type, is a function that returns the tree
+            of the real value; else None.
+
+    Raises:
+        NotAValue: the value is cyclic, too deep or too large.
     """
-    return "".join(_scan_json(tree, 0)).encode("ascii")
+    try:
+        line = "".join(_scan_json(_Encoder(other).tree(value), 0)).encode("ascii")
+    except NotAValue:
+        raise
+    except Exception as error:  # noqa: BLE001  a set that another thread changes, a numpy array that is not one
+        raise NotAValue(f"not a value: {name_of(type(error))} while reading it") from None
+    if len(line) > BYTES:
+        raise NotAValue(f"not a value: more than {BYTES} bytes")
+    return line
 
 
-def loads(data: bytes, budget: Budget | None = None) -> Any:
-    """The tree that `dumps` wrote.  Takes time linear in the length of `data`, whatever it contains.
+def read(
+    data: bytes,
+    budget: Budget | None = None,
+    *,
+    other: Callable[[str, Any], Any] | None = None,
+    arrays: bool = True,
+) -> Any:
+    """The value that `write` wrote.  Takes time linear in the length of `data`, whatever it contains.
 
     Args:
         data: one line.
         budget: pays for it; None for a new one.
+        other: called with tags that are not defined here, and with what they tag; returns the value.
+        arrays: numpy arrays become arrays where numpy is loaded; else nested lists.
 
     Raises:
-        BadValue: it is no such line.
+        BadValue: it is no such line, or has keys that are chosen to collide.
         NotAValue: it is too large.
     """
     budget = budget or Budget()
     budget.buy(len(data))
-    if (
-        data.count(b"[") + data.count(b"{") > _JSON_DEPTH
-        or data.count(b",") > NODES
-        or _LONG in data.translate(_DIGITS)
-    ):
+    if data.count(b"[") + data.count(b"{") > DEPTH or data.count(b",") > NODES or _LONG in data.translate(_DIGITS):
         _examine(_STRINGS.sub(b'""', data))
+    scan = _Json(object_pairs_hook=_Decoder(budget, other, arrays).tagged, parse_constant=_no_constant)
     try:
         text = data.decode("ascii")
-        tree, end = _read_json(text, 0)
-    except (ValueError, StopIteration, RecursionError) as error:
-        raise BadValue(f"not JSON: {type(error).__name__}: {str(error)[:100]}") from None
+        value, end = scan.scan_once(text, 0)  # type: ignore[attr-defined]
+    except (BadValue, NotAValue):
+        raise
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        ArithmeticError,
+        RecursionError,
+        AttributeError,
+        StopIteration,
+    ) as error:
+        raise BadValue(f"malformed: {type(error).__name__}: {str(error)[:100]}") from None
     if end != len(text):
-        raise BadValue("not JSON: more than one value")
-    return tree
+        raise BadValue("malformed: more than one value")
+    return value
 
 
 def _examine(bare: bytes) -> None:
@@ -271,26 +292,6 @@ def name_of(kind: type) -> str:
         kind: the class.
     """
     return str.__str__(_name_of(kind))[:100]
-
-
-def encode(value: Any, other: Callable[[Any, Callable[[], Any] | None], Any] | None = None) -> Any:
-    """The tree of a value.  An object that is no value becomes {"opaque": type name}, or the tree that `other` returns.
-
-    Args:
-        value: anything.
-        other: called with objects of types other than the builtin ones; returns a tree, or None for the usual one.
-            Its second argument, for an instance of a subclass of a builtin type, is a function that returns the tree
-            of the real value; else None.
-
-    Raises:
-        NotAValue: the value is cyclic, too deep or too large.
-    """
-    try:
-        return _Encoder(other).tree(value)
-    except NotAValue:
-        raise
-    except Exception as error:  # noqa: BLE001  a set that another thread changes, a numpy array that is not one
-        raise NotAValue(f"not a value: {name_of(type(error))} while reading it") from None
 
 
 class _Encoder:
@@ -407,6 +408,13 @@ class _Encoder:
         items = self.items(value, list(tuple.__getitem__(value, _ALL)))
         return {"named": [name_of(kind), list(_fields(value, kind) or ()), *items]}
 
+    def type(self, value: Any) -> Any:
+        name = name_of(value)
+        if TYPES.get(name) is value:
+            return {"type": name}
+        said = self.other(value, None) if self.other is not None else None
+        return {"opaque": name_of(type(value))} if said is None else said
+
     def scalar(self, value: Any) -> Any:
         """A numpy scalar whose class is not derived from a Python number, as int64; float64 derives from float."""
         plain = sys.modules["numpy"].generic.item(value)
@@ -417,7 +425,7 @@ class _Encoder:
     def array(self, value: Any) -> Any:
         numpy = sys.modules["numpy"]
         value = numpy.ndarray.view(value, numpy.ndarray)
-        if value.dtype.kind not in "biufcUSO":
+        if value.dtype.kind not in "biufcUSO" or value.ndim > _DIMENSIONS:
             return {"opaque": name_of(type(value))}
         dtype = value.dtype.str if value.dtype.kind in "biufc" else value.dtype.kind
         flat = self.items(value, value.reshape(-1).tolist())
@@ -514,174 +522,132 @@ _ENCODERS: dict[type, Callable[[_Encoder, Any], Any]] = {
     date: _Encoder.date,
     time: _Encoder.time,
     timedelta: _Encoder.timedelta,
+    type: _Encoder.type,
     type(...): lambda self, value: {"ellipsis": None},
 }
 
 
 # ------------------------------------------------------------------------------------------------ trees to values
 
-_PLAIN = frozenset({int, str, bool, type(None), float})
 _ARRAY_BYTES = 64 << 20
 
 
-def decode(
-    tree: Any,
-    budget: Budget | None = None,
-    *,
-    other: Callable[[str, Any], Any] | None = None,
-    arrays: bool = True,
-) -> Any:
-    """The value of a tree.  Lists of the tree may become part of the value, so decode a tree only once.
-
-    Args:
-        tree: as `loads` returned it.
-        budget: the one that paid for `loads`; None for a new one.
-        other: called with tags that are not defined here, and with what they tag; returns the value.
-        arrays: numpy arrays become arrays where numpy is loaded; else nested lists.
-
-    Raises:
-        BadValue: the tree is malformed, or its keys are chosen to collide.
-        NotAValue: it is too large.
-    """
-    if budget is None:
-        budget = Budget()
-        budget.buy(NODES)
-    try:
-        return _Decoder(budget, other, arrays).value(tree, 0)
-    except (BadValue, NotAValue):
-        raise
-    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, AttributeError) as error:
-        raise BadValue(f"malformed: {type(error).__name__}: {str(error)[:100]}") from None
-
-
 class _Decoder:
-    def __init__(self, budget: Budget, other: Callable[[str, Any], Any] | None, arrays: bool) -> None:
-        self.other = other
-        self.arrays = arrays
-        self.budget = budget
-        self.spend = budget.spend
+    """Makes the values of tagged objects, from the inside out."""
 
-    def value(self, tree: Any, depth: int) -> Any:
-        kind = type(tree)
-        if kind in _PLAIN:
-            return tree
-        if kind is list:
-            return self.items(tree, depth)
-        if kind is not dict or len(tree) != 1:
+    def __init__(self, budget: Budget, other: Callable[[str, Any], Any] | None, arrays: bool) -> None:
+        self.budget, self.other, self.arrays = budget, other, arrays
+
+    def tagged(self, pairs: list[tuple[str, Any]]) -> Any:
+        """The value of a JSON object."""
+        if len(pairs) != 1:
             raise BadValue("malformed: an object without one tag")
-        [(tag, payload)] = tree.items()
+        tag, payload = pairs[0]
         decoder = _DECODERS.get(tag)
         if decoder is not None:
-            return decoder(self, payload, depth)
+            return decoder(self, payload)
         if self.other is None:
             raise BadValue("malformed: an unknown tag")
-        self.spend(1)
         return self.other(tag, payload)
 
-    def items(self, trees: Any, depth: int) -> list[Any]:
-        if type(trees) is not list:
-            raise BadValue("malformed: no list")
-        self.spend(len(trees) + 1)
-        if depth >= DEPTH:
-            raise BadValue("malformed: too deep")
-        if not trees or _PLAIN.issuperset(map(type, trees)):
-            return trees
-        depth += 1
-        value = self.value
-        return [tree if type(tree) in _PLAIN else value(tree, depth) for tree in trees]
-
-    def table(self, empty: Any, trees: Any, depth: int) -> Any:
+    def table(self, empty: Any, items: Any) -> Any:
         """A set of these items, or a dict of these keys and values in turn."""
-        items = self.items(trees, depth)
-        if isinstance(empty, set):
+        if type(items) is not list:
+            raise BadValue("malformed: no list")
+        if not items:
+            return empty
+        if type(empty) is set:
             return self.budget.fill(empty, items, items)
         if len(items) % 2:
             raise BadValue("malformed: a key without a value")
         keys = items[::2]
         return self.budget.fill(empty, keys, zip(keys, items[1::2], strict=True))
 
-    def to_int(self, payload: Any, depth: int) -> Any:
+    def to_int(self, payload: Any) -> Any:
         if type(payload) is not str or not _HEX.match(payload) or len(payload) > BITS // 4 + 3:
             raise BadValue("malformed: no int")
         return int(payload, 16)
 
-    def to_float(self, payload: Any, depth: int) -> Any:
+    def to_float(self, payload: Any) -> Any:
         return _FLOATS[payload]
 
-    def to_str(self, payload: Any, depth: int) -> Any:
+    def to_str(self, payload: Any) -> Any:
         return bytes.fromhex(payload).decode("utf-8", "surrogatepass")
 
-    def to_complex(self, payload: Any, depth: int) -> Any:
-        real, imag = self.items(payload, depth)
+    def to_complex(self, payload: Any) -> Any:
+        real, imag = _sized(2, payload)
         return complex(_exact(float, real), _exact(float, imag))
 
-    def to_range(self, payload: Any, depth: int) -> Any:
-        return range(*[_exact(int, n) for n in _sized(3, self.items(payload, depth))])
+    def to_range(self, payload: Any) -> Any:
+        return range(*[_exact(int, n) for n in _sized(3, payload)])
 
-    def to_decimal(self, payload: Any, depth: int) -> Any:
+    def to_decimal(self, payload: Any) -> Any:
         if type(payload) is not str or len(payload) > DIGITS or not _DECIMAL.match(payload):
             raise BadValue("malformed: no Decimal")
+        if len(payload.rpartition("E")[2]) > _EXPONENT and "E" in payload:
+            self.budget.spend(_EXPONENT_NODES)
         return Decimal(payload)
 
-    def to_fraction(self, payload: Any, depth: int) -> Any:
-        parts = [_exact(int, n) for n in _sized(2, self.items(payload, depth))]
+    def to_fraction(self, payload: Any) -> Any:
+        parts = [_exact(int, n) for n in _sized(2, payload)]
         bits = max(map(int.bit_length, parts))
         if bits > FRACTION_BITS:
             raise BadValue("too long a fraction")
-        self.spend(bits * bits // 100_000)  # what reducing it takes
+        self.budget.spend(bits * bits // 100_000)  # what reducing it takes
         return Fraction(*parts)
 
-    def to_timedelta(self, payload: Any, depth: int) -> Any:
+    def to_timedelta(self, payload: Any) -> Any:
         return timedelta(*[_exact(int, n) for n in _sized(3, payload)])
 
-    def to_date(self, payload: Any, depth: int) -> Any:
+    def to_date(self, payload: Any) -> Any:
         return date(*[_exact(int, n) for n in _sized(3, payload)])
 
-    def to_time(self, payload: Any, depth: int) -> Any:
+    def to_time(self, payload: Any) -> Any:
         hour, minute, second, microsecond, fold, zone = _sized(6, payload)
         return time(hour, minute, second, microsecond, self.zone(zone), fold=_exact(int, fold))
 
-    def to_datetime(self, payload: Any, depth: int) -> Any:
+    def to_datetime(self, payload: Any) -> Any:
         *day, hour, minute, second, microsecond, fold, zone = _sized(9, payload)
         clock = time(hour, minute, second, microsecond, self.zone(zone), fold=_exact(int, fold))
-        return datetime.combine(self.to_date(day, depth), clock)
+        return datetime.combine(self.to_date(day), clock)
 
     def zone(self, payload: Any) -> Any:
-        return None if payload is None else timezone(self.to_timedelta(payload, 0))
+        return None if payload is None else timezone(self.to_timedelta(payload))
 
-    def to_counter(self, payload: Any, depth: int) -> Any:
+    def to_counter(self, payload: Any) -> Any:
         counter: Any = Counter()
-        dict.update(counter, self.table({}, payload, depth))  # Counter's own update adds
+        dict.update(counter, self.table({}, payload))  # Counter's own update adds
         return counter
 
-    def to_ordered(self, payload: Any, depth: int) -> Any:
-        return self.table(OrderedDict(), payload, depth)
+    def to_ordered(self, payload: Any) -> Any:
+        return self.table(OrderedDict(), payload)
 
-    def to_defaultdict(self, payload: Any, depth: int) -> Any:
+    def to_defaultdict(self, payload: Any) -> Any:
+        payload = _exact(list, payload)
         factory = None if payload[0] is None else FACTORIES[payload[0]]
-        return self.table(defaultdict(factory), payload[1:], depth)
+        return self.table(defaultdict(factory), payload[1:])
 
-    def to_set(self, payload: Any, depth: int) -> Any:
+    def to_set(self, payload: Any) -> Any:
         """A set that iterates in the order of the payload, if one of two ways of making it does.
 
         {12, 13, 14, 15, 16} gives 16 first if Python made it from a constant, and last if item by item.
         """
-        made = self.table(set(), payload, depth)
-        if list(made) != payload:
+        made = self.table(set(), payload)
+        if len(made) > 1 and list(made) != payload:
             again = set(made)
             if list(again) == payload:
                 return again
         return made
 
-    def to_deque(self, payload: Any, depth: int) -> Any:
-        maxlen, items = payload[0], self.items(payload[1:], depth)
+    def to_deque(self, payload: Any) -> Any:
+        maxlen, *items = _exact(list, payload)
         if maxlen is not None and _exact(int, maxlen) < len(items):
             raise BadValue("malformed: a deque over its maxlen")
         return deque(items, maxlen)
 
-    def to_named(self, payload: Any, depth: int) -> Any:
-        name, fields = payload[:2]
-        key = (_exact(str, name), tuple(_sized(len(payload) - 2, fields)))
+    def to_named(self, payload: Any) -> Any:
+        name, fields, *items = _exact(list, payload)
+        key = (_exact(str, name), tuple(_sized(len(items), fields)))
         types = self.budget.named
         if key not in types:
             if len(key[1]) > FIELDS or not all(type(n) is str and NAME.match(n) for n in (name, *fields)):
@@ -689,15 +655,21 @@ class _Decoder:
             if len(types) == _NAMED:
                 raise NotAValue(f"not a value: more than {_NAMED} classes of namedtuples")
             types[key] = namedtuple(*key)  # refuses keywords and names given twice
-        return types[key](*self.items(payload[2:], depth))
+        return types[key](*items)
 
-    def to_array(self, payload: Any, depth: int) -> Any:
+    def to_array(self, payload: Any) -> Any:
         dtype, shape, flat = _sized(3, payload)
-        flat = self.items(flat, depth)
+        flat = _exact(list, flat)
         sizes = list(accumulate([_exact(int, n) for n in shape], int.__mul__, initial=1))
-        if not _DTYPE.match(dtype) or min(sizes) < 0 or max(sizes) > NODES or sizes[-1] != len(flat) or len(shape) > 32:
+        if (
+            not _DTYPE.match(dtype)
+            or min(sizes) < 0
+            or max(sizes) > NODES
+            or sizes[-1] != len(flat)
+            or len(shape) > _DIMENSIONS
+        ):
             raise BadValue("malformed: no array")
-        self.spend(max(sizes))
+        self.budget.spend(max(sizes) + 16 * max(0, len(shape) - 2))
         numpy = sys.modules.get("numpy") if self.arrays else None
         if numpy is None:
             return _nested(flat, shape)
@@ -710,10 +682,13 @@ class _Decoder:
             array[i] = item
         return array.reshape(shape)
 
-    def to_opaque(self, payload: Any, depth: int) -> Any:
+    def to_opaque(self, payload: Any) -> Any:
         return Opaque(_exact(str, payload)[:100])
 
-    def to_ellipsis(self, payload: Any, depth: int) -> Any:
+    def to_type(self, payload: Any) -> Any:
+        return TYPES[payload]
+
+    def to_ellipsis(self, payload: Any) -> Any:
         return ...
 
 
@@ -743,16 +718,16 @@ _DECIMAL = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:E[+-][0-9]{1,20})?|Infinity|N
 _DTYPE = re.compile(r"(?:[<>|=][biufc][0-9]{1,2}|[USO])\Z")
 _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
-_DECODERS: dict[str, Callable[[_Decoder, Any, int], Any]] = {
+_DECODERS: dict[str, Callable[[_Decoder, Any], Any]] = {
     **{
         name: getattr(_Decoder, "to_" + name)
         for name in """array complex counter date datetime decimal defaultdict deque ellipsis float fraction int named
-        opaque ordered range str time timedelta""".split()
+        opaque ordered range str time timedelta type""".split()
     },
-    "tuple": lambda self, payload, depth: tuple(self.items(payload, depth)),
+    "tuple": lambda self, payload: tuple(_exact(list, payload)),
     "set": _Decoder.to_set,
-    "frozenset": lambda self, payload, depth: frozenset(self.to_set(payload, depth)),
-    "dict": lambda self, payload, depth: self.table({}, payload, depth),
-    "bytes": lambda self, payload, depth: bytes.fromhex(payload),
-    "bytearray": lambda self, payload, depth: bytearray.fromhex(payload),
+    "frozenset": lambda self, payload: frozenset(self.to_set(payload)),
+    "dict": lambda self, payload: self.table({}, payload),
+    "bytes": lambda self, payload: bytes.fromhex(payload),
+    "bytearray": lambda self, payload: bytearray.fromhex(payload),
 }

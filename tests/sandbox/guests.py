@@ -115,14 +115,14 @@ def program(source: str, then: Any) -> Any:
 
 
 def serve_one(request: Any) -> Any:
-    from rlvr.sandbox.guest import calls, remote, suite
+    from rlvr.sandbox.guest import calls, suite
 
     read, write = os.pipe()
     if request["do"] == "suite":
         ours, theirs = (end.detach() for end in socket.socketpair())
         pids = [
             fork(lambda: suite.main(request["spec"], ours, write), (ours, write)),
-            fork(program(request["program"], lambda names: remote.serve(names, theirs)), (theirs,)),
+            fork(program(request["program"], lambda names: calls.serve(names, theirs)), (theirs,)),
         ]
         ends = (ours, theirs, write)
     else:
