@@ -52,7 +52,7 @@ TYPES: Final = {
 """Builtin classes, which are the same everywhere."""
 
 _SMALL = 1 << 63
-_FREE_NODES = 20_000  # not in the text: the rows of an empty array
+_FREE_NODES = 5_000  # not in the text: the rows of an empty array
 _EXPONENT, _EXPONENT_NODES = 5, 64  # a Decimal of so many characters after its E takes long to hash
 _DIMENSIONS = 8  # of an array
 _NAMED = 8  # classes of namedtuples: making one takes a quarter of a millisecond
@@ -659,6 +659,9 @@ class _Decoder:
 
     def to_array(self, payload: Any) -> Any:
         dtype, shape, flat = _sized(3, payload)
+        numpy = sys.modules.get("numpy") if self.arrays else None
+        if numpy is None and shape == [len(_exact(list, flat))] and _DTYPE.match(dtype):
+            return flat
         flat = _exact(list, flat)
         sizes = list(accumulate([_exact(int, n) for n in shape], int.__mul__, initial=1))
         if (
@@ -669,8 +672,7 @@ class _Decoder:
             or len(shape) > _DIMENSIONS
         ):
             raise BadValue("malformed: no array")
-        self.budget.spend(max(sizes) + 16 * max(0, len(shape) - 2))
-        numpy = sys.modules.get("numpy") if self.arrays else None
+        self.budget.spend(4 * (max(sizes) - len(flat)) + 16 * len(shape))
         if numpy is None:
             return _nested(flat, shape)
         if dtype in "US" and len(flat) * max(map(len, flat), default=0) > _ARRAY_BYTES // 4:
