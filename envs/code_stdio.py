@@ -18,7 +18,7 @@ _TESTS = ("public_tests", "private_tests", "generated_tests")
 _PYTHON3 = 3  # CodeContests numbers its languages
 
 
-@rlvr.register("code-stdio-v1")
+@rlvr.register("code-stdio-v2")
 class CodeStdio(CodeEnv):
     """Programming contests; the reference is a list of inputs and one of outputs, and perhaps a function's name.
 

@@ -13,7 +13,7 @@ from rlvr.envs.code import CodeEnv
 __all__ = ["HumanEval"]
 
 
-@rlvr.register("humaneval-v1")
+@rlvr.register("humaneval-v2")
 class HumanEval(CodeEnv):
     """164 functions to complete; the reference is the data set's own `check(candidate)`.
 

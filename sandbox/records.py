@@ -261,11 +261,13 @@ class Call:
     Attributes:
         name: a global function, else a method of the program's class `Solution`; or "Class.method".
         args, kwargs: plain values (docs/reference/code.md lists the types that travel).
+        then: names of Python's functions that are applied to the result before it is sent, such as ("sorted",).
     """
 
     name: str
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    then: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,7 @@ class Sandbox:
         isolation = self.isolation()
         limits = limits or self.limits
         try:
-            asked = guest_calls.requests([(call.name, call.args, dict(call.kwargs)) for call in calls])
+            asked = guest_calls.requests([(call.name, call.args, dict(call.kwargs), call.then) for call in calls])
         except NotAValue as error:
             raise UsageError(f"an argument of a call is {error}; only plain data can be passed") from None
         orders = memfd(asked)

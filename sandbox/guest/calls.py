@@ -4,7 +4,7 @@ Two ways in, one answer.  `main` makes calls that are all known beforehand; `ser
 of tests (`remote`), one at a time.  The program shares this process and may write answers itself, but only values,
 which its functions may return anyway.  Expected values are never in this process.
 
-    calls:    [name, [argument], {name: argument}], each a value of the codec
+    calls:    [name, [argument], {name: argument}, [function]], a line each; `THEN` has the functions
     replies:  [0, "value", v], a line each, numbered as the calls; [0, "items", [v]] for an iterator, which equals no
               list; [0, "error", type, message]
 """
@@ -23,7 +23,18 @@ from typing import Any, NamedTuple
 from rlvr.sandbox.guest.values import BadValue, Budget, NotAValue, Opaque, mro, name_of, read, write
 from rlvr.workers.framing import framed, read_frame, write_all
 
-__all__ = ["CHANGED", "CallReply", "OPERATIONS", "main", "read_replies", "requests", "resolve", "serve"]
+__all__ = [
+    "CHANGED",
+    "CallReply",
+    "OPERATIONS",
+    "PAIRED",
+    "THEN",
+    "main",
+    "read_replies",
+    "requests",
+    "resolve",
+    "serve",
+]
 
 globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the program may change `builtins`
 
@@ -63,6 +74,13 @@ _MADE: tuple[Any, ...] = ([], (), "", {}, vars(builtins).values(), vars(builtins
 _EAGER = frozenset(type(iter(made)) for made in _MADE)
 
 
+THEN: dict[str, Callable[[Any], Any]] = {
+    function.__name__: function
+    for function in (abs, bool, dict, float, frozenset, int, len, list, max, min, round, set, sorted, str, sum, tuple)
+}
+"""What may be done to a result before it is sent; it is worth no more than a return value."""
+
+
 class CallReply(NamedTuple):
     """The result of one call: a value (of an iterator, the list of its items), or an error's type and message."""
 
@@ -85,11 +103,24 @@ def main(namespace: dict[str, Any], calls_fd: int, results_fd: int) -> None:
     with os.fdopen(calls_fd, "rb") as file:
         lines = file.read().split(b"\n")
     for i, line in enumerate(lines[:-1]):
-        write_all(results_fd, _reply(i, partial(_called, namespace, *read(line)), None) + b"\n")
+        write_all(results_fd, _reply(i, partial(_called, namespace, line), None) + b"\n")
 
 
-def _called(namespace: dict[str, Any], name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return resolve(namespace, name)(*args, **kwargs)
+def _called(namespace: dict[str, Any], line: bytes) -> Any:
+    name, args, kwargs, then = read(line, other=partial(_made, namespace))
+    value = resolve(namespace, name)(*args, **kwargs)
+    for function in then:
+        value = THEN[function](value)
+    return value
+
+
+def _made(namespace: dict[str, Any], tag: str, new: list[Any]) -> Any:
+    """The object that an argument asks for."""
+    name, args, kwargs, attributes = new
+    made = namespace[name](*args, **kwargs)
+    for attribute, value in attributes.items():
+        setattr(made, attribute, value)
+    return made
 
 
 def serve(namespace: dict[str, Any], fd: int) -> None:
@@ -258,16 +289,18 @@ def _message(error: BaseException) -> str:
 # --------------------------------------------------------------------------------------------- on the host
 
 
-def requests(calls: Sequence[tuple[str, Sequence[Any], dict[str, Any]]]) -> bytes:
+def requests(calls: Sequence[tuple[str, Sequence[Any], dict[str, Any], Sequence[str]]]) -> bytes:
     """The text that `main` reads.
 
     Args:
-        calls: (name, args, kwargs) of each.
+        calls: (name, args, kwargs, then) of each.
 
     Raises:
         NotAValue: an argument is no plain value.
     """
-    return b"".join(write([name, list(args), dict(kwargs)], _refuse) + b"\n" for name, args, kwargs in calls)
+    return b"".join(
+        write([name, list(args), dict(kwargs), list(then)], _refuse) + b"\n" for name, args, kwargs, then in calls
+    )
 
 
 def _refuse(value: Any, plain: Any) -> None:

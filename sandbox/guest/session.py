@@ -15,7 +15,7 @@ from rlvr.sandbox.guest.texts import described, shown_asserts
 from rlvr.sandbox.guest.values import write
 from rlvr.workers.framing import write_all
 
-__all__ = ["CASES", "MESSAGE", "NAME", "Session", "Stop", "TESTS", "TEST_FILE"]
+__all__ = ["CASES", "MESSAGE", "NAME", "STANDARD_NAMES", "Session", "Stop", "TESTS", "TEST_FILE"]
 
 TESTS = "tests"  # `__name__` of the tests' module
 TEST_FILE: Final = "test_solution"
@@ -23,7 +23,7 @@ TEST_FILE: Final = "test_solution"
 
 CASES = 100_000
 _SHORT = {"np": "numpy", "pd": "pandas"}
-_STANDARD_NAMES = {
+STANDARD_NAMES = {
     name: module
     for module, names in {
         "collections": "Counter OrderedDict defaultdict deque namedtuple",
@@ -167,8 +167,8 @@ class Session:
                 return importlib.import_module(module)
             except ImportError:
                 raise KeyError(name) from None
-        if self.spec["entry_point"] and name in _STANDARD_NAMES:
-            return getattr(importlib.import_module(_STANDARD_NAMES[name]), name)
+        if self.spec["entry_point"] and name in STANDARD_NAMES:
+            return getattr(importlib.import_module(STANDARD_NAMES[name]), name)
         raise KeyError(name)
 
     def _halt(self) -> None:

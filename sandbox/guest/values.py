@@ -29,7 +29,20 @@ from math import isfinite, prod
 from time import thread_time
 from typing import Any, Final
 
-__all__ = ["BYTES", "BadValue", "Budget", "DEPTH", "NODES", "NotAValue", "Opaque", "mro", "name_of", "read", "write"]
+__all__ = [
+    "BYTES",
+    "BadValue",
+    "Budget",
+    "DEPTH",
+    "NODES",
+    "New",
+    "NotAValue",
+    "Opaque",
+    "mro",
+    "name_of",
+    "read",
+    "write",
+]
 
 DEPTH: Final = 100  # containers within containers: comparing and showing them recurses
 NODES: Final = 2_000_000  # values within one value: about 250 MB at worst
@@ -84,6 +97,25 @@ class Opaque:
 
     def __repr__(self) -> str:
         return f"<{self.type_name} object>"
+
+
+class New:
+    """An object that the program is to make, as an argument: its class is called, and then attributes are set.
+
+    Args:
+        name: the class, a global of the program.
+        args, kwargs: what it is called with.
+    """
+
+    __slots__ = ("args", "attributes", "kwargs", "name")
+
+    def __init__(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> None:
+        self.name, self.args, self.kwargs = name, args, kwargs
+        self.attributes: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        given = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
+        return f"{self.name}({', '.join(given)})"
 
 
 class Budget:
@@ -523,6 +555,7 @@ _ENCODERS: dict[type, Callable[[_Encoder, Any], Any]] = {
     time: _Encoder.time,
     timedelta: _Encoder.timedelta,
     type: _Encoder.type,
+    New: lambda self, value: self.tagged("new", value, (value.name, value.args, value.kwargs, value.attributes)),
     type(...): lambda self, value: {"ellipsis": None},
 }
 

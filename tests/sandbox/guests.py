@@ -49,7 +49,7 @@ class Guests:
         """The replies of a program to some (name, args…)."""
         from rlvr.sandbox.guest.calls import read_replies, requests
 
-        asked = requests([(name, args, {}) for name, *args in calls])
+        asked = requests([(name, args, {}, ()) for name, *args in calls])
         reply = self._ask(do="calls", program=program, calls=asked.decode(), patience_s=PATIENCE_S)
         return read_replies(bytes.fromhex(reply["results"]), len(calls))
 

@@ -106,7 +106,7 @@ def test_objects_are_opaque(guests):
 def test_requests_must_be_values():
     """A case with an object in it is the caller's mistake."""
     with pytest.raises(NotAValue, match="a function"):
-        requests([("f", [lambda: 1], {})])
+        requests([("f", [lambda: 1], {}, ())])
 
 
 def line(*reply):

@@ -49,16 +49,21 @@ class CallCase:
         name: "f", "Class.method", or the name of a method of `class Solution`.
         args, kwargs: values of Python's plain types, such as numbers, texts, lists and dicts.
         expected: the value that it should return.
-        rule: "equal"; or, for an assert without `==`, "is" (the very None, True or False), "true" or "false".
+        rule: "equal"; or, for an assert without `==`, "is" (the very None, True or False), "true", "false", "in" (it
+            equals an item of `expected`), "near" (less than `tolerance` away from `expected`) or "near or at".
         equality: the meaning of "equal".
+        then: names of Python's functions that are applied to the result, such as ("sorted",).
+        tolerance: the greatest difference for "near".
     """
 
     name: str
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     expected: Any = None
-    rule: Literal["equal", "is", "true", "false"] = "equal"
+    rule: Literal["equal", "is", "true", "false", "in", "near", "near or at"] = "equal"
     equality: Equality = STRICT
+    then: Sequence[str] = ()
+    tolerance: float = 0.0
 
     def holds(self, value: Any, listed: bool = False) -> bool:
         """True if the value is what the call should return.
@@ -71,7 +76,18 @@ class CallCase:
             return value is self.expected and not listed
         if self.rule == "equal":
             return (self.equality.iterators or not listed) and self.equality.holds(value, self.expected)
+        if self.rule == "in":
+            return not listed and any(self.equality.holds(value, item) for item in self.expected)
+        if self.rule.startswith("near"):
+            return not listed and self._is_near(value)
         return (listed or bool(value)) == (self.rule == "true")
+
+    def _is_near(self, value: Any) -> bool:
+        try:
+            off = abs(value - self.expected)
+            return bool(off < self.tolerance or (self.rule == "near or at" and off == self.tolerance))
+        except (ArithmeticError, TypeError, ValueError):
+            return False
 
 
 Cases: TypeAlias = Sequence[StdioCase] | Sequence[CallCase] | TestSuite

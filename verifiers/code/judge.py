@@ -170,7 +170,7 @@ def _called(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> Iterat
 
 def _call_run(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> CallRun | None:
     """A run of all calls; first with little time, so that an early failure need not wait for a slow call."""
-    calls = [Call(case.name, case.args, case.kwargs) for case in cases]
+    calls = [Call(case.name, case.args, case.kwargs, case.then) for case in cases]
     if stop and len(calls) > 1:
         done = runner.glance(calls)
         if done is None or done.run.ending is not Ending.TLE:
@@ -199,12 +199,22 @@ def _failed(number: int, case: CallCase, verdict: CaseVerdict, why: str, got: st
 
 
 def _wanted(case: CallCase) -> str:
-    return {"true": "a true value", "false": "a false value"}.get(case.rule) or shown(case.expected)
+    match case.rule:
+        case "true" | "false":
+            return f"a {case.rule} value"
+        case "in":
+            return f"one of {shown(case.expected)}"
+        case "near" | "near or at":
+            return f"within {case.tolerance:g} of {shown(case.expected)}"
+    return shown(case.expected)
 
 
 def _call_shown(case: CallCase) -> str:
     args = [shown(arg) for arg in case.args[:20]] + [f"{k}={shown(v)}" for k, v in list(case.kwargs.items())[:20]]
-    return cut(f"{case.name}({', '.join(args)})")
+    call = f"{case.name}({', '.join(args)})"
+    for function in case.then:
+        call = f"{function}({call})"
+    return cut(call)
 
 
 # ------------------------------------------------------------------------------------------------ suites

@@ -59,7 +59,7 @@ class CodeVerifier:
     packages: Sequence[str] = ()
     allow_missing: Sequence[str] | frozenset[str] = ()
     workers: int | str = 1
-    id: ClassVar[str] = "code-verifier-v1"
+    id: ClassVar[str] = "code-verifier-v2"
 
     def __post_init__(self) -> None:
         require_one_of("language", self.language, LANGUAGES)
