@@ -69,7 +69,10 @@ _FREE_NODES = 5_000  # not in the text: the rows of an empty array
 _EXPONENT, _EXPONENT_NODES = 5, 64  # a Decimal of so many characters after its E takes long to hash
 _DIMENSIONS = 8  # of an array
 _NAMED = 8  # classes of namedtuples: making one takes a quarter of a millisecond
-_KEYS_S, _FREE_S = 1e-7, 0.01  # for keys, by byte of text and at least: 7 times what it takes where they do not collide
+_KEYS_S, _FREE_S = (
+    1e-7,
+    0.004,
+)  # for keys, by byte of text and at least: 7 times what it takes where they do not collide
 _LONGEST_NUMBER = 100  # digits outside of strings; longer ints are sent in hex
 
 globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the program may change `builtins`
@@ -141,9 +144,9 @@ class Budget:
         Raises:
             NotAValue: it is too long.
         """
-        self._left -= size
-        if size > BYTES or self._left < 0:
+        if size > min(BYTES, self._left):
             raise NotAValue("not a value: too large to read")
+        self._left -= size
         self._bytes += size
         self._nodes += size
 
@@ -182,7 +185,7 @@ class Budget:
         else:
             began, rest = thread_time(), iter(items)
             allowed = _FREE_S + _KEYS_S * self._bytes - self._keys_s
-            while part := list(islice(rest, max(32, (1 << 15) // (len(table) + 128)))):
+            while part := list(islice(rest, max(32, (1 << 14) // (len(table) + 128)))):
                 table.update(part)
                 if thread_time() - began > allowed:
                     raise BadValue("keys whose hashes collide")
