@@ -25,7 +25,7 @@ from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from itertools import accumulate, chain, islice
-from math import isfinite, prod
+from math import gcd, isfinite, prod
 from time import thread_time
 from typing import Any, Final
 
@@ -625,12 +625,12 @@ class _Decoder:
         return Decimal(payload)
 
     def to_fraction(self, payload: Any) -> Any:
-        parts = [_exact(int, n) for n in _sized(2, payload)]
-        bits = max(map(int.bit_length, parts))
-        if bits > FRACTION_BITS:
-            raise BadValue("too long a fraction")
-        self.budget.spend(bits * bits // 100_000)  # what reducing it takes
-        return Fraction(*parts)
+        above, below = parts = [_exact(int, n) for n in _sized(2, payload)]
+        if max(map(int.bit_length, parts)) > FRACTION_BITS or below < 1 or gcd(above, below) != 1:
+            raise BadValue("malformed: no Fraction")
+        made: Any = object.__new__(Fraction)  # in half the time that it takes to call the class
+        made._numerator, made._denominator = above, below
+        return made
 
     def to_timedelta(self, payload: Any) -> Any:
         return timedelta(*[_exact(int, n) for n in _sized(3, payload)])
@@ -651,7 +651,7 @@ class _Decoder:
         return None if payload is None else timezone(self.to_timedelta(payload))
 
     def to_counter(self, payload: Any) -> Any:
-        counter: Any = Counter()
+        counter: Any = Counter.__new__(Counter)
         dict.update(counter, self.table({}, payload))  # Counter's own update adds
         return counter
 
