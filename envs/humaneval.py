@@ -25,7 +25,7 @@ class HumanEval(CodeEnv):
             and `entry_point`; HumanEval+ has the same.
         instruction: what precedes the function in the prompt; "" for a model that continues the prompt.
         cpu_s, memory_mib: limits of a completion's program, for all its tests together.
-        partial, packages, allow_missing: see `CodeEnv`.
+        partial, report, packages, allow_missing: see `CodeEnv`.
     """
 
     split: str = "test"

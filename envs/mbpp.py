@@ -31,7 +31,7 @@ class MBPP(CodeEnv):
             three; but a model can write a program for just the asserts that it sees.
         challenge: completions have to pass the challenge tests too.
         cpu_s, memory_mib: limits of a completion's program, for all its tests together.
-        partial, packages, allow_missing: see `CodeEnv`.
+        partial, report, packages, allow_missing: see `CodeEnv`.
     """
 
     split: str = "test"

@@ -21,7 +21,7 @@ from rlvr.verifiers.code.cases import CallCase, Cases, StdioCase, checked_cases
 from rlvr.verifiers.code.checker import Checker, Compare, as_checker, refuse_empty
 from rlvr.verifiers.code.equality import shown
 from rlvr.verifiers.code.shared import shared_sandbox
-from rlvr.verifiers.code.verdicts import CaseResult, CaseVerdict, Failure, Judgement, cut, one_line
+from rlvr.verifiers.code.verdicts import CaseResult, CaseVerdict, Failure, Judgement, cut, one_line, plain
 
 __all__ = ["judge"]
 
@@ -29,6 +29,7 @@ _AC, _WA, _TLE, _RE, _IE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.TLE, Case
 _FINAL: Final = frozenset((CaseVerdict.CE, _IE))  # verdicts of one case that hold for all cases
 _OUTCOMES: Final = {"pass": _AC, "fail": _WA, "error": _RE}
 _RESTARTS = 3  # of a program that ends during a call; then the other cases get the last one's verdict
+_SHORT = 200
 _LATE = "no time was left for it"
 _ERROR = re.compile(
     rb"(?:\A|\n)([\w./-]++:\d+:\d+: (?:fatal )?error: [^\n]+)|\n((?:Uncaught )?\w*Error: [^\n]+)\n    at "
@@ -87,6 +88,9 @@ def _concluded(runner: CaseRunner, judged: Iterable[_Judged], total: int, stop: 
     results: list[CaseResult] = []
     first: _Judged | None = None
     for result, failure in judged:
+        if failure is not None:
+            shortened = {name: plain(cut(getattr(failure, name), _SHORT)) for name in ("expected", "got")}
+            result = dataclasses.replace(result, **shortened)
         results.append(result)
         if result.verdict is not _AC and (first is None or result.verdict is _IE):
             first = result, failure
