@@ -115,6 +115,8 @@ class CodeStdio(CodeEnv):
         limits = {name: value for name, value in given.items() if value is not None}
         if problem.contest:
             factor = self.time_factor or (1.0 if self.language == "cpp" else _SLOWER)
-            scaled = {"cpu_s": lambda s: round(s * factor, 3), "memory_mib": lambda m: math.ceil(m) + _INTERPRETER_MIB}
-            limits = {name: scaled[name](value) for name, value in limits.items()}
+            if "cpu_s" in limits:
+                limits["cpu_s"] = round(limits["cpu_s"] * factor, 3)
+            if "memory_mib" in limits:
+                limits["memory_mib"] = math.ceil(limits["memory_mib"]) + _INTERPRETER_MIB
         return limits

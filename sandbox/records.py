@@ -147,8 +147,9 @@ class Program:
 def _checked_args(args: Any) -> tuple[str, ...]:
     if isinstance(args, str) or not all(isinstance(arg, str) and "\0" not in arg for arg in args):
         raise UsageError(f"args is {brief(args)}; it must be a list of strings without NUL")
-    args, sizes = tuple(args), []
-    for i, arg in enumerate(args):
+    checked: tuple[str, ...] = tuple(args)
+    sizes = []
+    for i, arg in enumerate(checked):
         try:
             sizes.append(len(arg.encode()) + 1)
         except UnicodeEncodeError:
@@ -166,7 +167,7 @@ def _checked_args(args: Any) -> tuple[str, ...]:
             f"args has {sum(sizes)} bytes; together they must have at most {_ARGS_BYTES >> 20} MiB. "
             "Give them as a file or as standard input"
         )
-    return args
+    return checked
 
 
 def _check_name(name: Any) -> None:

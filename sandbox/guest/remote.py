@@ -160,18 +160,22 @@ class Remote:
 
     def _object(self, tag: str, payload: Any) -> Any:
         """The stand-in for an object of the program, or for a class of errors."""
-        match tag, payload:
-            case "object", [int(number), str(kind)]:
-                make = lambda: Object(self, number, kind[:100])  # noqa: E731
-            case "error", [int(number), str(name), str(base), str(module)]:
-                make = lambda: _standard(module, name) or _error_class(name, base, (self, number))  # noqa: E731
-            case _:
-                raise BadValue("malformed: an unknown tag")
+        if tag not in ("object", "error") or type(payload) is not list or not payload or type(payload[0]) is not int:
+            raise BadValue("malformed: an unknown tag")
+        number = payload[0]
         if number not in self._known:
             if len(self._known) >= _OBJECTS:
                 raise NotAValue("too many objects")
-            self._known[number] = make()
+            self._known[number] = self._made(tag, payload)
         return self._known[number]
+
+    def _made(self, tag: str, payload: list[Any]) -> Any:
+        match tag, payload:
+            case "object", [number, str(kind)]:
+                return Object(self, number, kind[:100])
+            case "error", [number, str(name), str(base), str(module)]:
+                return _standard(module, name) or _error_class(name, base, (self, number))
+        raise BadValue("malformed: no object")
 
     def _change(self, given: list[Any], k: int, new: Any) -> None:
         if not 0 <= k < len(given) or type(new) is not type(given[k]):
@@ -315,7 +319,7 @@ def _is_change(pair: Any) -> bool:
 
 def _number(value: Any, plain: Any) -> Any:
     """What stands for an object of the program in a question.  An object of the tests is no value."""
-    known = vars(value).get("_rlvr") if isinstance(value, Object) or isinstance(value, type) else None
+    known = vars(value).get("_rlvr") if isinstance(value, (Object, type)) else None
     if known is not None:
         if isinstance(value, Object):
             vars(value)["_rlvr_fresh"] = False

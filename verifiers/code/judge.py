@@ -89,8 +89,8 @@ def _concluded(runner: CaseRunner, judged: Iterable[_Judged], total: int, stop: 
     first: _Judged | None = None
     for result, failure in judged:
         if failure is not None:
-            shortened = {name: plain(cut(getattr(failure, name), _SHORT)) for name in ("expected", "got")}
-            result = dataclasses.replace(result, **shortened)
+            expected, got = (plain(cut(text, _SHORT)) for text in (failure.expected, failure.got))
+            result = dataclasses.replace(result, expected=expected, got=got)
         results.append(result)
         if result.verdict is not _AC and (first is None or result.verdict is _IE):
             first = result, failure
