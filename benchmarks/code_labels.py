@@ -14,12 +14,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks.common import rows
 from rlvr.envs.humaneval import HumanEval
 from rlvr.envs.mbpp import MBPP
+from rlvr.sandbox import TestSuite
 from rlvr.verifiers.code import CodeVerifier, Judgement
+from rlvr.verifiers.code.asserts import named, split
 from rlvr.workers import usable_cores
 
 Row = Mapping[str, Any]
@@ -75,9 +78,28 @@ def report(title: str, found: list[Judged], wall_s: float) -> bool:
     return all(one.name in DISPUTED for one in differ)
 
 
+def ways(env: HumanEval | MBPP, path: Path) -> None:
+    """Print how many of a data set's references become calls, and what each of the two ways costs."""
+    verifier = CodeVerifier(workers=1)
+    took: dict[str, list[float]] = {"calls": [], "a process of tests": []}
+    for name, _, program, reference in programs(env, rows(path)):
+        suite = verifier.read(reference).cases
+        assert isinstance(suite, TestSuite)
+        way = "calls" if split(named(suite)) is not None else "a process of tests"
+        began = time.perf_counter()
+        judgement = verifier.judge(program, reference)
+        took[way].append(time.perf_counter() - began)
+        if way != "calls":
+            print(f"    {name}: {way}, {judgement.verdict}")
+    for way, some in took.items():
+        print(f"{type(env).__name__:<10} {way:<20} {len(some):>4}, median {1e3 * median(some or [0]):.1f} ms")
+
+
 def main(data: Path) -> int:
     verifier = CodeVerifier(workers=usable_cores())
     humaneval, mbpp = HumanEval(), MBPP(challenge=True)
+    ways(humaneval, data / "humaneval/HumanEval.jsonl.gz")
+    ways(mbpp, data / "mbpp/mbpp.jsonl")
     good = True
     print(f"{'programs':<26} {'all':>5} {'solved':>7} {'agree':>6} {'wall':>8}  verdicts")
     for title, env, path in (

@@ -74,8 +74,8 @@ def verdicts(data: Path) -> Iterator[dict[str, Any]]:
     sources = {
         "math-v2": [("math_pairs", math_rows(data))],
         "gsm8k-v2": [("gsm8k/example_model_solutions.jsonl", gsm8k_rows(data))],
-        "humaneval-v1": [("humaneval", code_rows(data, "humaneval"))],
-        "mbpp-v1": [("mbpp", code_rows(data, "mbpp"))],
+        "humaneval-v2": [("humaneval", code_rows(data, "humaneval"))],
+        "mbpp-v2": [("mbpp", code_rows(data, "mbpp"))],
     }
     for env, parts in sources.items():
         for needed, found in parts:

@@ -17,12 +17,14 @@ class CodeEnv(rlvr.SingleTurnEnv):
 
     Options:
         partial: True: a wrong completion's value is the fraction of the tests that it passed.
+        report: True: `detail["tests"]` of a verdict has an entry for each test; see `CodeVerifier`.
         cpu_s, memory_mib: limits of a completion's program.
         packages: distributions that programs may import.
         allow_missing: guarantees of the sandbox that may be missing on this host, by name.
     """
 
     partial: bool = False
+    report: bool = False
     cpu_s: float = 5.0
     memory_mib: int = 512
     packages: tuple[str, ...] = ()
@@ -38,6 +40,7 @@ class CodeEnv(rlvr.SingleTurnEnv):
         return {
             "limits": Limits(cpu_s=self.cpu_s, wall_s=2 * self.cpu_s, memory_mib=self.memory_mib),
             "partial": self.partial,
+            "report": self.report,
             "packages": self.packages,
             "allow_missing": self.allow_missing,
         }

@@ -13,7 +13,7 @@ from rlvr.envs.code import CodeEnv
 __all__ = ["HumanEval"]
 
 
-@rlvr.register("humaneval-v1")
+@rlvr.register("humaneval-v2")
 class HumanEval(CodeEnv):
     """164 functions to complete; the reference is the data set's own `check(candidate)`.
 
@@ -25,7 +25,7 @@ class HumanEval(CodeEnv):
             and `entry_point`; HumanEval+ has the same.
         instruction: what precedes the function in the prompt; "" for a model that continues the prompt.
         cpu_s, memory_mib: limits of a completion's program, for all its tests together.
-        partial, packages, allow_missing: see `CodeEnv`.
+        partial, report, packages, allow_missing: see `CodeEnv`.
     """
 
     split: str = "test"

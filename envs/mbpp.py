@@ -16,7 +16,7 @@ from rlvr.validate import require_whole
 __all__ = ["MBPP"]
 
 
-@rlvr.register("mbpp-v1")
+@rlvr.register("mbpp-v2")
 class MBPP(CodeEnv):
     """Small functions to write; the reference is the data set's own asserts.
 
@@ -31,7 +31,7 @@ class MBPP(CodeEnv):
             three; but a model can write a program for just the asserts that it sees.
         challenge: completions have to pass the challenge tests too.
         cpu_s, memory_mib: limits of a completion's program, for all its tests together.
-        partial, packages, allow_missing: see `CodeEnv`.
+        partial, report, packages, allow_missing: see `CodeEnv`.
     """
 
     split: str = "test"
@@ -113,7 +113,10 @@ def _imports(test: str, setup: str) -> list[str]:
 
 
 def _entry_point(tests: list[str], code: Any) -> str | None:
-    """The function that the tests call most: one that the reference solution defines, or else one not built in."""
+    """The function that the tests call most: one that the reference solution defines, or else one not built in.
+
+    Classes do not count: tests make their instances to pass them.
+    """
     called = [
         node.func.id
         for test in tests
@@ -121,7 +124,8 @@ def _entry_point(tests: list[str], code: Any) -> str | None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
     try:
-        defined = {name for node in ast.parse(code).body for name in _bound(node)} if isinstance(code, str) else set()
+        body = ast.parse(code).body if isinstance(code, str) else []
+        defined = {name for node in body if not isinstance(node, ast.ClassDef) for name in _bound(node)}
     except SyntaxError:
         defined = set()
     known = [name for name in called if name in defined] or [name for name in called if not hasattr(builtins, name)]

@@ -35,6 +35,8 @@ LANGUAGES: Final = tuple(MAIN)
 
 _PATH_CHARACTERS = 1000
 _NAME_BYTES = 255
+_ARG_BYTES = 128 << 10  # of one argument with its NUL, by Linux (MAX_ARG_STRLEN)
+_ARGS_BYTES = 1 << 20  # of all; with the pointers to them Linux takes 6 MiB
 
 
 class Ending(StrEnum):
@@ -97,7 +99,10 @@ class Program:
         language: one of `LANGUAGES`.
         source: the text of its main file, whose name is `MAIN[language]`; None if that is among `files`.
         files: more files: relative path → text or bytes.
-        args: the command line after the program's name.
+        args: the command line after the program's name; each less than 128 KiB.
+
+    Raises:
+        UsageError: a name, a file or an argument is none that a run can have.
     """
 
     language: str
@@ -123,10 +128,8 @@ class Program:
                 raise UsageError(f"the file {name!r} would also be a folder, of {folders[name]!r}; rename one of them")
             if not isinstance(text, (str, bytes)):
                 raise UsageError(f"the file {name!r} is {brief(text)}; it must be text or bytes")
-        if isinstance(self.args, str) or not all(isinstance(a, str) and "\0" not in a for a in self.args):
-            raise UsageError(f"args is {brief(self.args)}; it must be a list of strings without NUL")
         object.__setattr__(self, "files", files)
-        object.__setattr__(self, "args", tuple(self.args))
+        object.__setattr__(self, "args", _checked_args(self.args))
 
     @property
     def main(self) -> str:
@@ -141,7 +144,37 @@ class Program:
         }
 
 
+def _checked_args(args: Any) -> tuple[str, ...]:
+    if isinstance(args, str) or not all(isinstance(arg, str) and "\0" not in arg for arg in args):
+        raise UsageError(f"args is {brief(args)}; it must be a list of strings without NUL")
+    checked: tuple[str, ...] = tuple(args)
+    sizes = []
+    for i, arg in enumerate(checked):
+        try:
+            sizes.append(len(arg.encode()) + 1)
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"args[{i}] is {brief(arg)}, with a lone surrogate; an argument must be text that UTF-8 can say. "
+                "Give other bytes as a file or as standard input"
+            ) from None
+        if sizes[-1] > _ARG_BYTES:
+            raise UsageError(
+                f"args[{i}] has {sizes[-1] - 1} bytes; the kernel takes less than {_ARG_BYTES >> 10} KiB for one. "
+                "Give it as a file or as standard input"
+            )
+    if sum(sizes) > _ARGS_BYTES:
+        raise UsageError(
+            f"args has {sum(sizes)} bytes; together they must have at most {_ARGS_BYTES >> 20} MiB. "
+            "Give them as a file or as standard input"
+        )
+    return checked
+
+
 def _check_name(name: Any) -> None:
+    if isinstance(name, str) and not name.isascii() and _has_surrogate(name):
+        raise UsageError(
+            f"the file name is {brief(name)}, with a lone surrogate; UTF-8 must be able to say it. Rename the file"
+        )
     path = PurePosixPath(name) if isinstance(name, str) else PurePosixPath("/")
     bad = path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name or str(path) != name
     if (
@@ -150,6 +183,10 @@ def _check_name(name: Any) -> None:
         or any(len(part.encode(errors="replace")) > _NAME_BYTES for part in path.parts)
     ):
         raise UsageError(f"the file name is {brief(name)}; it must be a relative path such as 'pkg/helper.py'")
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +262,13 @@ class Call:
     Attributes:
         name: a global function, else a method of the program's class `Solution`; or "Class.method".
         args, kwargs: plain values (docs/reference/code.md lists the types that travel).
+        then: names of Python's functions that are applied to the result before it is sent, such as ("sorted",).
     """
 
     name: str
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    then: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from rlvr.sandbox import probe
 from rlvr.sandbox.compiling import Compiler, Files, files_of
 from rlvr.sandbox.guest import calls as guest_calls
 from rlvr.sandbox.guest import suite as guest_suite
+from rlvr.sandbox.guest.values import NotAValue
 from rlvr.sandbox.pool import MIB, SlotPool
 from rlvr.sandbox.records import (
     Call,
@@ -212,12 +213,15 @@ class Sandbox:
             alone: see `run`.
 
         Raises:
-            UsageError: the program is not in Python.
-            ValueError: an argument is no plain value.
+            UsageError: the program is not in Python, or an argument is no plain value.
         """
         isolation = self.isolation()
         limits = limits or self.limits
-        orders = memfd(guest_calls.requests([(call.name, call.args, dict(call.kwargs)) for call in calls]))
+        try:
+            asked = guest_calls.requests([(call.name, call.args, dict(call.kwargs), call.then) for call in calls])
+        except NotAValue as error:
+            raise UsageError(f"an argument of a call is {error}; only plain data can be passed") from None
+        orders = memfd(asked)
         results = memfd(b"")
         try:
             header, files = _module(program, "calls")

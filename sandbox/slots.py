@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from rlvr.errors import SandboxFailed
 from rlvr.sandbox.cgroups import Cgroup
+from rlvr.sandbox.guest.replies import unpacked
 from rlvr.sandbox.toolchains import Python, environment
 from rlvr.workers import framing
 from rlvr.workers.framing import framed, write_all
@@ -240,8 +241,7 @@ class Slot:
             raise SandboxFailed(f"a slot of the sandbox is gone: {error}") from None
         if not message:
             raise SandboxFailed(f"a slot of the sandbox ended. {self.keeper.said()}")
-        reply: dict[str, Any] = json.loads(message)
-        return reply
+        return unpacked(message)
 
     def close(self) -> None:
         """End the zygote, and with it everything in the slot."""

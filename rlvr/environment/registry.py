@@ -32,7 +32,13 @@ _C = TypeVar("_C", bound=type[Environment])
 _ID = re.compile(r"(?:[a-z0-9_.-]+/)?[a-z0-9_.-]+-v[0-9]+")
 _registered: dict[str, type[Environment]] = {}
 
-_RETIRED = {"gsm8k-v1": "gsm8k-v2", "math-v1": "math-v2"}
+_RETIRED = {
+    "code-stdio-v1": "code-stdio-v2",
+    "gsm8k-v1": "gsm8k-v2",
+    "humaneval-v1": "humaneval-v2",
+    "math-v1": "math-v2",
+    "mbpp-v1": "mbpp-v2",
+}
 """Ids of rlvr's own whose verdicts have changed, with their successors."""
 
 

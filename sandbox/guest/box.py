@@ -37,6 +37,7 @@ from rlvr.sandbox.guest.linux import (
     same_memory,
     shared_memory,
 )
+from rlvr.sandbox.guest.replies import Buffer
 from rlvr.sandbox.guest.root import BOX, WORK, fresh_scratch, limit_scratch, mount_proc
 from rlvr.workers import clock
 
@@ -89,6 +90,7 @@ def main(
         score = _oom_score()
         mount_proc(MS_RDONLY)  # or a program could lower its own oom_score_adj
         sockets = os.open(_SOCKETS, os.O_RDONLY | os.O_CLOEXEC)
+        buffer = Buffer()
         for _ in range(_RUNS):
             fresh_scratch(config["disk"], config["files"])
             os.chdir(WORK)
@@ -99,11 +101,12 @@ def main(
             request = json.loads(message)
             os.write(note, TAKEN.pack(serial, request["id"]))
             run = _Run(request, fds, meters, score, config)
-            reply = json.dumps(run.reply()).encode()
+            reply = buffer.filled(run.reply(buffer))
             os.chdir("/")
             detach(BOX)  # before the reply: it is memory, and the next run may begin at once
             clean = _sockets_gone(sockets, "partner_cpu_s" in request)
             slot.send(reply)
+            buffer.wipe()
             if not clean:
                 os._exit(HUNG_UP)  # and the slot with it: its network namespace is not as before
             if not (run.over and _renumbered(numbers)):
@@ -179,8 +182,8 @@ class _Run:
         self.rss_kib = 0
         self.answered, self.answered_cpu_s = 0, 0.0  # size of the results, and the clock when they last grew
 
-    def reply(self) -> dict[str, Any]:
-        """Run it, and return the reply to the host."""
+    def reply(self, buffer: Buffer) -> dict[str, Any]:
+        """Run it, and return the reply to the host but for what the program's process told, which is in the buffer."""
         if [self.limits["disk"], self.limits["files"]] != [self.config["disk"], self.config["files"]]:
             limit_scratch(self.limits["disk"], self.limits["files"])
         told, tell = os.pipe()
@@ -203,16 +206,15 @@ class _Run:
             self.killed = "cpu"
         if "artifact" in self.fds and not self.killed and status == 0:
             self._collect(self.request["collect"])
-        said = os.read(told, 4096).decode(errors="replace")
+        buffer.listen(told)
         os.close(told)
-        if said == user.FULL:
+        if buffer.told(user.FULL):
             self.killed = "memory"  # its files, a binary perhaps, are larger than the scratch
         return {
             "id": self.request["id"],
             "rss_kib": self.rss_kib,
             "status": status,
             "killed": self.killed,
-            "told": said,
             "cpu_s": cpu,
             "wall_s": wall,
         }

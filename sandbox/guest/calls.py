@@ -1,29 +1,40 @@
-"""Function-call mode: the program's functions are called with the cases' arguments, and their return values are sent.
+"""The program's side: its functions are called, and what they return is sent.
 
-Requests and replies are on descriptors of their own.  The program shares this process and may write replies itself,
-but only values, which its functions may return anyway.  Expected values are never in this process.
+Two ways in, one answer.  `main` makes calls that are all known beforehand; `serve` answers the questions of a process
+of tests (`remote`), one at a time.  The program shares this process and may write answers itself, but only values,
+which its functions may return anyway.  Expected values are never in this process.
 
-    calls:    [{"name": "f" | "Class.method" | "method", "args": [tree], "kwargs": {"k": tree}}]
-    replies:  {"i": 0, "value": tree} or {"i": 0, "error": {"type": "ValueError", "message": "…"}}, a line each;
-              {"i": 0, "items": tree} for an iterator, which equals no list; a test may still ask for its items
+    calls:    [name, [argument], {name: argument}, [function]], a line each; `THEN` has the functions
+    replies:  [0, "value", v], a line each, numbered as the calls; [0, "items", [v]] for an iterator, which equals no
+              list; [0, "error", type, message]
 """
 
 from __future__ import annotations
 
 import builtins
 import itertools
-import json
+import operator
 import os
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from rlvr.sandbox.guest.encoding import encode, mro, name_of
-from rlvr.sandbox.guest.trees import BYTES, BadValue, NotAValue, dumps, loads
-from rlvr.sandbox.guest.values import decode
-from rlvr.workers.framing import write_all
+from rlvr.sandbox.guest.values import BadValue, Budget, NotAValue, Opaque, mro, name_of, read, write
+from rlvr.workers.framing import framed, read_frame, write_all
 
-__all__ = ["CallReply", "main", "read_replies", "requests", "resolve"]
+__all__ = [
+    "CHANGED",
+    "CallReply",
+    "OPERATIONS",
+    "PAIRED",
+    "THEN",
+    "main",
+    "read_replies",
+    "requests",
+    "resolve",
+    "serve",
+]
 
 globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the program may change `builtins`
 
@@ -32,6 +43,42 @@ _TEXT = 500  # characters of an error's message
 
 _DICTS: tuple[Any, ...] = ({}, OrderedDict())
 _VIEWS = tuple(type(view) for made in _DICTS for view in (made.keys(), made.values(), made.items()))
+
+CHANGED = (list, dict, set, bytearray, deque, Counter, OrderedDict, defaultdict)
+"""Types whose instances, given as arguments, may come back changed."""
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "__len__": len,
+    "__bool__": bool,
+    "__iter__": iter,
+    "__next__": lambda value: list(itertools.islice(value, 1)),
+    "__getitem__": operator.getitem,
+    "__setitem__": operator.setitem,
+    "__delitem__": operator.delitem,
+    "__neg__": operator.neg,
+    "__str__": str,
+    "__repr__": repr,
+    "__int__": int,
+    "__float__": float,
+    "__abs__": abs,
+}
+"""What tests may ask of an object: what needs no value of theirs but an index, or an item that they put there."""
+
+PAIRED: dict[str, Callable[[Any, Any], Any]] = {
+    f"__{name}__": getattr(operator, f"__{name}__")
+    for name in "add sub mul matmul truediv floordiv mod pow lshift rshift and or xor eq lt le gt ge".split()
+}
+"""What tests may ask of two objects, both of the program."""
+
+_MADE: tuple[Any, ...] = ([], (), "", {}, vars(builtins).values(), vars(builtins).items(), set(), range(1), b"")
+_EAGER = frozenset(type(iter(made)) for made in _MADE)
+
+
+THEN: dict[str, Callable[[Any], Any]] = {
+    function.__name__: function
+    for function in (abs, bool, dict, float, frozenset, int, len, list, max, min, round, set, sorted, str, sum, tuple)
+}
+"""What may be done to a result before it is sent; it is worth no more than a return value."""
 
 
 class CallReply(NamedTuple):
@@ -54,30 +101,150 @@ def main(namespace: dict[str, Any], calls_fd: int, results_fd: int) -> None:
         results_fd: where the replies are written.
     """
     with os.fdopen(calls_fd, "rb") as file:
-        calls = json.loads(file.read())  # from the host
-    for i, call in enumerate(calls):
-        _send(results_fd, {"i": i, **_answer(namespace, call)})
+        lines = file.read().split(b"\n")
+    for i, line in enumerate(lines[:-1]):
+        write_all(results_fd, _reply(i, partial(_called, namespace, line), None) + b"\n")
 
 
-def _answer(namespace: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
+def _called(namespace: dict[str, Any], line: bytes) -> Any:
+    name, args, kwargs, then = read(line, other=partial(_made, namespace))
+    value = resolve(namespace, name)(*args, **kwargs)
+    for function in then:
+        value = THEN[function](value)
+    return value
+
+
+def _made(namespace: dict[str, Any], tag: str, new: list[Any]) -> Any:
+    """The object that an argument asks for."""
+    name, args, kwargs, attributes = new
+    made = namespace[name](*args, **kwargs)
+    for attribute, value in attributes.items():
+        setattr(made, attribute, value)
+    return made
+
+
+def serve(namespace: dict[str, Any], fd: int) -> None:
+    """Answer questions until the tests close the socket.
+
+    Args:
+        namespace: the program's globals, after it ran.
+        fd: the socket to the tests.
+    """
+    server = _Server(namespace)
+    for i in itertools.count():
+        question = read_frame(fd)
+        if question is None:
+            return
+        write_all(fd, framed(server.answer(i, question)))
+
+
+def _reply(i: int, call: Callable[[], Any], other: Any, more: Callable[[], Any] | None = None) -> bytes:
+    """The reply to call `i`; with `more`, what that returns after the call stands at its end."""
     try:
-        function = resolve(namespace, call["name"])
-        args = [decode(tree) for tree in call["args"]]
-        kwargs = {name: decode(tree) for name, tree in call["kwargs"].items()}
-        value = function(*args, **kwargs)
-        listed = _listed(value)
-        return {"value" if listed is value else "items": encode(listed)}
+        value = call()
+        listed = _listed(value) if other is None or type(value) in _EAGER or type(value) in _VIEWS else value
+        kind = "value" if listed is value else "items"
+        return write([i, kind, listed, *(() if more is None else [more()])], other)
     except NotAValue as error:
-        return {"error": {"type": "NotAValue", "message": str(error)}}
+        return write([i, "error", "NotAValue", str(error)])
     except BaseException as error:  # noqa: BLE001  SystemExit too is that call's error
-        return {"error": {"type": name_of(type(error)), "message": _message(error)}}
+        told: list[Any] = [i, "error", name_of(type(error)), _message(error)]
+        if other is not None:
+            told += [type(error), list(error.args), dict(vars(error))]
+        return write(told, other)
 
 
-def _send(fd: int, reply: dict[str, Any]) -> None:
-    line = dumps(reply)
-    if len(line) >= BYTES:
-        line = dumps({"i": reply["i"], "error": {"type": "NotAValue", "message": "not a value: too large"}})
-    write_all(fd, line + b"\n")
+class _Server:
+    """The objects that the tests know by number, and the answers to their questions.
+
+    Args:
+        namespace: the program's globals.
+    """
+
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        self.namespace = namespace
+        self.objects: list[Any] = []
+        self.numbers: dict[int, int] = {}
+
+    def answer(self, i: int, question: bytes) -> bytes:
+        given: list[Any] = []
+        what, *rest = read(question, other=lambda tag, number: self.objects[number])
+        if what != "call":
+            return _reply(i, lambda: getattr(self, "do_" + what)(*rest), self.tree)
+        owner, method, args, kwargs = rest
+        given = [arg for arg in (*args, *kwargs.values()) if type(arg) in CHANGED]
+        before = [write(arg, self.tree) for arg in given]
+
+        def changed() -> list[Any]:
+            return [[k, arg] for k, arg in enumerate(given) if write(arg, self.tree) != before[k]]
+
+        return _reply(i, lambda: self.called(owner, method, args, kwargs), self.tree, changed)
+
+    def called(self, owner: Any, method: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if method in OPERATIONS:
+            return OPERATIONS[method](owner, *args)
+        if method in PAIRED:
+            return PAIRED[method](owner, *args)
+        value = (owner if method is None else getattr(owner, method))(*args, **kwargs)
+        if isinstance(owner, type) and method is None and type(value) is owner:
+            return _Made(value)  # the tests made it: it has methods, even if its class derives from list
+        return value
+
+    def do_global(self, name: str) -> Any:
+        if name not in self.namespace:
+            raise NameError(f"name {name!r} is not defined")
+        return self.namespace[name]
+
+    def do_entry(self, name: str) -> Any:
+        return resolve(self.namespace, name)
+
+    def do_set(self, owner: Any, name: str, value: Any) -> None:
+        if owner is None:
+            self.namespace[name] = value
+        else:
+            setattr(owner, name, value)
+
+    def do_get(self, owner: Any, name: str) -> Any:
+        return getattr(owner, name)
+
+    def do_plain(self, owner: Any) -> list[Any]:
+        """The real content of an instance of a subclass of a builtin type; nothing for any other."""
+        real = read(write(owner))
+        return [] if type(real) is Opaque else [real]
+
+    def do_state(self, owner: Any) -> Any:
+        """What an object stores."""
+        return dict(vars(owner))
+
+    def do_isinstance(self, value: Any, kind: Any) -> bool:
+        return isinstance(value, kind)
+
+    def tree(self, value: Any, plain: Any) -> Any:
+        """What stands for an object that is no value: its number; for a class of errors also its name and base."""
+        if type(value) is _Made:
+            value = value.value
+        elif plain is not None and not isinstance(value, type):
+            return None
+        number = self.numbers.get(id(value))
+        if number is None:
+            number = self.numbers[id(value)] = len(self.objects)
+            self.objects.append(value)
+        if isinstance(value, type) and issubclass(value, BaseException):
+            base = next((b for b in mro(value) if getattr(builtins, name_of(b), None) is b), Exception)
+            module = type.__dict__["__dict__"].__get__(value).get("__module__")
+            return {"error": [number, name_of(value), name_of(base), module if type(module) is str else ""]}
+        return {"object": [number, name_of(type(value))]}
+
+
+class _Made:
+    """An object that the tests made by calling its class.
+
+    Args:
+        value: the object.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
 def resolve(namespace: dict[str, Any], name: str) -> Any:
@@ -122,25 +289,18 @@ def _message(error: BaseException) -> str:
 # --------------------------------------------------------------------------------------------- on the host
 
 
-def requests(calls: Sequence[tuple[str, Sequence[Any], dict[str, Any]]]) -> bytes:
+def requests(calls: Sequence[tuple[str, Sequence[Any], dict[str, Any], Sequence[str]]]) -> bytes:
     """The text that `main` reads.
 
     Args:
-        calls: (name, args, kwargs) of each.
+        calls: (name, args, kwargs, then) of each.
 
     Raises:
         NotAValue: an argument is no plain value.
     """
-    return json.dumps(
-        [
-            {"name": name, "args": [_given(a) for a in args], "kwargs": {k: _given(v) for k, v in kwargs.items()}}
-            for name, args, kwargs in calls
-        ]
-    ).encode("ascii")
-
-
-def _given(value: Any) -> Any:
-    return encode(value, _refuse)
+    return b"".join(
+        write([name, list(args), dict(kwargs), list(then)], _refuse) + b"\n" for name, args, kwargs, then in calls
+    )
 
 
 def _refuse(value: Any, plain: Any) -> None:
@@ -152,16 +312,19 @@ def read_replies(data: bytes, n: int) -> list[CallReply | None]:
     """The replies to `n` calls, None for those without.
 
     Line k must answer call k and be well-formed.  Reading ends at the first line that is not, or that is incomplete.
-    So the only effect of a program that writes here is that it loses cases.
+    So the only effect of a program that writes here is that it loses cases.  One budget pays for all the lines.
 
     Args:
         data: what was written.
         n: how many calls there were.
     """
     replies: list[CallReply | None] = []
+    budget = Budget()
     for line in data.split(b"\n", n)[:n]:
         try:
-            replies.append(_read(line, len(replies)))
+            replies.append(_read(line, len(replies), budget))
+        except NotAValue as error:
+            replies.append(CallReply(error=("NotAValue", str(error))))
         except BadValue:
             break
     if len(replies) == data.count(b"\n") + 1:  # the last line has no end yet
@@ -169,18 +332,15 @@ def read_replies(data: bytes, n: int) -> list[CallReply | None]:
     return replies + [None] * (n - len(replies))
 
 
-def _read(line: bytes, i: int) -> CallReply:
-    tree = loads(line)
-    if type(tree) is not dict or len(tree) != 2 or type(tree.get("i")) is not int or tree["i"] != i:
+def _read(line: bytes, i: int, budget: Budget) -> CallReply:
+    reply = read(line, budget, arrays=False)
+    if type(reply) is not list or not reply or type(reply[0]) is not int or reply[0] != i:
         raise BadValue("malformed: no reply")
-    if "value" in tree:
-        return CallReply(decode(tree["value"], arrays=False))
-    if type(tree.get("items")) is list:
-        return CallReply(decode(tree["items"], arrays=False), listed=True)
-    error = tree.get("error")
-    if type(error) is not dict or error.keys() != {"type", "message"}:
-        raise BadValue("malformed: no error")
-    kind, message = error["type"], error["message"]
-    if type(kind) is not str or type(message) is not str:
-        raise BadValue("malformed: no error")
-    return CallReply(error=(kind[:100], message[:_TEXT]))
+    match reply[1:]:
+        case ["value", value]:
+            return CallReply(value)
+        case ["items", list(items)]:
+            return CallReply(items, listed=True)
+        case ["error", str(kind), str(message)]:
+            return CallReply(error=(kind[:100], message[:_TEXT]))
+    raise BadValue("malformed: no reply")

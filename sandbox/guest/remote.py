@@ -1,92 +1,75 @@
-"""The tests' side of a remote test: the program's names, as stand-ins that ask the program over a socket.
+"""The tests' side: the program's names, as stand-ins that ask the program over a socket.  Only values cross.
 
     remote = Remote(fd)
     remote.name("f")(1, 2)
 
-Nothing that the program sends is executed or unpickled: it is a value or a handle.  The program sees nothing of the
-tests but the arguments that they pass.
+Nothing that the program sends is executed or unpickled.  A question and its answer are one value of the codec each; an
+object of the program that is no value crosses as a number, and so stays where it is.  Tests can call such an object,
+use its attributes and methods, pass it back, and ask for its length, truth, text, number, items and the item of an
+index: answers that are worth no more than return values.
 
-What tests cannot do here: derive from the program's classes, await its coroutines, share files, `input()` or patched
-modules of the standard library with it, see changes that it makes to an argument after the call has returned, or block
-in one thread inside the program until another thread of theirs calls it.  What it prints in a call is printed here
-too, so `capsys` and `redirect_stdout` see it.
+They cannot do what would need more: compare such an object with a value, calculate with one or search it, since the
+question would hold the value that is expected (two objects of the program can be compared and added); derive from the
+program's classes, await its coroutines, see what it prints, or pass objects of their own.
 """
 
 from __future__ import annotations
 
 import builtins
 import sys
+import threading
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
-from rlvr.sandbox.guest.channel import Channel, Closed
-from rlvr.sandbox.guest.encoding import encode
-from rlvr.sandbox.guest.lending import Lender
-from rlvr.sandbox.guest.program import CHANGED, EXPORTED, OPERATIONS, Server
-from rlvr.sandbox.guest.proxies import Entry, Method, Proxy, RemoteType, members, stands_for
-from rlvr.sandbox.guest.trees import BadValue
-from rlvr.sandbox.guest.values import decode
+from rlvr.sandbox.guest.calls import CHANGED, OPERATIONS, PAIRED
+from rlvr.sandbox.guest.values import BYTES, BadValue, Budget, NotAValue, Opaque, name_of, read, write
+from rlvr.workers.framing import FrameTooLong, framed, read_frame, write_all
 
-__all__ = ["ProgramDied", "Remote", "STANDARD", "serve"]
+__all__ = ["NotJudged", "Object", "ProgramDied", "Remote", "STANDARD"]
 
 STANDARD: frozenset[str] = sys.stdlib_module_names
 """Top-level modules of the standard library."""
 
-_OBJECTS = 300_000  # of the program that the tests may hold
-_CLASSES = 5_000
-_OUTPUT = 8 << 20  # characters that the program may print through the tests
-_TEXT = 10_000
-_VALUES: dict[str, Any] = {k.__name__: k for k in (int, float, complex, str, bytes, tuple, frozenset)}
-_READING = frozenset(f"__{name}__" for name in "eq ne hash str repr len bool lt le gt ge".split())
-_NOT_STANDARD = frozenset({"unittest", "doctest", "bdb", "pdb", "test", "concurrent", "asyncio"})
-
-
-def serve(namespace: dict[str, Any], fd: int) -> None:
-    """The program's end: answer the tests until they close the socket.
-
-    Args:
-        namespace: the program's globals, after it ran.
-        fd: the socket.
-    """
-    Server(namespace, fd).run()
+_NOT_STANDARD = frozenset({"builtins", "unittest", "doctest", "bdb", "pdb", "test", "concurrent", "asyncio"})
+_READING = frozenset(f"__{name}__" for name in "str repr len bool eq lt le gt ge".split())
+_HEARD = 256 << 20  # bytes that the program may send in all, since the tests may keep what they receive
+_OBJECTS = 100_000  # that the tests may know
 
 
 class ProgramDied(BaseException):
     """The program is gone, or sent something malformed.  Not an Exception, so that no test passes by catching it."""
 
 
+class NotJudged(BaseException):
+    """The tests pass the program an object of their own, which is no value.  Says nothing about the program."""
+
+
+class _OurObject(NotAValue):
+    """An object of the tests in a question."""
+
+
 class Remote:
-    """The program, as the tests see it.  Objects of the program are known by their handles, which are numbers.
+    """The program, as the tests see it.  Any thread of theirs may ask.
 
     Args:
         fd: the tests' end of the socket.
-        trusted: names of the modules in which the tests are.
 
     Attributes:
         asked: the tests have asked the program for something.
-        comparing: how many comparisons of objects are under way, one inside the other.
+        died: why the program is gone; None while it is there.
+        refused: what the tests asked for that only one process could do; None if nothing.
     """
 
-    def __init__(self, fd: int, trusted: tuple[str, ...] = ("tests",)) -> None:
-        self.channel = Channel(fd, self._serve)
-        self._lender = Lender(trusted)
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lock = threading.Lock()
+        self._count = 0
+        self._budget = Budget(_HEARD)
         self._known: dict[int, Any] = {}
-        self._made: dict[int, Any] = {}
-        self._classes: dict[int, type] = {}
-        self._learning = 0
-        self._touching = True
-        self._read_ahead: dict[int, tuple[deque[Any], bool]] = {}
-        self._room = _OUTPUT
         self.asked = False
-        self.comparing = 0
-        self._pending: BaseException | None = None  # what ended a callback and may not be swallowed
-
-    @property
-    def died(self) -> str | None:
-        """Why the program is gone; None while it is there."""
-        return self.channel.closed
-
-    # ------------------------------------------------------------------------------------------ asking
+        self.died: str | None = None
+        self.refused: str | None = None
 
     def name(self, name: str) -> Any:
         """A global of the program.
@@ -97,7 +80,7 @@ class Remote:
         Raises:
             NameError: it has none of that name.
         """
-        return self._own(self._ask({"do": "global", "name": name})["value"])
+        return self.ask("global", name)
 
     def entry(self, name: str) -> Any:
         """A function or method of the program.
@@ -105,442 +88,302 @@ class Remote:
         Args:
             name: see `calls.resolve`.
         """
-        reply = self._ask({"do": "entry", "name": name})
-        return self._own(reply["value"])
+        return self.ask("entry", name)
 
-    def set_name(self, name: str, value: Any) -> None:
-        """Set a global of the program.
-
-        Args:
-            name, value: of the global.
-        """
-        self._ask({"do": "setglobal", "name": name, "value": self._tree(value)})
-
-    def delete_name(self, name: str) -> None:
-        """Delete a global of the program.
+    def call(self, owner: Any, method: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an object of the program.  Arguments that it changes are changed here too.
 
         Args:
-            name: the global's name.
+            owner: its stand-in.
+            method: one of its methods, or of `OPERATIONS`; None for the object itself.
+            args, kwargs: values, and objects of the program.
         """
-        self._ask({"do": "delglobal", "name": name})
-
-    def attribute(self, owner: Any, handle: int, name: str) -> Any:
-        """An attribute of an object of the program.
-
-        Args:
-            owner: the stand-in of the object.
-            handle: the object.
-            name: of the attribute.
-        """
-        reply = self._ask({"do": "getattr", "on": handle, "name": name})
-        return Method(self, owner, handle, name) if "method" in reply else self._own(reply.get("value"))
-
-    def set_attribute(self, handle: int, name: str, value: Any) -> None:
-        """Set an attribute of an object of the program.
-
-        Args:
-            handle: the object.
-            name, value: of the attribute.
-        """
-        self._touch(handle)
-        self._ask({"do": "setattr", "on": handle, "name": name, "value": self._tree(value)})
-
-    def delete_attribute(self, handle: int, name: str) -> None:
-        """Delete an attribute of an object of the program.
-
-        Args:
-            handle: the object.
-            name: of the attribute.
-        """
-        self._ask({"do": "delattr", "on": handle, "name": name})
-
-    def plain(self, handle: int) -> Any:
-        """The real content of an instance of a subclass of a builtin.
-
-        Args:
-            handle: the object.
-        """
-        return self._own(self._ask({"do": "plain", "on": handle})["value"])
-
-    def state(self, handle: int) -> Any:
-        """The stored attributes of an object of the program.
-
-        Args:
-            handle: the object.
-        """
-        return self._own(self._ask({"do": "state", "on": handle})["value"])
-
-    def compare(self, handle: int, other: int) -> bool:
-        """Whether two objects of the program are equal by the `__eq__` of their class.
-
-        Args:
-            handle, other: the objects.
-        """
-        message = {"do": "call", "on": handle, "op": "__eq__", "method": None, "args": [{"yours": other}], "kwargs": {}}
-        return self._own(self._ask(message).get("value")) is True
-
-    def call(
-        self,
-        handle: int,
-        operation: str,
-        args: Any = (),
-        kwargs: Any = None,
-        *,
-        method: str | None = None,
-        made: bool = False,
-    ) -> Any:
-        """The result of an operation on an object of the program.  Arguments that it changed are changed here too.
-
-        Args:
-            handle: the object.
-            operation: a name in `program.OPERATIONS`.
-            args, kwargs: the arguments.
-            method: the name of a method to call, instead of the object itself.
-            made: the tests make an object: the operation is the call of a class.
-        """
-        kwargs = kwargs or {}
-        self._touching = operation not in _READING or method is not None
-        self._touch(handle)
-        message = {
-            "do": "call",
-            "on": handle,
-            "op": operation,
-            "method": method,
-            "args": [self._tree(arg) for arg in args],
-            "kwargs": {name: self._tree(arg) for name, arg in kwargs.items()},
-        }
-        self._touching = True
         given = [arg for arg in (*args, *kwargs.values()) if type(arg) in CHANGED]
-        tree = self._ask(message, given).get("value")
-        return self._own(tree, (*args, *kwargs.values()) if made else None)
+        return self.ask("call", owner, method, list(args), kwargs, given=given)
 
-    def _touch(self, handle: int) -> None:
-        if self._touching and handle in self._made:
-            stands_for(self._made[handle]).fresh = False
-
-    def next(self, handle: int) -> Any:
-        """The next item of an iterator of the program.
+    def ask(self, *question: Any, given: list[Any] | None = None) -> Any:
+        """Ask the program, and return its value or raise its error.
 
         Args:
-            handle: the iterator.
+            question: what `calls.serve` is asked.
+            given: the arguments that may come back changed.
 
         Raises:
-            StopIteration: it has no more.
+            NotJudged: the question holds an object of the tests.
+            ProgramDied: the program is gone.
         """
-        ahead, ended = self._read_ahead.get(handle, (deque(), False))
-        if not ahead and not ended:
-            reply = self._ask({"do": "next", "on": handle})
-            items, ended = reply.get("items"), reply.get("end") is True
-            if type(items) is not list:
-                raise self._garbled("malformed: no items")
-            ahead = deque(items)
-            self._read_ahead[handle] = ahead, ended
-        if not ahead:
-            self._read_ahead.pop(handle, None)
-            raise StopIteration
-        return self._own(ahead.popleft())
-
-    def _ask(self, message: dict[str, Any], given: list[Any] | None = None) -> dict[str, Any]:
-        self.asked = True
         try:
-            reply = self.channel.ask(message)
-        except Closed as closed:
-            raise ProgramDied(f"the program is gone: {closed}") from None
-        self._say(reply)
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
-            raise pending
-        if "failed" in reply:
-            raise RecursionError(str(reply["failed"])[:_TEXT])
-        for i, tree in _listed(reply.get("changed")):
-            self._change(given or [], i, tree)
-        if "error" in reply:
-            error = self._own(reply["error"])
-            if not isinstance(error, BaseException):
-                raise self._garbled("malformed: no exception")
-            if _steers(type(error)):  # an exception of the tests that the program has kept
-                error = _tame(type(error))()
-            raise error
-        if "value" not in reply and "items" not in reply and "method" not in reply:
-            raise self._garbled("malformed: no answer")
-        return reply
+            text = write(list(question), _number)
+        except _OurObject as error:
+            self.refused = str(error)
+            raise NotJudged(self.refused) from None
+        except NotAValue as error:  # too large: it came from the program
+            raise TypeError(str(error)) from None
+        self.asked = True
+        with self._lock:
+            reply = self._answer(text)
+        match reply:
+            case ["value", value]:
+                return value
+            case ["items", list(items)]:
+                return _Items(items)
+            case ["value" | "items" as kind, value, list(changed)]:
+                for k, new in changed if all(map(_is_change, changed)) else []:
+                    self._change(given or [], k, new)
+                return _Items(value) if kind == "items" and type(value) is list else value
+            case ["error", str(name), str(message)]:
+                raise RuntimeError(f"{name}: {message}")
+            case ["error", str(name), str(message), kind, list(args), dict(attributes)]:
+                raise _error(name, message, kind, args, attributes)
+        raise self._gone("malformed: no answer")
 
-    def _garbled(self, why: str) -> ProgramDied:
-        self.channel.close(why)
+    def _answer(self, text: bytes) -> list[Any]:
+        """The reply to a question, without its number."""
+        if self.died is not None:
+            raise self._gone(self.died)
+        try:
+            write_all(self._fd, framed(text))
+            frame = read_frame(self._fd, BYTES)
+            if frame is None:
+                raise self._gone("it has closed its socket")
+            reply = read(frame, self._budget, other=self._object)
+        except (OSError, FrameTooLong, NotAValue, BadValue) as error:
+            raise self._gone(str(error)) from None
+        if type(reply) is not list or not reply or type(reply[0]) is not int or reply[0] != self._count:
+            raise self._gone("malformed: no answer")
+        self._count += 1
+        return reply[1:]
+
+    def _gone(self, why: str) -> ProgramDied:
+        self.died = self.died or why
         return ProgramDied(f"the program is gone: {why}")
 
-    def _say(self, message: dict[str, Any]) -> None:
-        text = message.get("out")
-        if type(text) is str and self._room > 0:
-            sys.stdout.write(text[: self._room])
-            self._room -= len(text)
+    def _object(self, tag: str, payload: Any) -> Any:
+        """The stand-in for an object of the program, or for a class of errors."""
+        if tag not in ("object", "error") or type(payload) is not list or not payload or type(payload[0]) is not int:
+            raise BadValue("malformed: an unknown tag")
+        number = payload[0]
+        if number not in self._known:
+            if len(self._known) >= _OBJECTS:
+                raise NotAValue("too many objects")
+            self._known[number] = self._made(tag, payload)
+        return self._known[number]
 
-    def _change(self, given: list[Any], i: Any, tree: Any) -> None:
-        if type(i) is not int or not 0 <= i < len(given):
-            raise self._garbled("malformed: no argument")
-        mine, new = given[i], self._own(tree)
-        if type(new) is not type(mine):
-            raise self._garbled("malformed: an argument of another type")
+    def _made(self, tag: str, payload: list[Any]) -> Any:
+        match tag, payload:
+            case "object", [number, str(kind)]:
+                return Object(self, number, kind[:100])
+            case "error", [number, str(name), str(base), str(module)]:
+                return _standard(module, name) or _error_class(name, base, (self, number))
+        raise BadValue("malformed: no object")
+
+    def _change(self, given: list[Any], k: int, new: Any) -> None:
+        if not 0 <= k < len(given) or type(new) is not type(given[k]):
+            raise self._gone("malformed: an argument of another type")
+        mine = given[k]
         if isinstance(mine, (list, bytearray)):
             mine[:] = new
         else:
             mine.clear()
             (mine.extend if isinstance(mine, deque) else mine.update)(new)
 
-    # --------------------------------------------------------------------------------- what we pass on
 
-    def _tree(self, value: Any) -> Any:
-        return encode(value, self._lend)
+class _Items:
+    """An iterator of the program, whose items have been sent.
 
-    def _lend(self, value: Any, plain: Any) -> Any:
-        kind = type(value)
-        if isinstance(value, Method):
-            self._touch(value._rlvr.handle)
-            return {"method": [value._rlvr.handle, value.__name__]}
-        if isinstance(value, Proxy) or isinstance(kind, RemoteType) or isinstance(value, RemoteType):
-            handle = stands_for(value).handle
-            self._touch(handle)
-            return {"yours": handle}
-        if isinstance(value, BaseException):
-            lent = self._lender.lend(value)
-            args = [self._tree(arg) for arg in value.args]
-            lent["mine"].update({"class": self._tree(kind), "args": args})
-            return lent
-        return self._lender.lend(value) if plain is None else None
+    Args:
+        items: all of them.
+    """
 
-    # ------------------------------------------------------------------------------ what we are told of
+    def __init__(self, items: list[Any]) -> None:
+        self._rest = iter(items)
 
-    def _own(self, tree: Any, made: tuple[Any, ...] | None = None) -> Any:
-        """The value, or the stand-in for an object, that a tree of the program stands for.
+    def __iter__(self) -> Iterator[Any]:
+        return self._rest
 
-        `made` are the arguments that the tests made the object with; None if they did not make it.
-        """
-        try:
-            if made is not None and type(tree) is dict and "ref" in tree:
-                return self._reference(*tree["ref"], made=made)
-            return decode(tree, self._special)
-        except (BadValue, ValueError, TypeError) as error:
-            raise self._garbled(str(error)[:200]) from None
-
-    def _special(self, tag: str, payload: Any) -> Any:
-        if tag == "ref":
-            return self._reference(*payload)
-        if tag == "class":
-            return self._class(payload)
-        if tag == "builtin":
-            if payload in EXPORTED:
-                return getattr(builtins, payload)
-            raise BadValue("malformed: no class")
-        if tag == "yours":
-            return self._lender.find(payload)
-        if tag == "also":
-            return self._value(*payload)
-        if tag == "exception":
-            return self._exception(*payload)
-        raise BadValue("malformed: an unknown tag")
-
-    def _remember(self, table: dict[int, Any], handle: Any, thing: Any) -> Any:
-        if type(handle) is not int or len(table) >= _OBJECTS:
-            raise BadValue("too many objects")
-        table[handle] = thing
-        return thing
-
-    def _reference(self, handle: Any, kind: Any, *, made: tuple[Any, ...] | None = None) -> Any:
-        if type(handle) is not int:
-            raise BadValue("malformed: no handle")
-        if handle in self._known:
-            return self._known[handle]
-        if made is not None and handle in self._made:
-            return self._made[handle]
-        cls = self._class(kind)
-        if not issubclass(cls, Proxy):
-            raise BadValue("malformed: no instance")
-        proxy = object.__new__(cls)
-        if cls._rlvr_constants:
-            made = None
-        vars(proxy)["_rlvr"] = Entry(self, handle, made)
-        return self._remember(self._known if made is None else self._made, handle, proxy)
-
-    def _value(self, handle: Any, kind: Any, tree: Any) -> Any:
-        """An instance of a subclass of an immutable builtin becomes one here, with the same real value."""
-        value, cls = self._own(tree), self._class(kind)
-        base = next((base for base in _VALUES.values() if issubclass(cls, base)), None)
-        if base is None or not isinstance(value, base) or not isinstance(cls, RemoteType):
-            return value
-        if handle in self._known:
-            return self._known[handle]
-        proxy = base.__new__(cls, value)
-        vars(proxy)["_rlvr"] = Entry(self, handle)
-        return self._remember(self._known, handle, proxy)
-
-    def _class(self, handle: Any) -> Any:
-        """The local class for one of the program."""
-        if type(handle) is not int:
-            raise BadValue("malformed: no class")
-        if handle not in self._classes:
-            if self._learning > 50 or len(self._classes) > _CLASSES:
-                raise BadValue("too many classes")
-            self._learning += 1
-            try:
-                told = self._ask({"do": "class", "on": handle}).get("class")
-                self._classes[handle] = self._local(handle, **_told(told))
-            finally:
-                self._learning -= 1
-        return self._classes[handle]
-
-    def _local(
-        self,
-        handle: int,
-        name: str,
-        module: str,
-        bases: Any,
-        operations: Any,
-        equality: bool,
-        hashable: bool,
-        value: Any,
-        plain: bool,
-        constants: bool,
-    ) -> Any:
-        known = _standard(module, name)
-        if known is not None:
-            return known
-        local = [decode(base, self._special) for base in bases]
-        errors = tuple(_tame(base) for base in local if issubclass(base, BaseException))
-        names: dict[str, Any] = {"_rlvr": Entry(self, handle), "__module__": module, "__qualname__": name}
-        if errors:
-            names.update(__str__=_error_text, __getattr__=Proxy.__getattr__)
-            return _derive(name, errors, (Exception,), names)
-        names.update(members(frozenset(OPERATIONS) & set(operations)), _rlvr_equality=equality, _rlvr_plain=plain)
-        names["_rlvr_constants"] = constants
-        if not hashable:
-            names["__hash__"] = None
-        mirrored = tuple(base for base in local if issubclass(base, Proxy)) or (Proxy,)
-        if value in _VALUES:
-            names = {key: n for key, n in names.items() if not hasattr(_VALUES[value], key) or key[:2] != "__"}
-            names["__module__"] = module
-            if not issubclass(mirrored[0], _VALUES[value]):
-                mirrored = (_VALUES[value], *mirrored)
-        return _derive(name, mirrored, mirrored[:1] if value in _VALUES else (Proxy,), names)
-
-    def _exception(self, kind: Any, args: Any, text: Any, attributes: Any, handle: Any) -> Any:
-        cls = decode(kind, self._special)
-        if not (isinstance(cls, type) and issubclass(cls, BaseException)) or type(text) is not str:
-            raise BadValue("malformed: no exception")
-        cls = _tame(cls)
-        args = decode(args, self._special)
-        state = decode(attributes, self._special)
-        if type(args) is not list or type(state) is not dict or type(handle) is not int:
-            raise BadValue("malformed: no exception")
-        new: Any = cls.__new__
-        if isinstance(cls, RemoteType):
-            error = new(cls, *args)
-            error.args = tuple(args)
-            vars(error)["_rlvr"] = Entry(self, handle)
-            vars(error)["_rlvr_text"] = text[:_TEXT]
-            return error
-        try:
-            error = cls(*args)
-        except Exception:  # noqa: BLE001  a class whose __init__ takes other arguments than it keeps
-            error = new(cls, *args)
-            error.args = tuple(args)
-        for name, value in state.items():
-            if type(name) is str and name.isidentifier() and not name.startswith("_"):
-                vars(error)[name] = value
-        return error
-
-    # ------------------------------------------------------------------------------ what we are asked
-
-    def _serve(self, message: dict[str, Any]) -> dict[str, Any]:
-        self._say(message)
-        try:
-            return self._serve_call(message)
-        except (BadValue, Closed):
-            raise
-        except StopIteration:
-            return {"end": True}
-        except BaseException as error:  # noqa: BLE001  it goes to the program, as in one process
-            if _steers(type(error)):
-                self._pending = error  # it ends the test, and the program must not swallow it
-            return {"error": self._tree(error)}
-
-    def _serve_call(self, message: dict[str, Any]) -> dict[str, Any]:
-        do, handle = message.get("do"), message.get("on")
-        if do == "getattr":
-            return {"value": self._tree(self._lender.attribute(handle, message.get("name")))}
-        if do == "setattr":
-            value = decode(message.get("value"), self._special)
-            self._lender.set_attribute(handle, message.get("name"), value)
-            return {"value": None}
-        args, kwargs = message.get("args"), message.get("kwargs")
-        if do != "call" or type(args) is not list or type(kwargs) is not dict:
-            raise BadValue("malformed: no question")
-        operation = self._lender.operation(handle, message.get("op"))
-        values = [decode(tree, self._special) for tree in args]
-        named = {name: decode(tree, self._special) for name, tree in kwargs.items()}
-        return {"value": self._tree(operation(self._lender.find(handle), *values, **named))}
+    def __next__(self) -> Any:
+        return next(self._rest)
 
 
-def _listed(changed: Any) -> Any:
-    good = type(changed) is list and all(type(pair) is list and len(pair) == 2 for pair in changed)
-    return changed if good else []
+class Object:
+    """An object of the program.
+
+    Args:
+        remote: the program.
+        number: the object's.
+        kind: the name of its class.
+    """
+
+    def __init__(self, remote: Remote, number: int, kind: str) -> None:
+        vars(self)["_rlvr"] = remote, number, kind
+
+    _rlvr: tuple[Remote, int, str]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        value = _remote(self).call(self, None, args, kwargs)
+        if isinstance(value, Object) and self._rlvr[2] == "type" and "_rlvr_args" not in vars(value):
+            vars(value)["_rlvr_args"] = [*args, *kwargs.values()]
+            vars(value)["_rlvr_fresh"] = True
+        return value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name not in ("__name__", "__dict__", "__doc__"):
+            raise AttributeError(f"an object of the program has no attribute {name!r} for tests")
+        return _remote(self).ask("get", self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _remote(self).ask("set", self, name, value)
+
+    def __eq__(self, other: Any) -> Any:
+        if isinstance(other, Object):
+            return self is other or _equal(self, other)
+        plain = _remote(self).ask("plain", self)
+        return plain[0] == other if type(plain) is list and plain else NotImplemented
+
+    __hash__ = object.__hash__
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return isinstance(value, Object) and _remote(self).ask("isinstance", value, self) is True
 
 
-def _told(told: Any) -> dict[str, Any]:
-    """The program's description of a class, checked and cut to size."""
-    kinds: dict[str, type] = {"name": str, "module": str, "bases": list, "operations": list}
-    kinds.update(dict.fromkeys(("equality", "hashable", "plain", "constants"), bool))
-    if type(told) is not dict or told.keys() != {*kinds, "value"}:
-        raise BadValue("malformed: no class")
-    if not all(type(told[key]) is kind for key, kind in kinds.items()) or len(told["bases"]) > 50:
-        raise BadValue("malformed: no class")
-    if not all(type(name) is str for name in told["operations"]):
-        raise BadValue("malformed: no class")
-    name = told["name"][:100].replace("\0", "?").encode("utf-8", "replace").decode()
-    return {**told, "name": name, "module": told["module"][:100]}
+def _remote(value: Object) -> Remote:
+    remote: Remote = vars(value)["_rlvr"][0]
+    return remote
 
 
-def _derive(name: str, bases: tuple[type, ...], plainer: tuple[type, ...], names: dict[str, Any]) -> Any:
+def _equal(one: Object, other: Object) -> bool:
+    """Whether two objects of the program are equal.
+
+    If the tests made both and have not used them since, their class is asked.  Otherwise both must store the same, and
+    the arguments that a fresh one was made with must be among that: else objects of a class that stores nothing, or
+    always the same, would all be equal.
+    """
+    remote = _remote(one)
+    fresh = [x for x in (one, other) if vars(x).get("_rlvr_fresh")]
     try:
-        return type.__new__(RemoteType, name, bases, names)
-    except TypeError:  # bases that do not go together here
-        return type.__new__(RemoteType, name, plainer, names)
+        if len(fresh) == 2:
+            return _read_only(one, "__eq__", other) is True
+        if "_rlvr_args" not in {**vars(one), **vars(other)} or one._rlvr[2] != other._rlvr[2]:
+            return False
+        state = remote.ask("state", one)
+        stored = list(state.values()) if type(state) is dict else []
+        given = [arg for x in fresh for arg in vars(x)["_rlvr_args"]]
+        return bool(stored) and state == remote.ask("state", other) and all(arg in stored for arg in given)
+    finally:
+        for x in fresh:  # being compared is no use
+            vars(x)["_rlvr_fresh"] = True
 
 
-def _standard(module: str, name: str) -> Any:
-    """The class of the standard library for an exception of the program, if the tests have loaded it; else None.
+def _read_only(self: Object, name: str, *args: Any) -> Any:
+    """Ask for an operation that changes no object."""
+    fresh = [x for x in (self, *args) if vars(x).get("_rlvr_fresh")]
+    try:
+        return _remote(self).call(self, name, args, {})
+    finally:
+        for x in fresh:
+            vars(x)["_rlvr_fresh"] = True
 
-    None also for exceptions that steer a test run: a program that raises SkipTest has failed.
+
+def _forwarded(name: str) -> Any:
+    def ask(self: Object, *args: Any) -> Any:
+        value = _read_only(self, name, *args) if name in _READING else _remote(self).call(self, name, args, {})
+        if name in ("__str__", "__repr__") and type(value) is not str:
+            raise TypeError(f"{name} returned no str")
+        if name == "__next__":
+            if type(value) is not list or len(value) != 1:
+                raise StopIteration
+            return value[0]
+        return value
+
+    return ask
+
+
+def _paired(name: str) -> Any:
+    def ask(self: Object, other: Any) -> Any:
+        if not isinstance(other, Object):
+            return NotImplemented
+        return _read_only(self, name, other) if name in _READING else _remote(self).call(self, name, (other,), {})
+
+    return ask
+
+
+for _name in OPERATIONS:
+    setattr(Object, _name, _forwarded(_name))
+for _name in PAIRED.keys() - {"__eq__"}:
+    setattr(Object, _name, _paired(_name))
+
+
+def _is_change(pair: Any) -> bool:
+    return type(pair) is list and len(pair) == 2 and type(pair[0]) is int
+
+
+def _number(value: Any, plain: Any) -> Any:
+    """What stands for an object of the program in a question.  An object of the tests is no value."""
+    known = vars(value).get("_rlvr") if isinstance(value, (Object, type)) else None
+    if known is not None:
+        if isinstance(value, Object):
+            vars(value)["_rlvr_fresh"] = False
+        return {"object": known[1]}
+    if type(value) is Opaque:
+        return {"opaque": value.type_name}
+    if type(value) is _Items:
+        raise NotAValue("not a value: an iterator")
+    if plain is None:
+        raise _OurObject(f"the tests pass the program a {name_of(type(value))}, which is no value")
+    return None
+
+
+def _standard(module: str, name: str) -> type[Exception] | None:
+    """The class of the standard library for an error of the program, if the tests have loaded it.
+
+    None for errors that steer a test run: a program that raises SkipTest has failed.
     """
     top = module.partition(".")[0]
-    if top in _NOT_STANDARD or top not in STANDARD:
+    if top in _NOT_STANDARD or top not in STANDARD or module not in sys.modules:
         return None
-    kind = vars(sys.modules[module]).get(name) if module in sys.modules else None
+    kind = vars(sys.modules[module]).get(name)
     return kind if isinstance(kind, type) and issubclass(kind, Exception) else None
 
 
-def _steers(kind: type) -> bool:
-    """Whether an exception of this class does more than let a test fail: it skips or ends a test, or ends a loop."""
-    if not issubclass(kind, (Exception, SystemExit)) or issubclass(kind, (StopIteration, StopAsyncIteration)):
-        return True
-    return any(base.__module__.partition(".")[0] in _NOT_STANDARD for base in kind.__mro__)
+def _error_class(name: str, base: str, number: tuple[Remote, int] | None = None) -> type[BaseException]:
+    """The local class for a class of errors of the program.
 
-
-_tamed: dict[type, type] = {}
-
-
-def _tame(kind: type) -> type:
-    """The exception class itself, or one of the same name in place of a class that steers (`_steers`).
-
-    StopIteration would end a loop of the tests as if it were done; KeyboardInterrupt and GeneratorExit would end the
-    tests.
+    Python's own class where it is one.  One that does more than let a test fail, by ending a loop or the tests, becomes
+    a RuntimeError of the same name.
     """
-    if not _steers(kind):
-        return kind
-    if kind not in _tamed:
-        _tamed[kind] = type(kind.__name__, (RuntimeError,), {})
-    return _tamed[kind]
+    own = getattr(builtins, base, None)
+    if not isinstance(own, type) or not issubclass(own, BaseException):
+        own = Exception
+    if not issubclass(own, (Exception, SystemExit)) or issubclass(own, (StopIteration, StopAsyncIteration)):
+        own, number = RuntimeError, number or None
+        name = name or "RuntimeError"
+    elif name == base and number is None:
+        return own
+    names: dict[str, Any] = {"__module__": "solution", "__str__": _error_text}
+    if number is not None:
+        names["_rlvr"] = (*number, "type")
+    return type(name[:100].replace("\0", "?").encode("utf-8", "replace").decode(), (own,), names)
 
 
 def _error_text(self: Any) -> str:
     text = vars(self).get("_rlvr_text")
-    return BaseException.__str__(self) if text is None else text
+    return BaseException.__str__(self) if text is None else str(text)
+
+
+def _error(name: str, message: str, kind: Any, args: list[Any], attributes: dict[Any, Any]) -> BaseException:
+    """The error that the program raised."""
+    if not isinstance(kind, type) or not issubclass(kind, BaseException):
+        kind = Exception
+    elif kind.__module__ == "builtins":  # which may steer the tests
+        kind = _error_class(name, kind.__name__)
+    make: Any = kind
+    try:
+        error: BaseException = make(*args)
+    except Exception:  # noqa: BLE001  a class whose __init__ takes other arguments than it keeps
+        error = make.__new__(make, *args)
+        error.args = tuple(args)
+    for key, value in attributes.items():
+        if type(key) is str and key.isidentifier() and not key.startswith("_"):
+            vars(error)[key] = value
+    vars(error)["_rlvr_text"] = message
+    return error

@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 import builtins
 import importlib
-import json
 import re
 import sys
 import types
 from typing import Any, Final, NoReturn
 
-from rlvr.sandbox.guest.remote import STANDARD, ProgramDied, Remote
+from rlvr.sandbox.guest.remote import STANDARD, NotJudged, ProgramDied, Remote
 from rlvr.sandbox.guest.texts import described, shown_asserts
+from rlvr.sandbox.guest.values import write
 from rlvr.workers.framing import write_all
 
-__all__ = ["CASES", "MESSAGE", "NAME", "Session", "Stop", "TESTS", "TEST_FILE"]
+__all__ = ["CASES", "MESSAGE", "NAME", "STANDARD_NAMES", "Session", "Stop", "TESTS", "TEST_FILE"]
 
 TESTS = "tests"  # `__name__` of the tests' module
 TEST_FILE: Final = "test_solution"
@@ -23,7 +23,7 @@ TEST_FILE: Final = "test_solution"
 
 CASES = 100_000
 _SHORT = {"np": "numpy", "pd": "pandas"}
-_STANDARD_NAMES = {
+STANDARD_NAMES = {
     name: module
     for module, names in {
         "collections": "Counter OrderedDict defaultdict deque namedtuple",
@@ -78,21 +78,19 @@ class Session:
         """
         if self.ended:
             raise Stop
-        if self.remote.died is not None:
-            self._end({"died": True})
-        self._write({"case": name[:NAME], "outcome": outcome, "message": message[:MESSAGE]})
+        self._halt()
+        self._write("case", name[:NAME], outcome, message[:MESSAGE])
         self._cases += 1
         self._counted += outcome != "skip"
         if self._cases == CASES or (self.spec["stop"] and outcome in ("fail", "error")):
-            self._end({"done": True, "cases": self._cases})
+            self._end("done", self._cases)
 
     def finish(self) -> NoReturn:
         """Report that the suite has come to its end."""
+        self._halt()
         if not self._counted:
             self.broken("no tests" if not self._cases else "no tests: every one was skipped")
-        if self.remote.died is not None:
-            self._end({"died": True})
-        self._end({"done": True, "cases": self._cases})
+        self._end("done", self._cases)
 
     def broken(self, why: str) -> NoReturn:
         """Report that the tests do not work.  That is their own fault only if they have not asked the program.
@@ -104,7 +102,7 @@ class Session:
             self.case("tests", "error", why)
             self._counted += 1
             self.finish()
-        self._end({"ours": why[:MESSAGE]})
+        self._end("ours", why[:MESSAGE])
 
     def missing(self, what: str) -> NoReturn:
         """Report that something is not installed here.
@@ -112,7 +110,7 @@ class Session:
         Args:
             what: a sentence that names it.
         """
-        self._end({"error": what})
+        self._end("error", what)
 
     def run(self, code: Any) -> None:
         """Run setup or a whole test file, before any of its cases.
@@ -122,7 +120,7 @@ class Session:
         """
         try:
             exec(code, self.names)  # noqa: S102  the tests, which are trusted, in a sandbox
-        except (ProgramDied, Stop):
+        except (ProgramDied, NotJudged, Stop):
             raise
         except BaseException as error:  # noqa: BLE001  SystemExit too
             self.broken(described(error)[1])
@@ -139,7 +137,7 @@ class Session:
             tree = ast.parse(text, name)
             return compile(shown_asserts(tree, self.names) if shown else tree, name, "exec", dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError) as error:
-            self._end({"ours": described(error)[1]})
+            self._end("ours", described(error)[1])
 
     def setup(self) -> None:
         """Run the trusted setup.  Its names win over the program's, except that of the function under test."""
@@ -169,18 +167,25 @@ class Session:
                 return importlib.import_module(module)
             except ImportError:
                 raise KeyError(name) from None
-        if self.spec["entry_point"] and name in _STANDARD_NAMES:
-            return getattr(importlib.import_module(_STANDARD_NAMES[name]), name)
+        if self.spec["entry_point"] and name in STANDARD_NAMES:
+            return getattr(importlib.import_module(STANDARD_NAMES[name]), name)
         raise KeyError(name)
 
-    def _end(self, line: dict[str, Any]) -> NoReturn:
+    def _halt(self) -> None:
+        """End the suite if the program is gone, or the tests asked for what only one process could do."""
+        if self.remote.refused is not None:
+            self._end("ours", self.remote.refused[:MESSAGE])
+        if self.remote.died is not None:
+            self._end("died")
+
+    def _end(self, *line: Any) -> NoReturn:
         if not self.ended:
-            self._write(line)
+            self._write(*line)
         self.ended = True
         raise Stop
 
-    def _write(self, line: dict[str, Any]) -> None:
-        write_all(self._fd, json.dumps(line).encode("ascii") + b"\n")
+    def _write(self, *line: Any) -> None:
+        write_all(self._fd, write(list(line)) + b"\n")
 
 
 class _Fallback(dict):  # type: ignore[type-arg]
@@ -229,7 +234,4 @@ class _ProgramModule(types.ModuleType):
         if name.startswith("__"):
             super().__setattr__(name, value)
         else:
-            vars(self)["_rlvr_remote"].set_name(name, value)
-
-    def __delattr__(self, name: str) -> None:
-        vars(self)["_rlvr_remote"].delete_name(name)
+            vars(self)["_rlvr_remote"].ask("set", None, name, value)

@@ -37,7 +37,7 @@ from rlvr.sandbox.guest.root import WORK
 
 __all__ = ["FULL", "give_up", "main", "prepare"]
 
-FULL = "full"  # what the box is told if the program's files do not fit into its scratch
+FULL = b"full"  # what the box is told if the program's files do not fit into its scratch
 
 _SPARE_FD = 64  # above every descriptor that a run is given
 _THREAD_STACK = 8 << 20
@@ -70,9 +70,9 @@ def prepare(config: Mapping[str, Any]) -> None:
     import _sitebuiltins
     import builtins
 
-    from rlvr.sandbox.guest import calls, remote, suite
+    from rlvr.sandbox.guest import calls, suite
 
-    _AFTER.update(calls=calls.main, serve=remote.serve, suite=suite.main)
+    _AFTER.update(calls=calls.main, serve=calls.serve, suite=suite.main)
     for name in ("exit", "quit"):
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     builtins.help = _sitebuiltins._Helper()
@@ -158,7 +158,7 @@ def _unpacked(bundle: int, tell: int) -> tuple[dict[str, Any], bytes]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        os.write(tell, FULL.encode())
+        os.write(tell, FULL)
         os._exit(1)
     return header, source
 

@@ -114,6 +114,14 @@ print(found)
 """
 
 
+def test_the_reply_of_a_run_is_not_in_the_next_one_s_memory(host):
+    """Neither its exit code nor its time and memory: it would tell what ran before."""
+    search = SEARCH.replace("Quetz[a]lcoatl", '"status": [0-9]|"rss_ki[b]"|"wall_s": 0[.]')
+    for source in ("import sys; sys.exit(77)", "1 +", "print(1)"):
+        host.run(source)
+        assert host.run(search).text == "0\n"
+
+
 def test_nothing_that_was_sent_for_a_run_is_in_the_next_one_s_memory(host):
     """Its files, input, arguments, calls and tests: programs are forked from a box that serves one after another."""
     word = "Quetzalcoatl"

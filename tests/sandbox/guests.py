@@ -49,7 +49,7 @@ class Guests:
         """The replies of a program to some (name, args…)."""
         from rlvr.sandbox.guest.calls import read_replies, requests
 
-        asked = requests([(name, args, {}) for name, *args in calls])
+        asked = requests([(name, args, {}, ()) for name, *args in calls])
         reply = self._ask(do="calls", program=program, calls=asked.decode(), patience_s=PATIENCE_S)
         return read_replies(bytes.fromhex(reply["results"]), len(calls))
 
@@ -115,14 +115,14 @@ def program(source: str, then: Any) -> Any:
 
 
 def serve_one(request: Any) -> Any:
-    from rlvr.sandbox.guest import calls, remote, suite
+    from rlvr.sandbox.guest import calls, suite
 
     read, write = os.pipe()
     if request["do"] == "suite":
         ours, theirs = (end.detach() for end in socket.socketpair())
         pids = [
             fork(lambda: suite.main(request["spec"], ours, write), (ours, write)),
-            fork(program(request["program"], lambda names: remote.serve(names, theirs)), (theirs,)),
+            fork(program(request["program"], lambda names: calls.serve(names, theirs)), (theirs,)),
         ]
         ends = (ours, theirs, write)
     else:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rlvr.sandbox.guest.calls import CallReply, read_replies, requests
-from rlvr.sandbox.guest.trees import NotAValue, Opaque
+from rlvr.sandbox.guest.values import NotAValue, Opaque
 from tests.sandbox.guests import Guests
 
 
@@ -106,15 +106,14 @@ def test_objects_are_opaque(guests):
 def test_requests_must_be_values():
     """A case with an object in it is the caller's mistake."""
     with pytest.raises(NotAValue, match="a function"):
-        requests([("f", [lambda: 1], {})])
+        requests([("f", [lambda: 1], {}, ())])
 
 
-def line(**reply):
+def line(*reply):
     return json.dumps(reply).encode() + b"\n"
 
 
-GOOD = line(i=0, value=1)
-ERROR = {"type": "E", "message": "m"}
+GOOD = line(0, "value", 1)
 
 
 @pytest.mark.parametrize(
@@ -122,18 +121,18 @@ ERROR = {"type": "E", "message": "m"}
     [
         (b"", [None, None]),
         (GOOD, [CallReply(1), None]),
-        (GOOD + line(i=1, error=ERROR), [CallReply(1), CallReply(error=("E", "m"))]),
+        (GOOD + line(1, "error", "E", "m"), [CallReply(1), CallReply(error=("E", "m"))]),
         (GOOD + GOOD, [CallReply(1), None]),
-        (GOOD + line(i=1, value=2)[:-1], [CallReply(1), None]),
-        (GOOD + b"\xff\n" + line(i=1, value=2), [CallReply(1), None]),
-        (GOOD + line(i=1, value=2) + b"more\n\n", [CallReply(1), CallReply(2)]),
-        (line(i=1, value=1), [None, None]),
-        (line(i=True, value=1), [None, None]),
-        (line(i=0, value=1, more=1), [None, None]),
-        (line(i=0, value={"eval": "1"}), [None, None]),
-        (line(i=0, error="E"), [None, None]),
-        (line(i=0, error={"type": "E", "message": 5}), [None, None]),
-        (line(i=0, error={"type": "E"}), [None, None]),
+        (GOOD + line(1, "value", 2)[:-1], [CallReply(1), None]),
+        (GOOD + b"\xff\n" + line(1, "value", 2), [CallReply(1), None]),
+        (GOOD + line(1, "value", 2) + b"more\n\n", [CallReply(1), CallReply(2)]),
+        (line(1, "value", 1), [None, None]),
+        (line(True, "value", 1), [None, None]),
+        (line(0, "value", 1, 2), [None, None]),
+        (line(0, "value", {"eval": "1"}), [None, None]),
+        (line(0, "error", "E"), [None, None]),
+        (line(0, "error", "E", 5), [None, None]),
+        (line(0, "items", 5), [None, None]),
         (b"[]\nnull\n", [None, None]),
         (b"\n" * 100, [None, None]),
         (b"[" * 100_000 + b"\n", [None, None]),

@@ -50,25 +50,6 @@ def test_an_object_that_came_of_an_operation_is_judged_by_what_it_is_made_of(gue
         assert not passed(guests.suite(program, "asserts", test)), test
 
 
-SWALLOWING = """
-class Quiet:
-    def __enter__(self): return self
-    def __exit__(self, *e): return True
-    x = 'text'
-    def fail(self): raise ValueError
-    __contains__ = __lt__ = lambda self, o: True
-"""
-
-
-@pytest.mark.parametrize(
-    "body", ["assert q.x == 5", "q.missing", "q.x + 1", "q.fail()", "int(q.x)", "q < 5", "import solution; solution.no"]
-)
-def test_a_context_manager_cannot_swallow_what_makes_a_test_fail(guests, body):
-    """Only what the tests raise on purpose."""
-    assert not passed(guests.suite(SWALLOWING, "asserts", f"with Quiet() as q:\n    {body}\nassert True"))
-    assert passed(guests.suite(SWALLOWING, "asserts", "with Quiet() as q:\n    raise ValueError\nassert True"))
-
-
 # -------------------------------------------------------------------------- what the program can learn
 
 SPY = """
@@ -98,85 +79,35 @@ def test_a_value_of_the_tests_is_not_sent_to_an_object_it_is_compared_with(guest
     assert passed(guests.suite(SPY, "asserts", test)), use
 
 
-PRYING = """
-def pry(thing, *path):
-    for name in path: thing = getattr(thing, name)
-    return thing
-def attempts(thing):
-    out = []
-    for path in (['__globals__'], ['__class__', '__init__', '__globals__'], ['gi_frame'], ['__self__'], ['__dict__'],
-                 ['_secret'], ['__func__'], ['f_back'], ['__closure__'], ['__code__', 'co_consts'],
-                 ['method', '__func__']):
-        try: got = pry(thing, *path)
-        except BaseException: continue
-        if 'zugzwang' in repr(got): out.append(path)  # no address of an object spells it
-    return out
-def forge(mock):
-    for name in ('assert_called_once_with', 'called', 'reset_mock', 'configure_mock', 'assert_called'):
-        for act in (lambda: setattr(mock, name, lambda *a, **k: None), lambda: getattr(mock, name)()):
-            try: act()
-            except BaseException: pass
-def replace(thing):
-    try: thing.method = lambda: 42
-    except AttributeError: pass
-"""
+@pytest.mark.parametrize(
+    ("style", "test"),
+    [
+        ("asserts", "assert f(lambda: 1) == 2"),
+        ("asserts", "assert f([object()]) == 2"),
+        ("asserts", "class Thing: pass\nassert f(Thing()) == 2"),
+        ("asserts", "try:\n    f(print)\nexcept BaseException:\n    pass\nassert True"),
+        ("check", "def check(c):\n    assert c(iter([1]), key=len) == 1"),
+        ("unittest", "import unittest\nclass T(unittest.TestCase):\n def test(self): f(self)"),
+        ("pytest", "import pytest\nfrom solution import f\n@pytest.fixture\ndef g(): return f(len)\ndef test(g): pass"),
+        ("pytest", "from solution import f\ndef test(capsys):\n f(1)\n assert capsys.readouterr().out == ''"),
+    ],
+)
+def test_tests_that_need_one_process_are_refused(guests, style, test):
+    """They pass an object of their own, or look at what is printed: no verdict on any program."""
+    results = guests.suite("def f(*a, **k): return 2", style, test, entry_point="f" if style == "check" else None)
+    assert results.ours, results
+    assert not passed(results)
 
 
-def test_the_program_cannot_walk_from_an_argument_to_what_the_tests_know(guests):
-    """Functions, generators, instances, bound methods, classes, exceptions."""
-    test = """
-expected = 'zugzwang'
-class Thing:
-    def __init__(self): self._secret = expected
-    def method(self, x=expected): return expected
-def gen():
-    hidden = expected
-    yield 1
-things = [lambda: expected, gen(), Thing(), Thing().method, Thing, ValueError('x'), iter([1]), Thing.method]
-assert [attempts(thing) for thing in things] == [[]] * len(things)
-"""
-    results = guests.suite(PRYING, "asserts", test)
-    assert passed(results), results
-
-
-def test_the_program_cannot_change_the_assertions_of_a_mock(guests):
-    """Nor a method of an object of the tests."""
-    test = """
-import unittest
-from unittest.mock import Mock
-class Thing:
-    def method(self): return 1
-class T(unittest.TestCase):
-    def test(self):
-        mock, thing = Mock(), Thing()
-        forge(mock)
-        with self.assertRaises(AssertionError): mock.assert_called_once_with(1)
-        self.assertFalse(mock.called)
-        replace(thing)
-        self.assertEqual(thing.method(), 1)
-"""
-    results = guests.suite(PRYING, "unittest", test)
-    assert passed(results), results
-
-
-def test_a_test_that_ends_in_a_callback_has_ended(guests):
-    """The program cannot swallow pytest.fail, nor keep a skip for later."""
-    program = """
-kept = []
-def call(f):
-    try: f()
-    except BaseException as e: kept.append(e)
-def again():
-    if kept: raise kept[0]
-"""
-    test = """
-import pytest
-def test_fail(): call(lambda: pytest.fail('here'))
-def test_skip(): call(lambda: pytest.skip('here'))
-def test_again(): again()
-"""
-    outcomes = [case.outcome for case in guests.suite(program, "pytest", test).cases]
-    assert outcomes == ["fail", "skip", "error"]
+@pytest.mark.parametrize(
+    "value", ["object()", "iter('ab')", "[object()]", "(x for x in 'ab')", "type('T', (), {})", "'x' * (16 << 20)"]
+)
+def test_no_program_leads_tests_to_be_refused(guests, value):
+    """What came from the program is passed back, or the test fails: a policy cannot buy that its text is not judged."""
+    results = guests.suite(f"def f(x): return {value}\ndef g(x): return 1", "asserts", "x = g(f(1))\nassert x == 2")
+    assert results.ours is None
+    assert not passed(results)
+    assert results.done or results.died
 
 
 # ----------------------------------------------------------------------------- a program that talks nonsense
@@ -196,23 +127,21 @@ def frame(message):
         frame(b"{"),
         frame([]),
         frame({"to": "x"}),
-        frame({"to": 0}),
-        frame({"to": 0, "value": {"eval": 1}}),
-        frame({"to": 0, "value": {"ref": [0]}}),
-        frame({"to": 0, "value": {"ref": ["a", "b"]}}),
-        frame({"to": 0, "value": {"yours": 7}}),
-        frame({"to": 0, "value": {"builtin": "eval"}}),
-        frame({"to": 0, "value": {"exception": [{"builtin": "int"}, [], "", {"dict": []}, 0]}}),
-        frame({"to": 0, "error": 5}),
-        frame({"to": 0, "error": {"builtin": "ValueError"}}),
-        frame({"to": 0, "value": 1, "changed": [[0, 5]]}),
-        frame({"ask": 0, "do": "call", "on": 0, "op": "__call__", "args": [], "kwargs": {}}),
-        frame({"ask": 0, "do": "getattr", "on": -1, "name": "x"}),
-        frame({"ask": 0, "do": "nothing"}),
-        frame({"to": 0, "value": 1, "ask": 2}),
+        frame([1, "value", 1]),
+        frame([0, "value"]),
+        frame([0, "value", {"eval": 1}]),
+        frame([0, "value", {"object": 0}]),
+        frame([0, "value", {"object": ["a", "b"]}]),
+        frame([0, "value", {"error": [0, "E", "F"]}]),
+        frame([0, "value", {"type": "eval"}]),
+        frame([0, "items", 5]),
+        frame([0, "error", 5]),
+        frame([0, "value", 1, [[0, 5]]]),
+        frame([True, "value", 1]),
+        frame([False, "value", 1]),
         frame(b"[" * 100_000),
     ],
-    ids=range(21),
+    ids=range(19),
 )
 def test_nonsense_is_the_end_of_the_program(answer):
     """One BaseException, then and ever after; no hang and no other error."""
@@ -228,30 +157,6 @@ def test_nonsense_is_the_end_of_the_program(answer):
     finally:
         thread.join()
         ours.close()
-
-
-def test_endless_bases_of_bases_are_refused():
-    """The program may not make the tests recurse without bound."""
-    ours, theirs = socket.socketpair()
-
-    def program():
-        reply = {"value": {"class": 0}}
-        for n in range(500):
-            if not theirs.recv(1 << 16):
-                break
-            theirs.sendall(frame({"to": n, **reply}))
-            told = {"name": "C", "module": "m", "bases": [{"class": n + 1}], "operations": [], "value": None}
-            told.update(equality=False, hashable=True, plain=False, constants=False)
-            reply = {"value": None, "class": told}
-        theirs.close()
-
-    thread = threading.Thread(target=program)
-    thread.start()
-    remote = Remote(ours.fileno())
-    with pytest.raises(ProgramDied, match="too many classes"):
-        remote.name("f")
-    thread.join()
-    ours.close()
 
 
 # ------------------------------------------------------------------------------------------- suites
@@ -323,18 +228,18 @@ def test_a_test_that_swallows_everything_does_not_pass_without_a_program(guests)
     ("data", "expected"),
     [
         (b"", Results()),
-        (b'{"done": true, "cases": 0}\n', Results(done=True)),
-        (b'{"done": true, "cases": 1}\n', Results()),
-        (b'{"done": 1, "cases": 0}\n', Results()),
-        (b'{"died": true}\n', Results(died=True)),
-        (b'{"ours": "x"}\n', Results(ours="x")),
-        (b'{"ours": 5}\n', Results()),
-        (b'{"error": "x"}\n', Results(error="x")),
-        (b'{"case": "a", "outcome": "pass", "message": ""}\n', Results((Case("a", "pass"),))),
-        (b'{"case": "a", "outcome": "PASS", "message": ""}\n{"done": true, "cases": 0}\n', Results()),
-        (b'{"done": true, "cases": 0}', Results()),
+        (b'["done", 0]\n', Results(done=True)),
+        (b'["done", 1]\n', Results()),
+        (b'["done"]\n', Results()),
+        (b'["died"]\n', Results(died=True)),
+        (b'["ours", "x"]\n', Results(ours="x")),
+        (b'["ours", 5]\n', Results()),
+        (b'["error", "x"]\n', Results(error="x")),
+        (b'["case", "a", "pass", ""]\n', Results((Case("a", "pass"),))),
+        (b'["case", "a", "PASS", ""]\n["done", 0]\n', Results()),
+        (b'["done", 0]', Results()),
         (b"\xff\n" * 3, Results()),
-        (b'[]\n{"done": true, "cases": 0}\n', Results()),
+        (b'[]\n["done", 0]\n', Results()),
     ],
     ids=range(13),
 )

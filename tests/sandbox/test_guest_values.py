@@ -17,15 +17,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.sandbox.guest.encoding import encode
-from rlvr.sandbox.guest.trees import BYTES, DEPTH, BadValue, NotAValue, Opaque, dumps, loads
-from rlvr.sandbox.guest.values import decode
+from rlvr.sandbox.guest.values import BYTES, DEPTH, BadValue, NotAValue, Opaque, read, write
 
 P = collections.namedtuple("P", "x y")
 
 
+def text(tree):
+    return json.dumps(tree).encode()
+
+
 def crossed(value):
-    return decode(loads(dumps(encode(value))))
+    return read(write(value))
 
 
 def same(a, b):
@@ -157,7 +159,7 @@ def test_numpy_numbers_and_arrays():
         got = crossed(array)
         assert (got.dtype, got.shape) == (array.dtype, array.shape)
         assert numpy.array_equal(got, array)
-        assert decode(encode(array), arrays=False) == array.tolist()
+        assert read(write(array), arrays=False) == array.tolist()
 
 
 @pytest.mark.slow
@@ -169,15 +171,15 @@ def test_cycles_and_depth_are_refused():
     for _ in range(DEPTH):
         deep = [deep]
     with pytest.raises(NotAValue, match="cycle"):
-        encode(cycle)
+        write(cycle)
     with pytest.raises(NotAValue, match="deeper than"):
-        encode(deep)
+        write(deep)
     shared = [1]
     assert crossed([shared, shared]) == [[1], [1]]
     for _ in range(60):
         shared = [shared, shared]
     with pytest.raises(NotAValue, match="more than"):
-        encode(shared)
+        write(shared)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,7 @@ def test_cycles_and_depth_are_refused():
 def test_values_that_would_cost_or_raise_when_compared_are_refused(value):
     """A signalling NaN raises from `==`; a long fraction takes quadratic time to make."""
     with pytest.raises(NotAValue):
-        encode(value)
+        write(value)
 
 
 BAD = [
@@ -209,7 +211,7 @@ BAD = [
 def test_a_malformed_tree_is_one_kind_of_error(tree):
     """The judge has one exception to expect."""
     with pytest.raises(BadValue):
-        decode(tree)
+        read(text(tree))
 
 
 @given(
@@ -226,7 +228,7 @@ def test_a_malformed_tree_is_one_kind_of_error(tree):
 def test_any_tree_gives_a_value_or_that_error(tree):
     """Never another exception."""
     with contextlib.suppress(BadValue):
-        decode(tree)
+        read(text(tree))
 
 
 @pytest.mark.parametrize(
@@ -243,8 +245,8 @@ def test_colliding_keys_do_not_take_quadratic_time(keys):
     keys = [{"int": hex(k)} if type(k) is int and k >= 1 << 63 else k for k in keys]
     began = time.process_time()
     for tree in ({"set": list(keys)}, {"dict": [x for k in keys for x in (k, None)]}):
-        with pytest.raises(BadValue, match="one hash"):
-            decode(tree)
+        with pytest.raises(BadValue, match="collide"):
+            read(text(tree))
     assert time.process_time() - began < 5
 
 
@@ -259,22 +261,22 @@ def test_colliding_keys_do_not_take_quadratic_time(keys):
 def test_bad_text_is_refused_in_linear_time(data):
     """Deep nesting, long numbers, and strings that never end among them."""
     began = time.process_time()
-    with pytest.raises(BadValue):
-        loads(data)
+    with pytest.raises((BadValue, NotAValue)):
+        read(data)
     assert time.process_time() - began < 3
 
 
 def test_long_strings_full_of_brackets_and_digits_are_read():
     """Only what is outside of strings counts."""
     text = "[{,1" * 100_000 + "1" * 10_000 + '"\\'
-    assert loads(dumps([text])) == [text]
-    with pytest.raises(BadValue):
-        loads(b" " * (BYTES + 1))
+    assert read(write([text])) == [text]
+    with pytest.raises(NotAValue):
+        read(b" " * (BYTES + 1))
 
 
-def test_dumps_is_json():
-    """On one line, in ASCII."""
-    line = dumps(["\n\u2028é", {"tuple": [1.5, None]}])
+def test_a_value_is_a_line_of_json():
+    """In ASCII."""
+    line = write(["\n\u2028é", (1.5, None)])
     assert b"\n" not in line
     assert json.loads(line) == ["\n\u2028é", {"tuple": [1.5, None]}]
 

@@ -57,6 +57,28 @@ def test_a_file_name_that_leaves_the_folder_is_refused(name):
         Program("python", "", files={name: ""})
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"args": ("a", "\ud800")}, r"args\[1\] is .*lone surrogate.*standard input"),
+        ({"args": ("x" * (128 << 10),)}, r"args\[0\] has 131072 bytes; .*128 KiB.*as a file"),
+        ({"args": ("é" * (64 << 10),)}, r"args\[0\] has 131072 bytes"),
+        ({"args": ("x" * 1000,) * 1100}, r"args has 1101100 bytes; .*at most 1 MiB"),
+        ({"files": {"\udfff.py": ""}}, r"the file name is .*lone surrogate.*Rename"),
+    ],
+)
+def test_what_no_run_can_have_is_refused_at_once(settings, said):
+    """A run would end IE, as if we had failed."""
+    with pytest.raises(UsageError, match=said):
+        Program("python", "", **settings)
+
+
+def test_the_longest_arguments_arrive(sandbox):
+    """In a language that is started with exec, where the kernel has the limit."""
+    program = Program("bash", "echo $# ${#1} ${#8}", args=("x" * (128 * 1024 - 1),) * 7 + ("é",) * 40_000)
+    assert sandbox.run(program).text == "40007 131071 1\n"
+
+
 def test_a_program_is_refused_where_it_says_nothing_or_too_much():
     with pytest.raises(UsageError, match="the language is 'cobol'; it must be one of 'python', 'cpp'"):
         Program("cobol", "")

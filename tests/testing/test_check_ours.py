@@ -45,13 +45,13 @@ OURS = {
     "arithmetic-v1": (None, {"difficulty": 4}),
     "gsm8k-v2": (GSM8K, {}),
     "math-v2": (MATH, {}),
-    "humaneval-v1": ([DOUBLE], {"cpu_s": 1.0}),
-    "mbpp-v1": ([ADD], {"cpu_s": 1.0}),
-    "code-stdio-v1": ([NEXT], {"cpu_s": 1.0}),
+    "humaneval-v2": ([DOUBLE], {"cpu_s": 1.0}),
+    "mbpp-v2": ([ADD], {"cpu_s": 1.0}),
+    "code-stdio-v2": ([NEXT], {"cpu_s": 1.0}),
 }
 
 
-EVERY_DAY = ("arithmetic-v1", "math-v2", "mbpp-v1")
+EVERY_DAY = ("arithmetic-v1", "math-v2", "mbpp-v2")
 WHOLE = ("arithmetic-v1",)
 """Checked in other processes and as episodes too; for the others that part is slow."""
 

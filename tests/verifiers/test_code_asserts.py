@@ -1,11 +1,14 @@
 """Plain asserts become calls; everything else is left to the tests process."""
 
 import time
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 
 from rlvr.sandbox import TestSuite
 from rlvr.verifiers.code.asserts import named, split
+from rlvr.verifiers.code.cases import CallCase
 
 
 def calls(test: str, style: str = "asserts", setup: str = "", entry_point: str | None = None) -> list | None:
@@ -31,12 +34,79 @@ def calls(test: str, style: str = "asserts", setup: str = "", entry_point: str |
         ("assert f(set([1]), tuple(), frozenset((1,))) == dict()", ("f", ({1}, (), frozenset({1})), {}, "equal", {})),
         ("assert f(float('inf')) == 1 + 2j", ("f", (float("inf"),), {}, "equal", 1 + 2j)),
         ("assert f(b'a', ..., None, True) == 'é'", ("f", (b"a", ..., None, True), {}, "equal", "é")),
+        ("assert f(int, [str]) == float", ("f", (int, [str]), {}, "equal", float)),
+        ("assert f(1) in (1, 2)", ("f", (1,), {}, "in", (1, 2))),
+        ("x = [i ** 2 for i in range(4) if i % 2]\nassert f(x) == sum(x)", ("f", ([1, 9],), {}, "equal", 10)),
+        ("import math\nassert f(math.sqrt(4), 'abc'[1:]) == str(max(1, 2))", ("f", (2.0, "bc"), {}, "equal", "2")),
+        ("a, (b, c) = 1, (2, 3)\nassert f(a) == (b + c if a else 0)", ("f", (1,), {}, "equal", 5)),
+        ("if 1 in [1] and not 0:\n    assert f(1 if 0 else 2) == 3", ("f", (2,), {}, "equal", 3)),
         ("'docs'\nMETA = {'a': [1]}\nimport math\npass\nassert True, 'a'\nassert f() == 1", ("f", (), {}, "equal", 1)),
     ],
 )  # fmt: skip
 def test_each_form_of_assert_becomes_the_call_that_says_the_same(test: str, call: tuple):
     """Arguments and expected values are literals, or come down to them."""
     assert calls(test) == [call]
+
+
+@pytest.mark.parametrize(
+    ("test", "case"),
+    [
+        ("assert sorted(f(1)) == [2]", CallCase("f", (1,), {}, [2], then=("sorted",))),
+        ("assert 2 == len(set(f(1)))", CallCase("f", (1,), {}, 2, then=("set", "len"))),
+        ("assert not list(f(1))", CallCase("f", (1,), {}, rule="false", then=("list",))),
+        ("assert abs(f(1) - 0.5) < 1e-6", CallCase("f", (1,), {}, 0.5, "near", tolerance=1e-6)),
+        ("assert abs(2 / 4 - f(1)) <= 1", CallCase("f", (1,), {}, 0.5, "near or at", tolerance=1)),
+        ("import math\nassert math.fabs(f(1) - 2) < 1", CallCase("f", (1,), {}, 2, "near", tolerance=1)),
+        ("assert abs(round(f(1)) - 2) < 1", CallCase("f", (1,), {}, 2, "near", then=("round",), tolerance=1)),
+    ],
+)
+def test_functions_around_a_call_and_tolerances_are_kept(test: str, case: CallCase):
+    """The functions are applied where the program runs; what is expected stays here."""
+    assert split(named(TestSuite("asserts", test))) == (case,)
+
+
+@pytest.mark.parametrize(
+    ("rule", "tolerance", "value", "holds"),
+    [
+        ("near", 0.5, 1.4, True),
+        ("near", 0.5, 1.5, False),
+        ("near or at", 0.5, 1.5, True),
+        ("near", 0.5, True, True),
+        ("near", 0.5, Fraction(4, 3), True),
+        ("near", 0.5, 1 + 0.1j, True),
+        ("near", 0.5, float("nan"), False),
+        ("near", 0.5, 10**5000, False),
+        ("near", 0.5, "1", False),
+        ("near", 0.5, Decimal(1), False),  # Decimal - float raises
+        ("near", 0.5, [1], False),
+    ],
+    ids=range(11),
+)
+def test_near_is_what_python_says(rule, tolerance, value, holds):
+    """Of abs(value - 1.0) < tolerance; what raises there does not hold."""
+    assert CallCase("f", (), {}, 1.0, rule, tolerance=tolerance).holds(value) is holds
+    assert not CallCase("f", (), {}, 1.0, rule, tolerance=tolerance).holds([value], listed=True)
+
+
+def test_loops_are_worked_out():
+    """Each round is a case."""
+    test = "for i, word in enumerate(['a', 'b']):\n    for n in range(2):\n        assert f(word, n) == word * (i + n)"
+    assert calls(test) == [
+        ("f", ("a", 0), {}, "equal", ""),
+        ("f", ("a", 1), {}, "equal", "a"),
+        ("f", ("b", 0), {}, "equal", "b"),
+        ("f", ("b", 1), {}, "equal", "bb"),
+    ]
+
+
+def test_objects_that_the_program_is_given_are_made_there():
+    """A tree out of the program's own class, as setup code builds it."""
+    setup = "root = Node(1)\nroot.left = Node(2, key='a')\nroot.left.right = Node(3)"
+    [case] = split(TestSuite("asserts", "assert f(root, [Pair(4, 5)]) == 3", setup=setup, entry_point="f")) or []
+    root, [pair] = case.args
+    left = root.attributes["left"]
+    assert (root.name, root.args, left.args, left.kwargs, pair.args) == ("Node", [1], [2], {"key": "a"}, [4, 5])
+    assert left.attributes["right"].args == [3]
 
 
 def test_a_check_body_is_read_with_the_name_it_gives_the_function():
@@ -63,23 +133,42 @@ def test_a_check_body_is_read_with_the_name_it_gives_the_function():
         "assert f(**{'a': 1}) == 2",
         "assert f(x) == 2",
         "assert f(1)[0] == 2",
-        "assert abs(f(1) - 2) < 1e-6",
-        "assert sorted(f(1)) == [2]",
+        "assert abs(f(1) - g(2)) < 1e-6",
+        "assert abs(f(1) - 'a') < 1e-6",
+        "assert sorted(f(1), key=len) == [2]",
+        "sorted = print\nassert sorted(f(1)) == [2]",
+        "assert map(str, f(1)) == [2]",
         "assert len('ab') == 2",  # Python's, not the program's
         "assert m.f(1) == 2",
-        "assert f(1) == [x for x in range(2)]",
+        "assert f(1) == [x for x in range(10**9)]",
+        "assert f(1) == [x for x in range(300) for y in range(400)]",
+        "assert f(1) == sum([[1], [2]], [])",
+        "assert f(1) == int('9' * 5000)",
+        "assert f(1) == max([1, 2], key=abs)",
         "assert f(1) is 2",
         "assert f(1) is not None",
         "assert f(lambda: 1) == 2",
-        "assert f(int) == 2",
+        "assert f(len) == 2",
+        "int = 5\nimport int\nassert f(int) == 2",
+        "assert f(x, 1) == Node(1)",
+        "assert f(1) == Node(1)",
+        "assert f(Decimal('1')) == 2",  # Python's own, if the tests need not import it
+        "n = Node(1)\nn.next = n\nassert f(n) == 2",
+        "n = Node(1)\nassert f(n) == 2\nassert f(n) == 2",  # the program may have changed it
+        "x = [1]\nassert f(x) == 2\nassert f([x]) == 2",
+        "x = [1]\ny = (x,)\nassert f(x) == 2\nassert f(1) == y",
         "assert f(f'{1}') == 2",
         "assert f(9 ** 99999999) == 2",
         "assert f('a' * 10**9) == 2",
         "assert f(1 / 0) == 2",
         "assert f({[]: 1}) == 2",
         "assert f('%s' % 1) == '1'",
-        "for x in [1]:\n    assert f(x) == 2",
-        "if True:\n    assert f(1) == 2",
+        "for x in [1]:\n    assert f(x) == 2\nelse:\n    pass",
+        "for x in f(1):\n    assert f(x) == 2",
+        "for f in [1]:\n    assert f(1) == 2",
+        "for x in range(10**6):\n    assert f(x) == 2",
+        "if f(1):\n    assert f(1) == 2",
+        "while True:\n    assert f(1) == 2",
         "try:\n    assert f(1) == 2\nexcept ValueError:\n    pass",
         "x = f(1)\nassert f(1) == 2",
         "print(f(1))\nassert f(1) == 2",

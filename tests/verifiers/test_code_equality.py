@@ -125,6 +125,9 @@ def test_values_are_shown_in_little_room():
     assert shown([1, "a"]) == "[1, 'a']"
     assert len(shown("x" * 10**6)) < 250
     assert shown(10**5000) == "int too long to be shown"
+    assert shown([[0] * 50] * 50) == "a list of 50 items"
+    assert shown(set(range(10**6))) == "a set of 1000000 items"
+    assert shown({"k": "x" * 10**6}) == "a dict of 1 items"
 
 
 def test_a_tolerance_is_a_number():

@@ -32,7 +32,7 @@ def python(source: str) -> Program:
 # ------------------------------------------------------------------------------------------------ asserts, both ways
 
 ASSERTS = "assert f(3) == [1, 2, 3]\nassert f(0) == []"
-LEFT_WHOLE = "\nassert [] == list(f(0))"  # no plain form, and so all of it runs in the tests process
+LEFT_WHOLE = "\nassert f(0) or True"  # no plain form, and so all of it runs in the tests process
 
 PROGRAMS = {
     "right": ("def f(n): return list(range(1, n + 1))", True),
@@ -87,9 +87,50 @@ def test_asserts_taken_apart_and_asserts_run_whole_agree(sandbox: Sandbox, name:
     assert "IE" not in verdicts
 
 
+THEN = "assert sorted(f(3)) == [1, 2, 3]\nassert len(set(f(2))) == 2\nassert list(f(0)) == []\nassert sum(f(2)) == 3"
+
+
+@pytest.mark.parametrize(
+    ("source", "right"),
+    [
+        ("def f(n): return list(range(n, 0, -1))", True),
+        ("def f(n):\n    yield from range(1, n + 1)", True),
+        ("class A:\n    def __init__(s, n): s.n = n\n    def __iter__(s): return iter(range(1, s.n + 1))\nf = A", True),
+        ("def f(n): return dict.fromkeys(range(1, n + 1))", True),
+        ("def f(n): return range(n)", False),
+        ("def f(n): return n", False),
+        ("import builtins\nbuiltins.sorted = lambda x: [1, 2, 3]\nlen = sum = builtins.sorted\nf = str", False),
+        ("class A(list):\n    __eq__ = lambda s, o: True\nf = lambda n: A()", False),
+    ],
+)  # fmt: skip
+def test_functions_around_a_call_give_the_same_verdict_both_ways(sandbox: Sandbox, source: str, right: bool):
+    """Applied in the program's process, or by the tests."""
+    for test in (THEN, THEN + LEFT_WHOLE):
+        found = judge(python(source), TestSuite("asserts", test, entry_point="f"), sandbox=sandbox, limits=LIMITS)
+        assert found.accepted is right, found
+
+
+TREE = """
+class Node:
+    def __init__(self, value): self.value, self.left, self.right = value, None, None
+def depth(node): return 0 if node is None else 1 + max(depth(node.left), depth(node.right))
+"""
+
+
+@pytest.mark.parametrize("more", ["", "\nassert depth(None) or True"], ids=["apart", "whole"])
+def test_objects_of_the_program_s_own_class_are_passed(sandbox: Sandbox, more: str):
+    """Made in its process, by its class."""
+    setup = "root = Node(1)\nroot.left = Node(2)\nroot.left.right = Node(3)"
+    suite = TestSuite("asserts", "assert depth(root) == 3" + more, setup=setup, entry_point="depth")
+    assert (split(suite) is None) == bool(more)
+    assert judge(python(TREE), suite, sandbox=sandbox, limits=LIMITS).accepted
+    for wrong in (TREE.replace("1 + max", "max"), "class Node: pass\ndepth = Node"):
+        assert judge(python(wrong), suite, sandbox=sandbox, limits=LIMITS).verdict in ("WA", "RE")
+
+
 # ------------------------------------------------------------------------------------------------ every style
 
-CHECK = "def check(candidate):\n    for i in range(5):\n        assert candidate(i) == i * i\n"
+CHECK = "def check(candidate):\n    i = 0\n    while i < 5:\n        assert candidate(i) == i * i\n        i += 1\n"
 UNITTEST = """
 import unittest
 from solution import f
@@ -111,7 +152,9 @@ def test_square(i):
 STYLES = {
     "check": TestSuite("check", CHECK, entry_point="f"),
     "check, plain": TestSuite("check", "def check(c):\n    assert c(3) == 9\n    assert c(4) == 16\n", entry_point="f"),
-    "asserts": TestSuite("asserts", "for i in range(5):\n    assert f(i) == i * i", entry_point="f"),
+    "asserts": TestSuite("asserts", "assert all(f(i) == i * i for i in range(5))", entry_point="f"),
+    "asserts, loop": TestSuite("asserts", "for i in range(5):\n    assert f(i) == i * i", entry_point="f"),
+    "asserts, near": TestSuite("asserts", "assert abs(f(3) - 9) < 1e-6\nassert int(f(4)) == 16", entry_point="f"),
     "asserts, plain": TestSuite("asserts", "assert f(3) == 9\nassert f(4) == 16", entry_point="f"),
     "unittest": TestSuite("unittest", UNITTEST),
     "pytest": TestSuite("pytest", PYTEST),

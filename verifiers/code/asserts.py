@@ -1,43 +1,33 @@
-"""Turns tests made of plain asserts into calls: one process instead of two, and a case for each assert.
+"""Turns tests made of asserts into calls: one process instead of two, and a case for each assert.
 
-    assert f([1, 2], 3) == [3]        ──▶   CallCase("f", ([1, 2], 3), {}, [3])
+    assert f([1, 2], 3) == [3]            ──▶   CallCase("f", ([1, 2], 3), {}, [3])
+    assert sorted(f("ab")) == ["a"]       ──▶   CallCase("f", ("ab",), {}, ["a"], then=("sorted",))
+    assert abs(f(1.5) - 0.5) < 1e-6       ──▶   CallCase("f", (1.5,), {}, 0.5, "near", tolerance=1e-6)
 
-Only tests whose meaning the calls keep exactly: every statement is an assert about one call with literal arguments, or
-does nothing.  Any other tests run in a process of their own, which is as exact and takes longer.
+Loops over known values, names and pure functions of them are worked out here (`expressions`).  Only tests whose meaning
+the calls keep exactly are turned into calls; any other tests run in a process of their own, which takes longer.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-import operator
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from rlvr.sandbox import TestSuite
+from rlvr.sandbox.guest.calls import THEN
+from rlvr.sandbox.guest.values import New, NotAValue, write
 from rlvr.verifiers.code.cases import CallCase
+from rlvr.verifiers.code.expressions import Expressions, NotPlain
 
 __all__ = ["named", "split"]
 
-_TEXT = 1 << 16  # the longest test that is taken apart, in characters
-_LONGEST = 1 << 16  # the greatest size of an operand: expressions such as "ab" * 1000 are evaluated here
-_CONSTRUCTORS: Final = {"dict": dict, "float": float, "frozenset": frozenset, "list": list, "set": set, "tuple": tuple}
-_OPERATIONS: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-}
-
-
-class _NotPlainError(Exception):
-    """The tests are not of a form that can be turned into calls."""
+_TEXT: Final = 1 << 16  # the longest test that is taken apart, in characters
+_CASES: Final = 10_000  # of one test, which a loop may make
 
 
 def named(suite: TestSuite) -> TestSuite:
@@ -90,43 +80,29 @@ def split(suite: TestSuite) -> tuple[CallCase, ...] | None:
 def _split(style: str, test: str, setup: str, entry_point: str | None) -> tuple[CallCase, ...] | None:
     try:
         reader = _Reader(entry_point)
-        reader.bind(ast.parse(setup).body)
         body = ast.parse(test).body
         if style == "check":
             body = reader.body_of_check(body)
-        reader.bind(node for node in body if not isinstance(node, ast.Assert))
-        return tuple(case for node in body if isinstance(node, ast.Assert) for case in reader.cases(node)) or None
-    except (_NotPlainError, SyntaxError, ArithmeticError, TypeError, ValueError, RecursionError, MemoryError):
+        cases = [case for statements in (ast.parse(setup).body, body) for case in reader.cases(statements)]
+        for case in cases:
+            write([case.args, case.kwargs])
+            if b'{"new"' in write(case.expected):  # what is compared with an object of the program is not known here
+                return None
+        return tuple(cases) or None
+    except (NotPlain, NotAValue, SyntaxError):
+        return None
+    except (ArithmeticError, TypeError, ValueError, LookupError, AttributeError, RecursionError, MemoryError):
         return None
 
 
 class _Reader:
-    """Reads asserts, and keeps the names that the tests define themselves."""
+    """Reads statements, and keeps the names that the tests define themselves."""
 
     def __init__(self, entry_point: str | None) -> None:
         self.entry_point = entry_point
-        self.candidate = "candidate"  # what the tests call it
-        self.bound: set[str] = set()
-
-    def bind(self, statements: Iterable[ast.stmt]) -> None:
-        """Read statements that only bind names, or do nothing."""
-        for node in statements:
-            match node:
-                case ast.Import(names=names) if all(_is_standard(n.name) for n in names):
-                    self.bound.update((n.asname or n.name).partition(".")[0] for n in names)
-                case ast.ImportFrom(module=str() as module, names=names, level=0) if _is_standard(module):
-                    self.bound.update(n.asname or n.name for n in names)
-                    if "*" in self.bound:
-                        raise _NotPlainError
-                case ast.FunctionDef(name=name, decorator_list=[], args=ast.arguments(defaults=[], kw_defaults=[])):
-                    self.bound.add(name)
-                case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                    self.value(value)
-                    self.bound.add(name)
-                case ast.Pass() | ast.Expr(value=ast.Constant()):
-                    pass
-                case _:
-                    raise _NotPlainError
+        self.foreign = {"candidate", *([] if entry_point is None else [entry_point])}
+        self.expressions = Expressions(self.foreign)
+        self.passed: dict[int, Any] = {}  # what the program was given and may have changed, by id
 
     def body_of_check(self, module: list[ast.stmt]) -> list[ast.stmt]:
         """The body of `def check(candidate):`, if the module has that and otherwise only binds names."""
@@ -134,87 +110,166 @@ class _Reader:
         # Some files call it in their last line; the process that runs the tests does not call it twice either.
         if rest and ast.unparse(rest[-1]) == f"check({self.entry_point})" and module[-1] is rest[-1]:
             rest.pop()
-        self.bind(rest)
+        if list(self.cases(rest)):
+            raise NotPlain
         match [node for node in module if isinstance(node, ast.FunctionDef)]:
             case [ast.FunctionDef(name="check", decorator_list=[], args=args, body=body)]:
                 given = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
                 if [arg for arg in given if arg] != args.args or len(args.args) != 1 or args.defaults:
-                    raise _NotPlainError
-                self.candidate = args.args[0].arg
-                self.bound.add("check")
+                    raise NotPlain
+                self.foreign.discard("candidate")
+                self.foreign.add(args.args[0].arg)
+                self.expressions.opaque.add("check")
                 return body
-        raise _NotPlainError
+        raise NotPlain
 
-    def cases(self, node: ast.Assert) -> Iterator[CallCase]:
-        """The case of `assert f(x)`, `not f(x)`, `f(x) == y`, `y == f(x)` or `f(x) is None`; none for `assert True`."""
-        match node.test:  # the assert's message may hold calls too, but is evaluated only after a failure
+    def cases(self, statements: Iterable[ast.stmt]) -> Iterator[CallCase]:
+        """The cases of some statements, which are run in order as far as they are known."""
+        known = self.expressions
+        for node in statements:
+            known.step()
+            match node:
+                case ast.Assert():
+                    yield from self.asserted(node.test)
+                case ast.For(target=target, iter=items, body=body, orelse=[]):
+                    for item in known.iterated(items):
+                        self.bind(target, item)
+                        yield from self.cases(body)
+                case ast.If(test=test, body=body, orelse=other):
+                    yield from self.cases(body if self.known(test) else other)
+                case ast.Import(names=names) if all(_is_standard(n.name) for n in names):
+                    known.opaque.update((n.asname or n.name).partition(".")[0] for n in names)
+                case ast.ImportFrom(module=str() as module, names=names, level=0) if _is_standard(module):
+                    known.opaque.update(n.asname or n.name for n in names)
+                    if "*" in known.opaque:
+                        raise NotPlain
+                case ast.FunctionDef(name=name, decorator_list=[], args=ast.arguments(defaults=[], kw_defaults=[])):
+                    known.opaque.add(name)
+                case ast.Assign(targets=[target], value=value):
+                    self.bind(target, self.known(value))
+                case ast.Pass() | ast.Expr(value=ast.Constant()):
+                    pass
+                case ast.Expr(value=ast.Name(id=name)) if hasattr(builtins, name):
+                    pass
+                case _:
+                    raise NotPlain
+
+    def bind(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Name) and target.id in self.expressions.opaque:
+            raise NotPlain
+        self.expressions.bind(target, value)
+
+    def asserted(self, test: ast.expr) -> Iterator[CallCase]:
+        """The case of an assertion; none for `assert True`."""
+        match test:  # the assert's message may hold calls too, but is evaluated only after a failure
             case ast.Constant(value=value) if value:
                 return
-            case ast.Call() as call:
-                yield self.call(call, "true")
-            case ast.UnaryOp(op=ast.Not(), operand=ast.Call() as call):
-                yield self.call(call, "false")
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                yield replace(self.call(operand), rule="false")
             case ast.Compare(left=left, ops=[ast.Is()], comparators=[ast.Constant(value=None | True | False as value)]):
-                yield self.call(left, "is", value)
+                yield replace(self.call(left), rule="is", expected=value)
             case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
                 called, other = (left, right) if self.is_call(left) else (right, left)
-                yield self.call(called, "equal", self.value(other))
+                yield replace(self.call(called), expected=self.known(other))
+            case ast.Compare(left=left, ops=[ast.In()], comparators=[right]):
+                expected = self.known(right)
+                if not isinstance(expected, list | tuple):
+                    raise NotPlain
+                yield replace(self.call(left), rule="in", expected=expected)
+            case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE() as sign], comparators=[right]):
+                called, other = self.difference(left)
+                expected, tolerance = self.known(other), self.known(right)
+                if not _is_real(expected) or not _is_real(tolerance):
+                    raise NotPlain
+                yield replace(
+                    self.call(called),
+                    rule="near" if isinstance(sign, ast.Lt) else "near or at",
+                    expected=expected,
+                    tolerance=tolerance,
+                )
             case _:
-                raise _NotPlainError
+                yield replace(self.call(test), rule="true")
 
-    def call(self, node: ast.expr, rule: Literal["equal", "is", "true", "false"], expected: Any = None) -> CallCase:
-        if not isinstance(node, ast.Call) or not self.is_call(node) or not isinstance(node.func, ast.Name):
-            raise _NotPlainError
+    def difference(self, node: ast.expr) -> tuple[ast.expr, ast.expr]:
+        """The call and the number in `abs(f(x) - y)`, which `math.fabs` may stand for."""
+        match node:
+            case ast.Call(func=function, args=[ast.BinOp(left=left, op=ast.Sub(), right=right)], keywords=[]):
+                known = self.expressions
+                by_name = isinstance(function, ast.Name) and function.id == "abs" and not self.hidden("abs")
+                if by_name or (ast.unparse(function) == "math.fabs" and "math" in known.opaque):
+                    return (left, right) if self.is_call(left) else (right, left)
+        raise NotPlain
+
+    def call(self, node: ast.expr) -> CallCase:
+        """The call of the entry point that an expression consists of, with the functions around it."""
+        then: list[str] = []
+        while not self.is_entry(node):
+            match node:
+                case ast.Call(func=ast.Name(id=name), args=[inner], keywords=[]) if name in THEN:
+                    if self.hidden(name):
+                        raise NotPlain
+                    then.insert(0, name)
+                    node = inner
+                case _:
+                    raise NotPlain
+        assert isinstance(node, ast.Call)
         assert self.entry_point is not None
-        kwargs = {keyword.arg: self.value(keyword.value) for keyword in node.keywords if keyword.arg}
+        args = tuple(map(self.known, node.args))
+        kwargs = {keyword.arg: self.known(keyword.value) for keyword in node.keywords if keyword.arg}
         if len(kwargs) != len(node.keywords):  # f(**more)
-            raise _NotPlainError
-        return CallCase(self.entry_point, tuple(map(self.value, node.args)), kwargs, expected, rule)
+            raise NotPlain
+        self.passed.update((id(part), part) for part in _mutable([args, kwargs]))
+        if len(self.passed) > _CASES * 10:
+            raise NotPlain
+        return CallCase(self.entry_point, args, kwargs, then=tuple(then))
 
-    def is_call(self, node: ast.expr) -> bool:
+    def is_entry(self, node: ast.expr) -> bool:
         """True for a call of the entry point; False if the tests define that name themselves."""
         match node:
             case ast.Call(func=ast.Name(id=name)):
-                return name in (self.entry_point, self.candidate) and not self.bound & {name, self.entry_point}
+                return name in self.foreign and not {name, self.entry_point} & self.expressions.opaque
         return False
 
-    def value(self, node: ast.expr) -> Any:
-        """The value of a literal, of an expression such as `3 * 5`, or of a constructor call such as `set([1])`."""
-        match node:
-            case ast.Constant(value=value):
-                return value
-            case ast.Tuple(elts=items):
-                return tuple(map(self.value, items))
-            case ast.List(elts=items):
-                return list(map(self.value, items))
-            case ast.Set(elts=items):
-                return set(map(self.value, items))
-            case ast.Dict(keys=keys, values=values) if None not in keys:
-                return {self.value(k): self.value(v) for k, v in zip(keys, values, strict=True) if k is not None}
-            case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
-                value = self.value(operand)
-                return -value if isinstance(sign, ast.USub) else +value
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
-                return _evaluated(type(op), self.value(left), self.value(right))
-            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CONSTRUCTORS and len(args) < 2:
-                if name not in self.bound and name not in (self.entry_point, self.candidate):
-                    return _CONSTRUCTORS[name](*map(self.value, args))
-        raise _NotPlainError
+    def is_call(self, node: ast.expr) -> bool:
+        """True if the entry point is called somewhere in an expression."""
+        return any(isinstance(part, ast.expr) and self.is_entry(part) for part in ast.walk(node))
+
+    def hidden(self, name: str) -> bool:
+        known = self.expressions
+        return name in self.foreign or name in known.opaque or name in known.names
+
+    def known(self, node: ast.expr) -> Any:
+        """The value of an expression in which the program has no part.
+
+        What the program was given before, it may have changed: then its value is not known.
+        """
+        value = self.expressions.value(node)
+        if self.passed and any(id(part) in self.passed for part in _mutable(value)):
+            raise NotPlain
+        return value
+
+
+def _mutable(value: Any) -> Iterator[Any]:
+    """The parts of a value that a program could change."""
+    if isinstance(value, New):
+        yield value
+        yield from _mutable([value.args, value.kwargs, value.attributes])
+    elif isinstance(value, dict):
+        yield value
+        yield from _mutable(list(value.values()))
+    elif isinstance(value, list | set):
+        yield value
+        for item in value:
+            yield from _mutable(item)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _mutable(item)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_standard(module: str) -> bool:
     """True for modules of the standard library: importing one always works and changes nothing else."""
     return module.partition(".")[0] in sys.stdlib_module_names
-
-
-def _evaluated(op: type[ast.operator], left: Any, right: Any) -> Any:
-    """The result of an operation on operands of bounded size, since powers and repeated sequences may grow large."""
-    for value in (left, right):
-        size = len(value) if isinstance(value, str | bytes | list | tuple) else value
-        if isinstance(size, bool) or not isinstance(size, int | float | complex) or not abs(size) <= _LONGEST:
-            raise _NotPlainError
-    if op is ast.Mod and not isinstance(left, int | float):  # a text's own formatting
-        raise _NotPlainError
-    if op is ast.Pow and not (isinstance(right, int) and 0 <= right <= 32):
-        raise _NotPlainError
-    return _OPERATIONS[op](left, right)

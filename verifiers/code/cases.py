@@ -6,6 +6,9 @@ In records and data sets the cases are plain JSON:
     {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}              calls, of a function or of `class Solution`
     {"test": "assert add(1, 2) == 3", "style": "asserts"}               a suite: also "check", "unittest", "pytest"
 
+The first two may also have `cpu_s` and `memory_mib`, limits of one case, and the first a checker program:
+`{"checker": {"source": "…", "language": "python", "protocol": "testlib"}}`; see `rlvr.verifiers.code.checker`.
+
 A suite may also have `setup` (trusted code that the tests need) and `entry_point` (the name that is tested); each of
 the three may have `prompt` (code that a completion may continue).
 """
@@ -18,10 +21,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from rlvr.errors import DataError, brief
-from rlvr.sandbox import TestSuite
+from rlvr.sandbox import Program, TestSuite
+from rlvr.validate import require_number, require_one_of, require_whole
 from rlvr.verifiers.code.equality import JSON, STRICT, Equality
 
-__all__ = ["CallCase", "Cases", "CodeReference", "StdioCase", "checked_cases", "read"]
+__all__ = ["CallCase", "Cases", "CheckerProgram", "CodeReference", "StdioCase", "checked_cases", "read"]
 
 _STYLES: Final = ("check", "asserts", "unittest", "pytest")
 _TYPING: Final = "from typing import *"  # starter code uses `List[int]`, and the contests' judges import it
@@ -49,16 +53,21 @@ class CallCase:
         name: "f", "Class.method", or the name of a method of `class Solution`.
         args, kwargs: values of Python's plain types, such as numbers, texts, lists and dicts.
         expected: the value that it should return.
-        rule: "equal"; or, for an assert without `==`, "is" (the very None, True or False), "true" or "false".
+        rule: "equal"; or, for an assert without `==`, "is" (the very None, True or False), "true", "false", "in" (it
+            equals an item of `expected`), "near" (less than `tolerance` away from `expected`) or "near or at".
         equality: the meaning of "equal".
+        then: names of Python's functions that are applied to the result, such as ("sorted",).
+        tolerance: the greatest difference for "near".
     """
 
     name: str
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     expected: Any = None
-    rule: Literal["equal", "is", "true", "false"] = "equal"
+    rule: Literal["equal", "is", "true", "false", "in", "near", "near or at"] = "equal"
     equality: Equality = STRICT
+    then: Sequence[str] = ()
+    tolerance: float = 0.0
 
     def holds(self, value: Any, listed: bool = False) -> bool:
         """True if the value is what the call should return.
@@ -71,10 +80,42 @@ class CallCase:
             return value is self.expected and not listed
         if self.rule == "equal":
             return (self.equality.iterators or not listed) and self.equality.holds(value, self.expected)
+        if self.rule == "in":
+            return not listed and any(self.equality.holds(value, item) for item in self.expected)
+        if self.rule.startswith("near"):
+            return not listed and self._is_near(value)
         return (listed or bool(value)) == (self.rule == "true")
+
+    def _is_near(self, value: Any) -> bool:
+        try:
+            off = abs(value - self.expected)
+            return bool(off < self.tolerance or (self.rule == "near or at" and off == self.tolerance))
+        except (ArithmeticError, TypeError, ValueError):
+            return False
 
 
 Cases: TypeAlias = Sequence[StdioCase] | Sequence[CallCase] | TestSuite
+
+
+@dataclass(frozen=True, slots=True)
+class CheckerProgram:
+    """A program that says whether an output is right.
+
+    Attributes:
+        program: the checker.
+        protocol: "testlib": called with the paths of input, output and answer, it exits with 0 if the output is right,
+            and with 1 or 2 if it is wrong.  "prints": called with input, answer and output, it prints 1 or 0 as its
+            last word, as the checkers of open-r1/codeforces do.
+
+    Raises:
+        UsageError: the protocol is unknown.
+    """
+
+    program: Program
+    protocol: str = "testlib"
+
+    def __post_init__(self) -> None:
+        require_one_of("the checker's protocol", self.protocol, ("testlib", "prints"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +127,17 @@ class CodeReference:
         entry_point: the name that the cases call; None if they call none.
         prompt: code that a completion may continue; None if there is none.
         imports: statements put before the program, which may leave them out.
+        cpu_s, memory_mib: limits of one case; None where the reference has none.
+        checker: a checker program; None to compare outputs.
     """
 
     cases: Cases
     entry_point: str | None = None
     prompt: str | None = None
     imports: str = ""
+    cpu_s: float | None = None
+    memory_mib: int | None = None
+    checker: CheckerProgram | None = None
 
 
 def checked_cases(cases: Any) -> Cases:
@@ -138,7 +184,29 @@ def read(reference: Any) -> CodeReference:
     name = _text(reference, "fn_name")
     pairs = zip(inputs, outputs, strict=True)
     cases: Cases = _calls(name, inputs, outputs) if name else [_stdio(*pair) for pair in pairs]
-    return CodeReference(checked_cases(cases), name or entry_point, prompt, _TYPING if name else "")
+    cpu_s, memory_mib = reference.get("cpu_s"), reference.get("memory_mib")
+    return CodeReference(
+        checked_cases(cases),
+        name or entry_point,
+        prompt,
+        _TYPING if name else "",
+        None if cpu_s is None else require_number("the reference's cpu_s", cpu_s, above=0),
+        None if memory_mib is None else require_whole("the reference's memory_mib", memory_mib, 1),
+        _checker(reference.get("checker"), name),
+    )
+
+
+def _checker(given: Any, name: str | None) -> CheckerProgram | None:
+    if given is None:
+        return None
+    if name or not isinstance(given, Mapping) or not isinstance(given.get("source"), str):
+        raise DataError(
+            f"the reference's checker is {brief(given)}; it must be an object with 'source', and no 'fn_name'"
+        )
+    if given.keys() - {"source", "language", "protocol", "files"}:
+        raise DataError(f"the reference's checker has {', '.join(map(repr, given))}, of which one is unknown")
+    program = Program(given.get("language", "python"), given["source"], given.get("files") or {})
+    return CheckerProgram(program, given.get("protocol", "testlib"))
 
 
 def _suite(reference: Mapping[str, Any], entry_point: str | None) -> TestSuite:

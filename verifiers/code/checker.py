@@ -13,20 +13,21 @@ from typing import Final, Protocol, TypeAlias
 from rlvr.errors import DataError, RlvrError, UsageError, brief
 from rlvr.sandbox import Ending, Limits, Program, Run
 from rlvr.verifiers.code.case_runner import CaseRunner
-from rlvr.verifiers.code.cases import StdioCase
+from rlvr.verifiers.code.cases import CheckerProgram, StdioCase
 from rlvr.verifiers.code.compare import COMPARATORS, Comparator, comparator
 from rlvr.verifiers.code.verdicts import CaseVerdict
 
 __all__ = ["Checker", "Compare", "as_checker", "refuse_empty"]
 
-Compare: TypeAlias = str | Comparator | Program
-"""A comparator, its name, or a checker program."""
+Compare: TypeAlias = str | Comparator | Program | CheckerProgram
+"""A comparator, its name, or a checker program; a bare `Program` has testlib's protocol."""
 
 _Finding: TypeAlias = tuple[CaseVerdict, str]
 
 _AC, _WA, _IE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.IE
 _LATE: Final = CaseVerdict.TLE, "no time was left for the checker"
 _FILES: Final = ("input.txt", "output.txt", "answer.txt")
+_PRINTS: Final = {b"1": _AC, b"1.0": _AC, b"0": _WA, b"0.0": _WA}
 _SAYS: Final = {0: _AC, 1: _WA, 2: _WA}  # testlib's _ok, _wa, _pe
 
 
@@ -50,7 +51,9 @@ def as_checker(compare: Compare, runner: CaseRunner, limits: Limits) -> Checker:
         runner: runs a checker program, on the judged program's time.
         limits: of one run of a checker program.
     """
-    return _Boxed(compare, runner, limits) if isinstance(compare, Program) else _Here(comparator(compare))
+    if isinstance(compare, Program):
+        compare = CheckerProgram(compare)
+    return _Boxed(compare, runner, limits) if isinstance(compare, CheckerProgram) else _Here(comparator(compare))
 
 
 def refuse_empty(compare: Compare, cases: Sequence[StdioCase]) -> None:
@@ -65,7 +68,7 @@ def refuse_empty(compare: Compare, cases: Sequence[StdioCase]) -> None:
     Raises:
         DataError: every expected output is empty.
     """
-    ours = not isinstance(compare, Program) and comparator(compare) in COMPARATORS.values()
+    ours = not isinstance(compare, Program | CheckerProgram) and comparator(compare) in COMPARATORS.values()
     if ours and not any(case.stdout and case.stdout.strip() for case in cases):
         raise DataError("every expected output is empty: a program that does nothing would pass")
 
@@ -103,9 +106,9 @@ class _Here:
 
 @dataclass(frozen=True, slots=True)
 class _Boxed:
-    """A checker program with testlib's interface: `checker input.txt output.txt answer.txt`, which exits 0 if right."""
+    """A checker program in a box of its own."""
 
-    program: Program
+    checker: CheckerProgram
     runner: CaseRunner
     limits: Limits
 
@@ -115,8 +118,9 @@ class _Boxed:
             return _LATE
         if said.ending is Ending.IE:
             return _IE, f"the checker: {said.why}"
-        if said.exit_code in _SAYS:
-            return _SAYS[said.exit_code], _first_line(said)
+        found = self._found(said)
+        if found is not None:
+            return found, _first_line(said)
         if said.ending is Ending.CE:
             return _IE, f"the checker does not compile: {_first_line(said)}"
         why = "over its time" if said.ending is Ending.TLE else said.why  # how much time was left is not for records
@@ -124,13 +128,22 @@ class _Boxed:
             again = self._run(case, case.stdout)
             if again is None:
                 return _LATE
-            if again.exit_code not in _SAYS:
+            if self._found(again) is None:
                 return _IE, f"the checker failed, and on the expected output too: {why}"
         return _WA, f"the checker cannot read it: {why}"
 
+    def _found(self, said: Run) -> CaseVerdict | None:
+        """What a run of the checker says; None if it failed."""
+        if self.checker.protocol == "testlib":
+            return _SAYS.get(-1 if said.exit_code is None else said.exit_code)
+        last = said.stdout.split()[-1:]
+        return _PRINTS.get(last[0]) if said.ending is Ending.OK and last else None
+
     def _run(self, case: StdioCase, output: str | bytes) -> Run | None:
         files = dict(zip(_FILES, (case.stdin, output, case.stdout or ""), strict=True))
-        program = Program(self.program.language, files={**self.program.files, **files}, args=_FILES)
+        args = _FILES if self.checker.protocol == "testlib" else (_FILES[0], _FILES[2], _FILES[1])
+        own = self.checker.program
+        program = Program(own.language, files={**own.files, **files}, args=args)
         return self.runner.aside(program, _room(self.limits, files))
 
 

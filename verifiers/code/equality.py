@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,6 +13,7 @@ from rlvr.validate import require_number
 __all__ = ["Equality", "JSON", "STRICT", "shown"]
 
 _SHOWN = 200
+_PARTS = 1000
 _LARGEST_KEY = 1 << 64  # `str` refuses very large integers
 
 
@@ -108,12 +110,33 @@ def _equal(got: Any, expected: Any) -> bool:
         return False
 
 
+def _is_small(value: Any) -> bool:
+    """True if the value has at most a thousand parts: showing millions would take longer than judging them."""
+    left, rest = _PARTS, [value]
+    while rest and left >= 0:
+        part = rest.pop()
+        if isinstance(part, dict):
+            left -= len(part)
+            rest += [*part.keys(), *part.values()] if left >= 0 else []
+        elif isinstance(part, list | tuple | set | frozenset | deque):
+            left -= len(part)
+            rest += part if left >= 0 else []
+        elif isinstance(part, str | bytes | bytearray):
+            left -= len(part) // 100
+    return left >= 0
+
+
 def shown(value: Any) -> str:
-    """The value's `repr`, cut to 200 characters.
+    """The value's `repr`, cut to 200 characters; of a value with very many parts its type and length.
 
     Args:
         value: any plain value.
     """
+    if isinstance(value, str | bytes):
+        value = value[: _SHOWN + 1]
+    elif not _is_small(value):
+        size = f" of {len(value)} items" if hasattr(value, "__len__") else ""
+        return f"a {type(value).__name__}{size}"
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an int of more than 4300 digits

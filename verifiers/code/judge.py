@@ -21,7 +21,7 @@ from rlvr.verifiers.code.cases import CallCase, Cases, StdioCase, checked_cases
 from rlvr.verifiers.code.checker import Checker, Compare, as_checker, refuse_empty
 from rlvr.verifiers.code.equality import shown
 from rlvr.verifiers.code.shared import shared_sandbox
-from rlvr.verifiers.code.verdicts import CaseResult, CaseVerdict, Failure, Judgement, cut, one_line
+from rlvr.verifiers.code.verdicts import CaseResult, CaseVerdict, Failure, Judgement, cut, one_line, plain
 
 __all__ = ["judge"]
 
@@ -29,6 +29,7 @@ _AC, _WA, _TLE, _RE, _IE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.TLE, Case
 _FINAL: Final = frozenset((CaseVerdict.CE, _IE))  # verdicts of one case that hold for all cases
 _OUTCOMES: Final = {"pass": _AC, "fail": _WA, "error": _RE}
 _RESTARTS = 3  # of a program that ends during a call; then the other cases get the last one's verdict
+_SHORT = 200
 _LATE = "no time was left for it"
 _ERROR = re.compile(
     rb"(?:\A|\n)([\w./-]++:\d+:\d+: (?:fatal )?error: [^\n]+)|\n((?:Uncaught )?\w*Error: [^\n]+)\n    at "
@@ -87,6 +88,9 @@ def _concluded(runner: CaseRunner, judged: Iterable[_Judged], total: int, stop: 
     results: list[CaseResult] = []
     first: _Judged | None = None
     for result, failure in judged:
+        if failure is not None:
+            expected, got = (plain(cut(text, _SHORT)) for text in (failure.expected, failure.got))
+            result = dataclasses.replace(result, expected=expected, got=got)
         results.append(result)
         if result.verdict is not _AC and (first is None or result.verdict is _IE):
             first = result, failure
@@ -170,7 +174,7 @@ def _called(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> Iterat
 
 def _call_run(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> CallRun | None:
     """A run of all calls; first with little time, so that an early failure need not wait for a slow call."""
-    calls = [Call(case.name, case.args, case.kwargs) for case in cases]
+    calls = [Call(case.name, case.args, case.kwargs, case.then) for case in cases]
     if stop and len(calls) > 1:
         done = runner.glance(calls)
         if done is None or done.run.ending is not Ending.TLE:
@@ -199,12 +203,22 @@ def _failed(number: int, case: CallCase, verdict: CaseVerdict, why: str, got: st
 
 
 def _wanted(case: CallCase) -> str:
-    return {"true": "a true value", "false": "a false value"}.get(case.rule) or shown(case.expected)
+    match case.rule:
+        case "true" | "false":
+            return f"a {case.rule} value"
+        case "in":
+            return f"one of {shown(case.expected)}"
+        case "near" | "near or at":
+            return f"within {case.tolerance:g} of {shown(case.expected)}"
+    return shown(case.expected)
 
 
 def _call_shown(case: CallCase) -> str:
     args = [shown(arg) for arg in case.args[:20]] + [f"{k}={shown(v)}" for k, v in list(case.kwargs.items())[:20]]
-    return cut(f"{case.name}({', '.join(args)})")
+    call = f"{case.name}({', '.join(args)})"
+    for function in case.then:
+        call = f"{function}({call})"
+    return cut(call)
 
 
 # ------------------------------------------------------------------------------------------------ suites

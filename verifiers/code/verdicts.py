@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-__all__ = ["CaseResult", "CaseVerdict", "Failure", "Judgement", "cut", "one_line"]
+__all__ = ["CaseResult", "CaseVerdict", "Failure", "Judgement", "cut", "one_line", "plain"]
 
 _LINE, _TEXT = 200, 1000
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}")
@@ -34,6 +35,7 @@ class CaseResult:
         verdict: see `CaseVerdict`.
         why: the reason in one line; "" if it was accepted.
         cpu_s, memory_mib: used by its run; 0 for calls and suites, whose cases share a run.
+        expected, got: output, value or error, cut to 200 characters; "" where they are not known.
     """
 
     name: str
@@ -41,6 +43,25 @@ class CaseResult:
     why: str = ""
     cpu_s: float = 0.0
     memory_mib: float = 0.0
+    expected: str = ""
+    got: str = ""
+
+    def report(self, index: int) -> dict[str, Any]:
+        """The result for a verdict's detail, as plain JSON.
+
+        Args:
+            index: of the case, counted from 1.
+        """
+        return {
+            "index": index,
+            "name": self.name,
+            "ending": self.verdict.value,
+            "why": self.why,
+            "cpu_s": round(self.cpu_s, 3) if self.cpu_s else None,
+            "memory_mib": round(self.memory_mib, 1) if self.memory_mib else None,
+            "expected": self.expected,
+            "got": self.got,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +137,15 @@ def cut(text: str | bytes, most: int = _TEXT) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
+def plain(text: str) -> str:
+    """The text without lone surrogates, which JSON files cannot hold.
+
+    Args:
+        text: any text.
+    """
+    return text.encode("utf-8", "replace").decode()
+
+
 def one_line(text: str) -> str:
     """A reason for the record: in one line, cut, and without memory addresses, which differ from run to run.
 
@@ -123,5 +153,4 @@ def one_line(text: str) -> str:
         text: any text.
     """
     text = " ".join(text[: 10 * _LINE].split())
-    text = text.encode("utf-8", "replace").decode()  # lone surrogates
-    return cut(_ADDRESS.sub("0x…", text), _LINE)
+    return cut(_ADDRESS.sub("0x…", plain(text)), _LINE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from rlvr.errors import DataError, SandboxFailed, UsageError
@@ -11,7 +11,7 @@ from rlvr.sandbox import Limits, Program, TestSuite
 from rlvr.sandbox.records import LANGUAGES
 from rlvr.types import Outcome, Verdict
 from rlvr.validate import require_one_of
-from rlvr.verifiers.code.cases import CodeReference, StdioCase, read
+from rlvr.verifiers.code.cases import CheckerProgram, CodeReference, StdioCase, read
 from rlvr.verifiers.code.checker import Compare, refuse_empty
 from rlvr.verifiers.code.compare import comparator
 from rlvr.verifiers.code.continuation import preceded
@@ -41,6 +41,9 @@ class CodeVerifier:
         compare: how standard output is compared: a comparator or its name, or a checker `Program`.
         limits: of one case, and of a suite as a whole.
         partial: True: all cases are judged, and a wrong program's value is the fraction of the cases that it passed.
+        report: True: all cases are judged, and `detail["tests"]` has an entry for each: its index, ending, CPU seconds
+            and peak MiB of its run (None where cases share one), and the expected and the given output, shortened.
+            Times differ from run to run, and so do such details.
         total_cpu_s, total_wall_s: seconds for all cases of one completion together; beyond them the verdict is TLE.
         packages: distributions that programs may import, such as ("numpy",).
         allow_missing: guarantees of the sandbox that may be missing on this host, by name.
@@ -54,16 +57,17 @@ class CodeVerifier:
     compare: Compare = "lines"
     limits: Limits = _LIMITS
     partial: bool = False
+    report: bool = False
     total_cpu_s: float = _TOTAL_CPU_S
     total_wall_s: float = _TOTAL_WALL_S
     packages: Sequence[str] = ()
     allow_missing: Sequence[str] | frozenset[str] = ()
     workers: int | str = 1
-    id: ClassVar[str] = "code-verifier-v1"
+    id: ClassVar[str] = "code-verifier-v2"
 
     def __post_init__(self) -> None:
         require_one_of("language", self.language, LANGUAGES)
-        if not isinstance(self.compare, Program):
+        if not isinstance(self.compare, Program | CheckerProgram):
             comparator(self.compare)
         for name in ("packages", "allow_missing"):
             given = getattr(self, name)
@@ -105,7 +109,7 @@ class CodeVerifier:
         asked = read(reference)
         fed = [] if isinstance(asked.cases, TestSuite) else [c for c in asked.cases if isinstance(c, StdioCase)]
         if fed:
-            refuse_empty(self.compare, fed)
+            refuse_empty(asked.checker or self.compare, fed)
         elif self.language != "python":
             raise DataError(f"the reference calls functions, which takes Python; the language is {self.language}")
         return asked
@@ -124,19 +128,34 @@ class CodeVerifier:
         return judge(
             Program(self.language, preceded(asked.imports, source) if asked.imports else source),
             asked.cases,
-            self.compare,
+            asked.checker or self.compare,
             sandbox=shared_sandbox(
                 workers=self.workers, packages=tuple(self.packages), allow_missing=frozenset(self.allow_missing)
             ),
-            limits=self.limits,
-            stop=not self.partial,
+            limits=self._limits(asked),
+            stop=not (self.partial or self.report),
             total_cpu_s=self.total_cpu_s,
             total_wall_s=self.total_wall_s,
         )
 
+    def _limits(self, asked: CodeReference) -> Limits:
+        """The limits of one case: the reference's, where it has some."""
+        limits = self.limits
+        if asked.cpu_s is not None:
+            limits = replace(limits, cpu_s=asked.cpu_s, wall_s=2 * asked.cpu_s + 1)
+        if asked.memory_mib is not None:
+            limits = replace(limits, memory_mib=asked.memory_mib)
+        return limits
+
     def _verdict(self, judgement: Judgement, code: str) -> Verdict:
-        """The verdict, without times: they differ from run to run, and a recorded verdict has to be reproducible."""
-        detail = {"verdict": judgement.verdict.value, "passed": judgement.passed, "cases": judgement.total}
+        """The verdict, without times unless asked for: they differ from run to run, and records are replayed."""
+        detail: dict[str, Any] = {
+            "verdict": judgement.verdict.value,
+            "passed": judgement.passed,
+            "cases": judgement.total,
+        }
+        if self.report:
+            detail["tests"] = [case.report(number) for number, case in enumerate(judgement.cases, 1)]
         if judgement.accepted:
             return Verdict(Outcome.CORRECT, why="AC", answer=code, detail=detail)
         value = judgement.fraction if self.partial else 0.0
