@@ -58,7 +58,6 @@ class SlotPool:
         self._owner = os.getpid()
         self._lock = threading.RLock()
         self._free = threading.Semaphore(self._workers)
-        self._alone = threading.Lock()
         self._idle: deque[Slot] = deque()
         self._live: set[Slot] = set()
         self._keeper: Keeper | None = None
@@ -70,7 +69,6 @@ class SlotPool:
         limits: Limits,
         wall_s: float,
         *,
-        alone: bool = False,
         sent: Callable[[], None] = lambda: None,
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Run the requests in one slot; returns its replies, and what its cgroup counted.
@@ -79,7 +77,6 @@ class SlotPool:
             build: makes the requests; called again if the slot failed and another one is tried.
             limits: memory and processes, which the cgroup enforces.
             wall_s: wall seconds that the requests may take.
-            alone: wait until no other slot works, and let none start meanwhile.
             sent: called once the requests have been sent, for descriptors that must then be closed here.
 
         Raises:
@@ -87,7 +84,7 @@ class SlotPool:
         """
         closings = self._closings
         for attempt in range(_TRIES):
-            with self._checkout(alone) as slot:
+            with self._checkout() as slot:
                 try:
                     return self._run_in(slot, build(), limits, wall_s, sent)
                 except SandboxFailed:
@@ -117,14 +114,14 @@ class SlotPool:
         return replies, {"kills": group.kills(), "peak": group.peak()}
 
     @contextlib.contextmanager
-    def _checkout(self, alone: bool) -> Iterator[Slot]:
+    def _checkout(self) -> Iterator[Slot]:
         if os.getpid() != self._owner:  # forked: what we hold is the parent's
             for slot in self._live:
                 slot.disown()
             if self._keeper:
                 self._keeper.disown()
             self._forget()
-        with self._permits(self._workers if alone else 1):
+        with self._free:
             slot = self._idle_one() or self._started()
             try:
                 yield slot
@@ -132,19 +129,6 @@ class SlotPool:
                 with self._lock:
                     if slot in self._live:
                         self._idle.append(slot)
-
-    @contextlib.contextmanager
-    def _permits(self, count: int) -> Iterator[None]:
-        held = 0
-        try:
-            # one at a time may collect several: two callers would each wait for what the other holds
-            with self._alone if count > 1 else contextlib.nullcontext():
-                for _ in range(count):
-                    self._free.acquire()
-                    held += 1
-            yield
-        finally:
-            self._free.release(held) if held else None
 
     def _idle_one(self) -> Slot | None:
         with self._lock:

@@ -55,7 +55,8 @@ class Limits:
 
     Attributes:
         cpu_s: CPU seconds, user and system.  This limit decides, as it does not depend on what else the machine does.
-        wall_s: wall seconds, for programs that sleep; None for 3 × cpu_s + 2.
+        wall_s: wall seconds, for programs that sleep; None for 3 × cpu_s + 2.  Seconds in which a program waits for a
+            core do not count, up to as many again.
         memory_mib: RAM in MiB, with its files in the scratch folder and its output.
         output_mib: MiB of standard output, and as much of standard error.
         processes: processes and threads alive at once.
@@ -195,6 +196,7 @@ class Run:
         signal: the signal that ended it, None if none did.
         cpu_s: CPU seconds of all its processes.
         wall_s: wall seconds from its first instruction to its end.
+        starved_s: how many of them it could have run and had no core; they do not count towards the wall limit.
         memory_mib: peak MiB of the whole run where a cgroup counts it, else of its largest process; the interpreter
             is included.
         stdout, stderr: bytes, cut at the limit.  For CE, stderr is the compiler's message.
@@ -207,6 +209,7 @@ class Run:
     signal: int | None = None
     cpu_s: float = 0.0
     wall_s: float = 0.0
+    starved_s: float = 0.0
     memory_mib: float = 0.0
     stdout: bytes = b""
     stderr: bytes = b""

@@ -53,6 +53,8 @@ _POLL_S = 0.01  # how often memory and output are looked at where no kernel limi
 _POLL_MAX_S = 0.25
 _RINGS_MS = 100  # for the kernel's collector of rings of sockets, which works on its own time
 _EVADED_S = 0.25  # allowed between the clocks: the cgroup's also counts the zygote's work on the next box
+_WAITED_S = 0.25  # how often threads are asked how long they waited for a core; those that end between are missed
+_CLOCK = struct.Struct("<d")
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _SOCKET_BYTES = 416 << 10  # twice what a Unix socket's buffer is; programs cannot make it larger (sandbox/seccomp.py)
 _SOCKETS = "/proc/self/net/unix"
@@ -178,6 +180,8 @@ class _Run:
         self.reaped_before = _reaped_cpu()
         self.rss_kib = 0
         self.answered, self.answered_cpu_s = 0, 0.0  # size of the results, and the clock when they last grew
+        self.threads: dict[str, tuple[float, float]] = {}  # thread → seconds on a core, seconds waiting for one
+        self.waited, self.waited_at = 0.0, 0.0
 
     def reply(self) -> dict[str, Any]:
         """Run it, and return the reply to the host."""
@@ -215,6 +219,7 @@ class _Run:
             "told": said,
             "cpu_s": cpu,
             "wall_s": wall,
+            "starved_s": self.waited,
         }
 
     def _oom(self, score: bytes) -> None:
@@ -248,14 +253,19 @@ class _Run:
     def _pause(self) -> float:
         """Seconds in which no limit can be exceeded; with all cores at work, CPU time runs that many times faster."""
         past = time.monotonic() - self.started
-        wall: float = self.limits["wall_s"] - past
+        wall: float = self.limits["wall_s"] + self.waited - past
         used = self._cpu() if past > _POLL_S else 0.0  # looking is slow, and most programs end before the first time
         cpu: float = (min(self.limits["cpu_s"], self.answered_cpu_s + self._case_cpu_s()) - used) / self.config["cores"]
         return max(0.001, min(wall, max(cpu, _POLL_S), _POLL_S if self.config["sampled"] else _POLL_MAX_S))
 
     def _exceeded(self) -> str:
-        if time.monotonic() - self.started > self.limits["wall_s"]:
+        past, limit = time.monotonic() - self.started, self.limits["wall_s"]
+        if past > limit + self.waited:
+            self.waited = min(self._starved(), limit)  # bounded, as threads can keep one another waiting
+        if past > limit + self.waited:
             return "wall"
+        if past > self.waited_at + _WAITED_S:
+            self.waited_at, self.waited = past, min(self._starved(), limit)
         cpu = self._cpu()
         if cpu > self.limits["cpu_s"]:
             return "cpu"
@@ -288,6 +298,26 @@ class _Run:
                 total += _cpu_by_ticks(pid, own=False)
         evaded: float = self._usage() - self.usage_before - _EVADED_S - self.request.get("partner_cpu_s", 0.0)
         return max(total, evaded / 2)
+
+    def _starved(self) -> float:
+        """Seconds in which the program could have run and had no core; its wall clock stands still meanwhile.
+
+        The kernel keeps them for each thread that lives.  Those that ended since the last look are taken to have waited
+        as long, for each second on a core, as the others did.  A kernel that does not keep them shows zeros.
+        """
+        for pid in _living():
+            with contextlib.suppress(OSError):
+                for thread in os.listdir(f"/proc/{pid}/task"):
+                    with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
+                        ran, waited, _ = file.read().split()
+                    self.threads[thread] = int(ran) / 1e9, int(waited) / 1e9
+        ran, waited = map(sum, zip((0.0, 0.0), *self.threads.values(), strict=True))
+        own: float = waited * max(1.0, self._cpu() / ran) if ran else waited
+        if "clocks" not in self.fds:
+            return own
+        at = self.request["clock"] * _CLOCK.size  # two programs wait for each other: each has the other's time as well
+        os.pwrite(self.fds["clocks"], _CLOCK.pack(own), at)
+        return own + _CLOCK.unpack(os.pread(self.fds["clocks"], _CLOCK.size, _CLOCK.size - at))[0]
 
     def _kills(self) -> bytes:
         """How often the kernel killed for want of memory in the slot's cgroup, as text.

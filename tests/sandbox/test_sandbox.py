@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from rlvr.errors import IsolationUnavailable, UsageError
 from rlvr.sandbox import Call, Ending, Guarantee, Limits, Program, Run, Sandbox, TestSuite, probe, toolchains
 from rlvr.sandbox.compiling import Compiler
 from rlvr.sandbox.records import MAIN
+from rlvr.workers import usable_cores
 
 SMALL = Limits(cpu_s=2.0, memory_mib=256)
 
@@ -173,16 +175,33 @@ def test_asyncio_and_threads_share_a_sandbox(sandbox):
     assert [run.text for run in runs] == [f"{n}\n" for n in range(40)]
 
 
-def test_alone_waits_for_the_others_and_lets_none_in(sandbox):
-    """What rests on the wall clock is run again without neighbours: the lone one's second is its own."""
-    clock = python("import time\nprint(time.time())\ntime.sleep(0.3)\nprint(time.time())")
-    with ThreadPoolExecutor(6) as threads:
-        others = [threads.submit(sandbox.run, clock) for _ in range(4)]
-        lone = threads.submit(sandbox.run, clock, alone=True)
-        later = threads.submit(sandbox.run, clock)
-        spans = [tuple(map(float, f.result().text.split())) for f in (*others, later)]
-        start, end = map(float, lone.result().text.split())
-    assert all(b <= start or end <= a for a, b in spans)
+def test_a_program_that_hangs_keeps_no_other_waiting(sandbox):
+    """It has one slot of two until its wall limit; the other slot goes on with the programs of other callers."""
+    with ThreadPoolExecutor(2) as threads:
+        hung = threads.submit(sandbox.run, python("import time; time.sleep(99)"), limits=Limits(cpu_s=0.3, wall_s=60.0))
+        started = time.monotonic()
+        texts = {sandbox.run(python("print(1)")).text for _ in range(5)}
+        assert time.monotonic() - started < 50.0
+        assert texts == {"1\n"}
+        assert not hung.done()
+        sandbox.close()
+        assert hung.result().ending is Ending.IE
+
+
+def test_the_wall_clock_stands_still_while_there_is_no_core(sandbox):
+    """Beside three endless processes per core a program gets a quarter; it ends, or the bound of the time is used up."""
+    hogs = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(3 * usable_cores())]
+    try:
+        limits = Limits(cpu_s=5.0, wall_s=0.5)
+        busy = sandbox.run(python("import time\nwhile time.process_time() < 0.2: pass\nprint('done')"), limits=limits)
+        idle = sandbox.run(python("import time; time.sleep(99)"), limits=limits)
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    assert busy.starved_s > 0.05
+    assert busy.text == "done\n" or busy.starved_s == 0.5
+    assert (idle.ending, idle.starved_s < 0.4) == (Ending.TLE, True)
 
 
 # ------------------------------------------------------------------------------------------ calls and suites
