@@ -63,9 +63,9 @@ def main() -> None:
                 found[hanging] += turn(sandbox, TURN_S, hanging)
     for hanging, took in found.items():
         name = "one of four hangs" if hanging else "none hangs"
-        print(f"{name}: {len(took)} runs, p50 {percentile(took, 50):.1f} ms, p99 {percentile(took, 99):.1f} ms")  # noqa: T201
+        print(f"{name}: {len(took)} runs, p50 {percentile(took, 50):.1f} ms, p99 {percentile(took, 99):.1f} ms")
     ratio = percentile(found[True], 99) / percentile(found[False], 99)
-    print(f"p99 with one that hangs: {ratio:.2f} x without")  # noqa: T201
+    print(f"p99 with one that hangs: {ratio:.2f} x without")
 
 
 if __name__ == "__main__":
