@@ -14,7 +14,7 @@ from typing import Any, Final
 from rlvr.errors import IsolationUnavailable, SandboxFailed
 from rlvr.sandbox import cgroups, seccomp
 from rlvr.sandbox.records import Limits
-from rlvr.sandbox.slots import Keeper, NoNamespaces, Request, Slot
+from rlvr.sandbox.slots import Keeper, NoNamespaces, NotTaken, Request, Slot
 from rlvr.sandbox.toolchains import Packages, Python, root_plan, search_path
 from rlvr.workers import usable_cores
 
@@ -24,7 +24,8 @@ MIB: Final = 1 << 20
 _STOCK: Final = 2  # boxes in readiness: a suite takes two at once
 _OWN_PROCESSES: Final = _STOCK + 4  # the zygote, its boxes, one that is not yet reaped, the other program of a suite
 _UNPRIVILEGED: Final = 65534
-_TRIES: Final = 2  # a slot that was killed between two runs is no reason to fail the second
+_TRIES: Final = 3  # of runs whose slot or box was killed from outside
+_DEAD: Final = 50  # slots found dead before they took the run; idle ones that were killed, so they are no tries
 _PRELOAD: Final = (
     "abc argparse array ast base64 bisect builtins calendar cmath collections collections.abc contextlib copy "
     "dataclasses datetime decimal enum fractions functools heapq inspect io itertools json keyword locale "
@@ -83,26 +84,31 @@ class SlotPool:
             SandboxFailed: no slot could be started, or each one that was tried failed.
         """
         closings = self._closings
-        for attempt in range(_TRIES):
-            with self._checkout() as slot:
-                try:
-                    return self._run_in(slot, build(), limits, wall_s, sent)
-                except SandboxFailed:
-                    self._bury(slot)
-                    if attempt == _TRIES - 1 or self._closings != closings:
+        tries = dead = 0
+        while True:
+            try:
+                with self._checkout() as slot:
+                    try:
+                        return self._run_in(slot, build(), limits, wall_s, sent)
+                    except SandboxFailed:
+                        self._bury(slot)
                         raise
-        raise AssertionError("unreachable")
+            except SandboxFailed as error:
+                taken = not isinstance(error, NotTaken)
+                tries, dead = tries + taken, dead + (not taken)
+                if tries == _TRIES or dead == _DEAD or self._closings != closings:
+                    raise
 
     def _run_in(
         self, slot: Slot, requests: Sequence[Request], limits: Limits, wall_s: float, sent: Callable[[], None]
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         group = slot.cgroup
         if group is None:
-            return slot.run(requests, wall_s, sent), {"kills": 0, "peak": None}
+            return _alive(slot.run(requests, wall_s, sent)), {"kills": 0, "peak": None}
         try:
             group.limit(limits.memory_mib * MIB, limits.processes + _OWN_PROCESSES)
-        except OSError as error:
-            raise SandboxFailed(f"the memory limit could not be set: {error}") from None
+        except OSError as error:  # also where a keeper that was killed has taken the cgroup along
+            raise NotTaken(f"the memory limit could not be set: {error}") from None
         group.mark()
         try:
             replies = slot.run(requests, wall_s, sent)
@@ -111,7 +117,8 @@ class SlotPool:
                 raise
             self._bury(slot)  # the kernel took the zygote too: the memory was the program's all the same
             return [{"died": -signal.SIGKILL} for _ in requests], {"kills": kills, "peak": None}
-        return replies, {"kills": group.kills(), "peak": group.peak()}
+        kills = group.kills()
+        return replies if kills else _alive(replies), {"kills": kills, "peak": group.peak()}
 
     @contextlib.contextmanager
     def _checkout(self) -> Iterator[Slot]:
@@ -148,7 +155,8 @@ class SlotPool:
                     group.remove()
                 if isinstance(error, NoNamespaces):
                     found = f"no namespaces: {error}"
-                    raise IsolationUnavailable("files", found, _NAMESPACES_REMEDY, waivable=False) from None
+                    remedy = _NAMESPACES_REMEDY.format(root="" if os.geteuid() == 0 else ", or run as root")
+                    raise IsolationUnavailable("files", found, remedy, waivable=False) from None
                 raise
             self._live.add(slot)
             return slot
@@ -194,9 +202,19 @@ class SlotPool:
             keeper.close()
 
 
+def _alive(replies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The replies; where a box cannot give one, the whole is tried again, as a program cannot kill its box."""
+    for reply in replies:
+        if "died" in reply:
+            raise SandboxFailed(f"its box was killed from outside (exit code {reply['died']})")
+    return replies
+
+
 _NAMESPACES_REMEDY: Final = (
-    "run as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, "
-    "kernel.apparmor_restrict_unprivileged_userns=0; in a container: --security-opt seccomp=unconfined)"
+    "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0; "
+    "in a container: --security-opt seccomp=unconfined, and for root --cap-add SYS_ADMIN)"
+    '{root}; score on another host with "rlvr serve" (docs/using/serving.md); '
+    'or take less isolation by name: Sandbox(level="restricted"), docs/reference/sandbox.md'
 )
 
 

@@ -43,7 +43,7 @@ PROMISES: Final = {
 }
 
 _REMEDY: Final = {
-    "memory": "give this user a cgroup with the memory controller (systemd: Delegate=yes), or run as root",
+    "memory": "give this user a cgroup with the memory controller (systemd: Delegate=yes; Docker: --cgroupns=private)",
     "system-calls": "use a kernel with CONFIG_SECCOMP_FILTER",
 }
 _ROOT_REMEDY: Final = "see docs/reference/sandbox.md, 'What the host needs'"

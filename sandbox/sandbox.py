@@ -455,10 +455,8 @@ def _module(program: Program, kind: str) -> tuple[dict[str, Any], Files]:
 
 def _run_of(reply: Mapping[str, Any], counts: Mapping[str, Any], streams: _Streams, limits: Limits) -> Run:
     """The run that a box's reply describes."""
-    if "died" in reply:
-        if counts["kills"]:
-            return Run(Ending.MLE, why=f"over {limits.memory_mib} MiB", memory_mib=float(limits.memory_mib))
-        return Run(Ending.IE, why=f"its box was killed from outside (exit code {reply['died']})")
+    if "died" in reply:  # with the box, the kernel killed what used the memory
+        return Run(Ending.MLE, why=f"over {limits.memory_mib} MiB", memory_mib=float(limits.memory_mib))
     cap = int(limits.output_mib * MIB)
     outputs = [streams.fds[name] for name in ("stdout", "stderr")]
     flooded = any(os.fstat(fd).st_size > cap for fd in outputs)
@@ -486,6 +484,8 @@ def _ending(reply: Mapping[str, Any], kills: int, flooded: bool, code: int, limi
         return Ending.IE, f"the program's process could not be set up: {told.removeprefix('setup: ')}"
     if told == "compile":
         return Ending.CE, "it does not compile"
+    if killed == "disk":
+        return Ending.MLE, f"its files are larger than the disk limit of {limits.disk_mib:g} MiB"
     if killed == "memory" or kills:
         return Ending.MLE, f"over {limits.memory_mib} MiB"
     if killed == "cpu" or code == -signals.SIGXCPU:
@@ -495,6 +495,8 @@ def _ending(reply: Mapping[str, Any], kills: int, flooded: bool, code: int, limi
         return Ending.TLE, f"over {limits.wall:g} wall seconds, of which {reply['cpu_s']:.2f} s at work{waited}"
     if killed == "output" or flooded:
         return Ending.OLE, f"over {limits.output_mib:g} MiB of output"
+    if code == -signals.SIGXFSZ:
+        return Ending.RE, f"a file over the disk limit of {limits.disk_mib:g} MiB (SIGXFSZ)"
     if code < 0:
         return Ending.RE, f"ended by signal {_signal_name(-code)}"
     return (Ending.OK, "") if code == 0 else (Ending.RE, f"exit code {code}")

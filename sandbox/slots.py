@@ -27,7 +27,7 @@ from rlvr.sandbox.toolchains import Python, environment
 from rlvr.workers import framing
 from rlvr.workers.framing import framed, write_all
 
-__all__ = ["Keeper", "NoNamespaces", "Request", "Slot", "memfd", "packed"]
+__all__ = ["Keeper", "NoNamespaces", "NotTaken", "Request", "Slot", "memfd", "packed"]
 
 _START_S: Final = 60.0
 _GRACE_S: Final = 15.0  # beyond a run's wall limit, until its box is taken for dead
@@ -47,6 +47,10 @@ main(*map(int, sys.argv[3:]))
 
 class NoNamespaces(Exception):
     """The kernel does not let this user make namespaces."""
+
+
+class NotTaken(SandboxFailed):
+    """The slot was dead before it took a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +197,11 @@ class Slot:
     def __init__(self, keeper: Keeper, channel: socket.socket, pid: int, cgroup: Cgroup | None) -> None:
         self.keeper, self.pid, self.cgroup = keeper, pid, cgroup
         self._channel = channel
-        answer = self._receive(time.monotonic() + _START_S)
+        try:
+            answer = self._receive(time.monotonic() + _START_S)
+        except SandboxFailed:
+            self.close()
+            raise
         if "failed" in answer:
             self.close()
             raise SandboxFailed(f"a slot of the sandbox cannot be set up: {answer['failed']}. {keeper.said()}")
@@ -211,6 +219,7 @@ class Slot:
             sent: called once the requests have been sent.
 
         Raises:
+            NotTaken: the slot was dead, and none of this was begun.
             SandboxFailed: the slot cannot be used any more; close it.
         """
         try:
@@ -218,7 +227,7 @@ class Slot:
                 message = {**request.message, "fds": list(request.fds)}
                 socket.send_fds(self._channel, [json.dumps(message).encode()], list(request.fds.values()))
         except OSError as error:
-            raise SandboxFailed(f"a slot of the sandbox is gone: {error}") from None
+            raise NotTaken(f"a slot of the sandbox is gone: {error}") from None
         sent()
         replies: dict[int, dict[str, Any]] = {}
         deadline = time.monotonic() + wall_s + _GRACE_S
@@ -236,6 +245,8 @@ class Slot:
             raise SandboxFailed("a slot of the sandbox does not answer")
         try:
             message = self._channel.recv(_REPLY_BYTES)
+        except ConnectionResetError as error:  # the kernel's word for requests that the other end never read
+            raise NotTaken(f"a slot of the sandbox is gone: {error}") from None
         except OSError as error:
             raise SandboxFailed(f"a slot of the sandbox is gone: {error}") from None
         if not message:

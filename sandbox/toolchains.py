@@ -207,9 +207,10 @@ def root_plan(python: Python, packages: Packages, caches: Mapping[str, str]) -> 
         caches: folder inside a slot → folder of the host.
 
     Returns:
-        `binds`, pairs of a path on the host and a path inside; `links`, pairs of a path inside and its target;
-        `empty`, folders that are hidden; `packages`, more binds.  These come last, since they may lie in a hidden
-        folder; each keeps its path, from which the zygote has already loaded it.
+        `binds`, pairs of a path on the host and a path inside; `caches`, the same, but no program is shown the path on
+        the host; `links`, pairs of a path inside and its target; `empty`, folders that are hidden; `packages`, more
+        binds.  These come last, since they may lie in a hidden folder; each keeps its path, from which the zygote has
+        already loaded it.
     """
     binds = {path: path for path in _SYSTEM if Path(path).exists()}
     links = {}
@@ -224,10 +225,11 @@ def root_plan(python: Python, packages: Packages, caches: Mapping[str, str]) -> 
             binds[path] = path
     if not any(Path("/usr/local/bin").is_relative_to(bound) for bound in binds):
         links |= {f"/usr/local/bin/{name}": python.executable for name in ("python", "python3")}
-    binds |= {folder: name for name, folder in caches.items()}
+    shared = [(folder, name) for name, folder in caches.items()]
     empty = [f"{folder}/{name}" for folder in _libraries(python) for name in ("site-packages", "dist-packages")]
     allowed = [(folder, folder) for folder in packages.folders.values()]
-    return {"binds": list(binds.items()), "links": list(links.items()), "empty": empty, "packages": allowed}
+    plan = {"binds": list(binds.items()), "links": list(links.items()), "empty": empty, "packages": allowed}
+    return {**plan, "caches": shared}
 
 
 def _libraries(python: Python) -> set[str]:

@@ -210,7 +210,7 @@ class _Run:
         said = os.read(told, 4096).decode(errors="replace")
         os.close(told)
         if said == user.FULL:
-            self.killed = "memory"  # its files, a binary perhaps, are larger than the scratch
+            self.killed = "disk"  # its files, a binary perhaps, are larger than the scratch
         return {
             "id": self.request["id"],
             "rss_kib": self.rss_kib,

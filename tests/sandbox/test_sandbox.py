@@ -16,6 +16,7 @@ from rlvr.errors import IsolationUnavailable, UsageError
 from rlvr.sandbox import Call, Ending, Guarantee, Limits, Program, Run, Sandbox, TestSuite, probe, toolchains
 from rlvr.sandbox.compiling import Compiler
 from rlvr.sandbox.records import MAIN
+from rlvr.sandbox.slots import Keeper, NoNamespaces
 from rlvr.workers import usable_cores
 
 SMALL = Limits(cpu_s=2.0, memory_mib=256)
@@ -391,6 +392,22 @@ def test_elsewhere_than_on_linux_it_refuses_cleanly(monkeypatch):
         Sandbox(workers=1).warm()
     assert "waive" not in str(caught.value)
     assert "waive" not in str(pickle.loads(pickle.dumps(caught.value)))
+
+
+@pytest.mark.parametrize("uid", [0, 1000])
+def test_a_host_without_namespaces_is_told_its_ways_out(monkeypatch, uid):
+    """Allow them, score elsewhere, or take less by name; root is not told to run as root."""
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+
+    def refuse(*args):
+        raise NoNamespaces("[Errno 1] Operation not permitted")
+
+    monkeypatch.setattr(Keeper, "start_slot", refuse)
+    with pytest.raises(IsolationUnavailable, match="cannot promise 'files' here: no namespaces") as caught:
+        Sandbox(workers=1).warm()
+    for way in ("unprivileged_userns_clone=1", "seccomp=unconfined", "rlvr serve", 'level="restricted"'):
+        assert way in str(caught.value)
+    assert ("run as root" in str(caught.value)) == (uid != 0)
 
 
 def test_a_sandbox_pickles_as_its_settings():
