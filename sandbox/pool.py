@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from rlvr.errors import IsolationUnavailable, SandboxFailed
 from rlvr.sandbox import cgroups, seccomp
@@ -20,11 +20,15 @@ from rlvr.workers import usable_cores
 
 __all__ = ["MIB", "SlotPool"]
 
+_T = TypeVar("_T")
+
 MIB: Final = 1 << 20
 _STOCK: Final = 2  # boxes in readiness: a suite takes two at once
 _OWN_PROCESSES: Final = _STOCK + 4  # the zygote, its boxes, one that is not yet reaped, the other program of a suite
 _UNPRIVILEGED: Final = 65534
 _TRIES: Final = 3  # of runs whose slot or box was killed from outside
+_SPARE_SLOTS: Final = 16  # idle ones beyond those of the workers; what sessions leave behind goes
+_ENDING_S: Final = 10.0
 _DEAD: Final = 50  # slots found dead before they took the run; idle ones that were killed, so they are no tries
 _PRELOAD: Final = (
     "abc argparse array ast base64 bisect builtins calendar cmath collections collections.abc contextlib copy "
@@ -61,6 +65,7 @@ class SlotPool:
         self._free = threading.Semaphore(self._workers)
         self._idle: deque[Slot] = deque()
         self._live: set[Slot] = set()
+        self._returned: deque[Slot] = deque()
         self._keeper: Keeper | None = None
         self._closings = 0
 
@@ -83,33 +88,96 @@ class SlotPool:
         Raises:
             SandboxFailed: no slot could be started, or each one that was tried failed.
         """
+
+        def attempt() -> tuple[list[dict[str, Any]], dict[str, Any]]:
+            with self._checkout() as slot:
+                try:
+                    return self._run_in(slot, build(), limits, wall_s, sent)
+                except SandboxFailed:
+                    self._bury(slot)
+                    raise
+
+        return self._tried(attempt)
+
+    def _tried(self, attempt: Callable[[], _T]) -> _T:
         closings = self._closings
         tries = dead = 0
         while True:
             try:
-                with self._checkout() as slot:
-                    try:
-                        return self._run_in(slot, build(), limits, wall_s, sent)
-                    except SandboxFailed:
-                        self._bury(slot)
-                        raise
+                return attempt()
             except SandboxFailed as error:
                 taken = not isinstance(error, NotTaken)
                 tries, dead = tries + taken, dead + (not taken)
                 if tries == _TRIES or dead == _DEAD or self._closings != closings:
                     raise
 
+    def lend(self, begin: Callable[[Slot], None], limits: Limits) -> Slot:
+        """A slot that no run will use until `take_back`; it is none of the `workers`.
+
+        Args:
+            begin: sends the slot its request.
+            limits: memory and processes, which the cgroup enforces.
+
+        Raises:
+            SandboxFailed: no slot could be started, or each one that was tried failed.
+        """
+
+        def attempt() -> Slot:
+            self._own()
+            slot = self._idle_one() or self._started()
+            try:
+                self._limit(slot, limits)
+                begin(slot)
+            except BaseException:
+                self._bury(slot)
+                raise
+            return slot
+
+        return self._tried(attempt)
+
+    def take_back(self, slot: Slot, wait: bool) -> None:
+        """Take back a slot that was lent, once its box has ended.
+
+        Args:
+            slot: from `lend`; its box has been told to end.
+            wait: False where no lock may be taken: the slot is then looked at when the next one is needed.
+        """
+        self._returned.append(slot)  # a deque needs no lock
+        if wait:
+            self._take_in()
+
+    def _take_in(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                slot = self._returned.popleft()
+                try:
+                    slot.replies(_ENDING_S)
+                except SandboxFailed:
+                    self._bury(slot)
+                    continue
+                with self._lock:
+                    keep = slot in self._live and len(self._idle) < self._workers + _SPARE_SLOTS
+                    if keep:
+                        self._idle.append(slot)
+                if not keep:
+                    self._bury(slot)
+
+    def _limit(self, slot: Slot, limits: Limits) -> None:
+        if slot.cgroup is None:
+            return
+        try:
+            slot.cgroup.limit(limits.memory_mib * MIB, limits.processes + _OWN_PROCESSES)
+        except OSError as error:  # also where a keeper that was killed has taken the cgroup along
+            raise NotTaken(f"the memory limit could not be set: {error}") from None
+        slot.cgroup.mark()
+
     def _run_in(
         self, slot: Slot, requests: Sequence[Request], limits: Limits, wall_s: float, sent: Callable[[], None]
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        self._limit(slot, limits)
         group = slot.cgroup
         if group is None:
             return _alive(slot.run(requests, wall_s, sent)), {"kills": 0, "peak": None}
-        try:
-            group.limit(limits.memory_mib * MIB, limits.processes + _OWN_PROCESSES)
-        except OSError as error:  # also where a keeper that was killed has taken the cgroup along
-            raise NotTaken(f"the memory limit could not be set: {error}") from None
-        group.mark()
         try:
             replies = slot.run(requests, wall_s, sent)
         except SandboxFailed:
@@ -122,12 +190,7 @@ class SlotPool:
 
     @contextlib.contextmanager
     def _checkout(self) -> Iterator[Slot]:
-        if os.getpid() != self._owner:  # forked: what we hold is the parent's
-            for slot in self._live:
-                slot.disown()
-            if self._keeper:
-                self._keeper.disown()
-            self._forget()
+        self._own()
         with self._free:
             slot = self._idle_one() or self._started()
             try:
@@ -136,6 +199,15 @@ class SlotPool:
                 with self._lock:
                     if slot in self._live:
                         self._idle.append(slot)
+
+    def _own(self) -> None:
+        if os.getpid() != self._owner:  # forked: what we hold is the parent's
+            for slot in self._live:
+                slot.disown()
+            if self._keeper:
+                self._keeper.disown()
+            self._forget()
+        self._take_in()
 
     def _idle_one(self) -> Slot | None:
         with self._lock:

@@ -14,6 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from rlvr.errors import IsolationUnavailable, SandboxFailed, UsageError, brief
@@ -36,6 +37,7 @@ from rlvr.sandbox.records import (
     TestRun,
     TestSuite,
 )
+from rlvr.sandbox.sessions import Session
 from rlvr.sandbox.slots import Request, memfd, packed
 from rlvr.sandbox.toolchains import find_packages, find_python
 from rlvr.validate import require_one_of, require_whole
@@ -345,6 +347,37 @@ class Sandbox:
                 "files": limits.files,
             },
         }
+
+    def session(
+        self,
+        language: str = "python",
+        *,
+        limits: Limits | None = None,
+        total_cpu_s: float = 60.0,
+        total_wall_s: float = 3600.0,
+    ) -> Session:
+        """Open a session: a process whose state and files live until it is closed, for an episode with a tool.
+
+            with sandbox.session("python") as session:
+                session.run("x = 20")
+                session.run("x + 1").text            # "21\n"
+
+        Any number may be open; they are none of the `workers`.
+
+        Args:
+            language: "python" or "bash".
+            limits: CPU and wall seconds and output of each call; memory, processes and files of the whole session.
+                None for the sandbox's own.
+            total_cpu_s: CPU seconds of all calls together, and of what wakes up between them.
+            total_wall_s: wall seconds for which the session may be open.
+
+        Raises:
+            UsageError: an argument that cannot work.
+            IsolationUnavailable, SandboxFailed: see `warm`.
+        """
+        isolation = self.isolation()
+        numbers = partial(next, self._numbers)
+        return Session(self._pool, isolation, language, limits or self.limits, numbers, total_cpu_s, total_wall_s)
 
     def run_many(self, jobs: Iterable[tuple[Program, bytes | str]], *, limits: Limits | None = None) -> Iterator[Run]:
         """Run many programs, `workers` at once; the runs come in the order of the jobs.

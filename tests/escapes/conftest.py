@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sandbox.sandboxes import USERS, Canaries, Host, sandbox_as
+from tests.sandbox.sandboxes import USERS, Canaries, Host, SessionHost, sandbox_as
 
 
 @pytest.fixture(scope="session")
@@ -12,13 +12,14 @@ def canaries():
     canaries.close()
 
 
-@pytest.fixture(scope="session", params=USERS)
+@pytest.fixture(scope="session", params=[*USERS, *(f"{user}-session" for user in USERS)])
 def attacked(request, canaries):
     """Fails with the doctor's words where this machine cannot isolate."""
-    with sandbox_as(request.param) as sandbox:
+    user, _, how = request.param.partition("-")
+    with sandbox_as(user) as sandbox:
         counted = any(g.name == "memory" and "cgroup" in str(g.mechanism) for g in sandbox.check())
-        assert counted == (request.param == "root"), "root needs a cgroup; an ordinary user is tested without one"
-        yield Host(sandbox, canaries, counted)
+        assert counted == (user == "root"), "root needs a cgroup; an ordinary user is tested without one"
+        yield (SessionHost if how else Host)(sandbox, canaries, counted)
 
 
 @pytest.fixture

@@ -26,7 +26,18 @@ from typing import Any
 import rlvr
 from rlvr.sandbox import Limits, Program, Run, Sandbox
 
-__all__ = ["ORDINARY", "SMALL", "USERS", "Canaries", "Host", "Ordinary", "descendants", "keeper_of", "sandbox_as"]
+__all__ = [
+    "ORDINARY",
+    "SMALL",
+    "USERS",
+    "Canaries",
+    "Host",
+    "Ordinary",
+    "SessionHost",
+    "descendants",
+    "keeper_of",
+    "sandbox_as",
+]
 
 ORDINARY = 65534
 USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
@@ -127,6 +138,9 @@ class _Server:
 
     def keeper(self) -> int:
         return keeper_of(self.sandbox)
+
+    def episode(self, language: str, code: str, limits: Limits) -> tuple[Run, str]:
+        return episode(self.sandbox, language, code, limits)
 
     def said(self) -> str:
         return self.sandbox._pool._keeper.said()
@@ -271,7 +285,7 @@ class Host:
             source = f"CANARY = {self.canaries.facts!r}\n{source}"
         program = Program(language, source)
         started = time.monotonic()
-        run = self.sandbox.run(program, stdin, limits=limits)
+        run = self._run(program, stdin, limits)
         took = time.monotonic() - started
         assert run.ending != "IE", run
         # what runs on past its limits does so for a minute or for ever; the rest of the bound is for a busy machine
@@ -279,6 +293,9 @@ class Host:
         assert language == "cpp" or took < limits.wall + 20.0, f"{took:.1f} s: {run}"
         assert self.canaries.secret.encode() not in run.stdout + run.stderr
         return run
+
+    def _run(self, program: Program, stdin: bytes | str, limits: Limits) -> Run:
+        return self.sandbox.run(program, stdin, limits=limits)
 
     def settled(self) -> None:
         """No process is left, the next run is clean, the canaries are alive."""
@@ -291,6 +308,52 @@ class Host:
         while len(left := descendants(keeper)) > at_rest:
             assert time.monotonic() < deadline, f"processes are left: {left}"
             time.sleep(0.02)
+
+
+class SessionHost(Host):
+    """Runs each attack in a session, between two calls of it; the sessions have the slots of the ones before."""
+
+    def _run(self, program: Program, stdin: bytes | str, limits: Limits) -> Run:
+        [source] = program.contents().values()
+        if stdin or program.language not in ("python", "bash") or b"\0" in source:
+            return super()._run(program, stdin, limits)
+        try:
+            code = source.decode()
+        except UnicodeDecodeError:
+            return super()._run(program, stdin, limits)
+        run, after = (
+            self.sandbox.ask("episode", program.language, code, limits)
+            if isinstance(self.sandbox, Ordinary)
+            else episode(self.sandbox, program.language, code, limits)
+        )
+        assert after == "42\n" or run.ending != "OK", (run, after)
+        return run
+
+
+def episode(sandbox: Sandbox, language: str, code: str, limits: Limits) -> tuple[Run, str]:
+    """An attack between two calls, as a `Run`, and what the second call says: the session must be over or sound."""
+    with sandbox.session(language, limits=limits, total_cpu_s=3 * limits.cpu_s) as session:
+        session.run("a=6")
+        reply = session.run(code)
+        after = session.run("print(a*7)" if language == "python" else "echo $((a*7))")
+    assert reply.open or not after.text
+    code_, number = None, None
+    if reply.why.startswith("exit code "):
+        code_ = int(reply.why.split()[-1])
+    elif "(signal " in reply.why:
+        number = int(reply.why.rpartition(" ")[2].rstrip(")"))
+    run = Run(
+        reply.ending,
+        reply.why,
+        code_,
+        number,
+        reply.cpu_s,
+        reply.wall_s,
+        reply.starved_s,
+        reply.memory_mib,
+        reply.text.encode(),
+    )
+    return run, after.text
 
 
 _NEXT = "import os\nprint(int(input()) + 1, *(os.listdir(f) for f in ('.', '/tmp', '/dev/shm')))"
