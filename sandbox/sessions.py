@@ -14,7 +14,6 @@ import contextlib
 import json
 import os
 import select
-import signal
 import socket
 import threading
 import weakref
@@ -231,9 +230,9 @@ class Session:
         if figures["told"].startswith("setup"):
             return Ending.IE, f"the process could not be set up: {figures['told'].removeprefix('setup: ')}"
         code = os.waitstatus_to_exitcode(figures["ended"])
-        if killed == "channel" and code == -signal.SIGKILL:
+        if killed == "channel":
             return Ending.RE, "it closed the descriptors of its session"
-        if killed in ("", "channel"):
+        if not killed:
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             return (Ending.RE if code else Ending.OK), f"it ended itself ({how})"
         whole = {

@@ -30,6 +30,7 @@ from rlvr.sandbox.guest.linux import (
     MS_RDONLY,
     detach,
     dumpable,
+    task_clock,
 )
 from rlvr.sandbox.guest.root import BOX, WORK, fresh_scratch, mount_proc
 from rlvr.sandbox.guest.watch import SOCKETS, Watch
@@ -75,6 +76,8 @@ def main(
         gc.disable()  # when the garbage of a program is collected must not depend on what the box did before
         score = _oom_score()
         mount_proc(MS_RDONLY)  # or a program could lower its own oom_score_adj
+        if meters[0] < 0:
+            meters = [-1, meters[1], task_clock()]
         sockets = os.open(SOCKETS, os.O_RDONLY | os.O_CLOEXEC)
         for _ in range(_RUNS):
             fresh_scratch(config["disk"], config["files"])

@@ -24,6 +24,7 @@ from rlvr.sandbox.guest.watch import Watch
 __all__ = ["Episode"]
 
 _GRACE_CPU_S, _GRACE_WALL_S = 0.25, 1.0  # after an interrupt
+_DYING_S = 0.2  # between the end of a process's descriptors and its own
 _IDLE_S = 1.0  # how often a session without a call is looked at
 _LOOK_S = {False: 0.1, True: 0.01}  # how often a call is looked at, at least: with a cgroup, and without
 _MESSAGE_BYTES = 4096
@@ -53,6 +54,8 @@ class Episode(Watch):
             figures = self._serve(call)
         over = bool(self.killed) or self.status is not None
         ended = self._end_all()
+        if self.killed in ("", "channel") and self._kills() != self.kills_before:
+            self.killed = "memory"  # what the kernel killed was the program's own process
         figures["cpu_s"] = max(0.0, self._reaped_cpu() - self.before)  # now of all its processes
         said = self._said(told) if over else ""
         if over:
@@ -186,8 +189,12 @@ class Episode(Watch):
             said = self.program.recv(_MESSAGE_BYTES)
         except OSError:
             return None
-        if not said:  # it closed its end, so it cannot answer any more; or it is about to end
-            self.killed = "channel"
+        if not said:  # it cannot answer any more: it has ended, or it closed its end
+            deadline = time.monotonic() + _DYING_S
+            while self.status is None and time.monotonic() < deadline:
+                time.sleep(0.001)
+                self._reap()
+            self.killed = "" if self.status is not None else "channel"
             return None
         lines = (self.words + said).split(b"\n")
         self.words = lines.pop()[-_WORDS_BYTES:]

@@ -30,6 +30,8 @@ _POLL_S = 0.01  # how often memory and output are looked at where no kernel limi
 _POLL_MAX_S = 0.25
 _EVADED_S = 0.25  # allowed between the clocks: the cgroup's also counts the zygote's work on the next box
 _WAITED_S = 0.25  # how often threads are asked how long they waited for a core; those that end between are missed
+_MAPPED_S = 0.1
+_MAPPING_BYTES = 300  # struct vm_area_struct, and its share of a tree of them
 _CLOCK = struct.Struct("<d")
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _SOCKET_BYTES = 416 << 10  # twice what a Unix socket's buffer is; programs cannot make it larger (sandbox/seccomp.py)
@@ -55,7 +57,9 @@ class Watch:
     ) -> None:
         self.request, self.config, self.limits = request, config, request["limits"]
         self.fds = dict(zip(request["fds"], fds, strict=True))
-        (self.usage, self.events), self.score = meters, score
+        self.usage, self.events, *exact = meters
+        self.exact, self.score = (exact[0] if exact else -1), score
+        self.mappings = self.mapped_at = self.mapped_s = 0.0
         self.killed = ""
         self.over = False
         self.given = self._held()
@@ -74,8 +78,8 @@ class Watch:
         self._end_all()
         cpu = self._reaped_cpu()
         evaded = self._usage() - self.usage_before
-        if evaded > 2 * cpu + _EVADED_S + self.request.get("partner_cpu_s", 0.0):
-            cpu = evaded  # its children were not waited for, as it ignores SIGCHLD
+        if self.exact >= 0 or evaded > 2 * cpu + _EVADED_S + self.request.get("partner_cpu_s", 0.0):
+            cpu = max(cpu, evaded)  # its children were not waited for, as it ignores SIGCHLD
         if not self.killed and cpu > self.limits["cpu_s"]:
             self.killed = "cpu"
         if "artifact" in self.fds and not self.killed and status == 0:
@@ -189,8 +193,10 @@ class Watch:
                     continue
                 total += clock.cpu_s(pid)  # exact, unlike the ticks
                 total += _cpu_by_ticks(pid, own=False)
-        evaded: float = self._usage() - self.usage_before - _EVADED_S - self.request.get("partner_cpu_s", 0.0)
-        return max(total, evaded / 2)
+        evaded: float = self._usage() - self.usage_before
+        if self.exact >= 0:
+            return max(total, evaded)
+        return max(total, (evaded - _EVADED_S - self.request.get("partner_cpu_s", 0.0)) / 2)
 
     def _starved(self) -> float:
         """Seconds in which the program could have run and had no core; its wall clock stands still meanwhile.
@@ -221,7 +227,9 @@ class Watch:
         return os.pread(self.events, 512, 0).partition(b"oom_kill ")[2].split(b"\n")[0] if self.events >= 0 else b""
 
     def _usage(self) -> float:
-        """CPU seconds of the slot's cgroup without this process; 0 where there is none."""
+        """CPU seconds of the slot, or of all our descendants, without our own; 0 where neither is counted."""
+        if self.exact >= 0:
+            return int.from_bytes(os.read(self.exact, 8), "little") / 1e9 - time.process_time()
         if self.usage < 0:
             return 0.0
         text = os.pread(self.usage, 128, 0)
@@ -234,7 +242,13 @@ class Watch:
         Shared pages are counted once only where the quick sum is over the limit, since that takes longer.
         """
         held = os.statvfs(BOX)  # the mount point, since the program may remove the folders below it
-        extra = (held.f_blocks - held.f_bfree) * held.f_frsize + self._held() - self.given + _socket_bytes()
+        extra = (
+            self._mapped()
+            + (held.f_blocks - held.f_bfree) * held.f_frsize
+            + self._held()
+            - self.given
+            + _socket_bytes()
+        )
         quick = extra + sum(_resident(pid) for pid in _living())
         if quick > self.limits["memory"]:
             distinct: list[int] = []
@@ -247,6 +261,15 @@ class Watch:
         if grown > self.limits["memory"] + extra and any(_shares(pid) for pid in _living()):
             return grown
         return quick
+
+    def _mapped(self) -> int:
+        """Bytes of kernel memory for the mappings of all processes, which no status shows; looked at now and then."""
+        now = time.monotonic()
+        if now > self.mapped_at + max(_MAPPED_S, 20 * self.mapped_s):
+            self.mappings = sum(map(_mappings, _living())) * _MAPPING_BYTES
+            self.mapped_at = time.monotonic()
+            self.mapped_s = self.mapped_at - now
+        return int(self.mappings)
 
     def _held(self) -> int:
         """Bytes of the files that the host lent."""
@@ -321,6 +344,12 @@ def _proportional(pid: int) -> int:
         with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/{name}", "rb") as file:
             total += sum(_kib(line) for line in file if line.startswith(wanted)) << 10
     return total
+
+
+def _mappings(pid: int) -> int:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 16), b""))
+    return 0
 
 
 def _kib(line: bytes) -> int:

@@ -139,7 +139,7 @@ class _Server:
     def keeper(self) -> int:
         return keeper_of(self.sandbox)
 
-    def episode(self, language: str, code: str, limits: Limits) -> tuple[Run, str]:
+    def episode(self, language: str, code: str, limits: Limits) -> Run:
         return episode(self.sandbox, language, code, limits)
 
     def said(self) -> str:
@@ -303,9 +303,8 @@ class Host:
         run = self.sandbox.run(Program("python", _NEXT), "41")
         assert (run.ending, run.text) == ("OK", "42 ['main.py'] [] []\n"), run
         keeper = keeper_of(self.sandbox)
-        at_rest = 3 * self.sandbox.workers  # of each slot: the zygote and two boxes in stock
         deadline = time.monotonic() + 30.0
-        while len(left := descendants(keeper)) > at_rest:
+        while len(left := descendants(keeper)) > 3 * children(keeper):  # of each slot: the zygote, two boxes in stock
             assert time.monotonic() < deadline, f"processes are left: {left}"
             time.sleep(0.02)
 
@@ -321,39 +320,22 @@ class SessionHost(Host):
             code = source.decode()
         except UnicodeDecodeError:
             return super()._run(program, stdin, limits)
-        run, after = (
-            self.sandbox.ask("episode", program.language, code, limits)
-            if isinstance(self.sandbox, Ordinary)
-            else episode(self.sandbox, program.language, code, limits)
-        )
-        assert after == "42\n" or run.ending != "OK", (run, after)
-        return run
+        if isinstance(self.sandbox, Ordinary):
+            return self.sandbox.ask("episode", program.language, code, limits)
+        return episode(self.sandbox, program.language, code, limits)
 
 
-def episode(sandbox: Sandbox, language: str, code: str, limits: Limits) -> tuple[Run, str]:
-    """An attack between two calls, as a `Run`, and what the second call says: the session must be over or sound."""
+def episode(sandbox: Sandbox, language: str, code: str, limits: Limits) -> Run:
+    """An attack between two calls, as a `Run`.  A session that is over says nothing more."""
     with sandbox.session(language, limits=limits, total_cpu_s=3 * limits.cpu_s) as session:
         session.run("a=6")
         reply = session.run(code)
         after = session.run("print(a*7)" if language == "python" else "echo $((a*7))")
     assert reply.open or not after.text
-    code_, number = None, None
-    if reply.why.startswith("exit code "):
-        code_ = int(reply.why.split()[-1])
-    elif "(signal " in reply.why:
-        number = int(reply.why.rpartition(" ")[2].rstrip(")"))
-    run = Run(
-        reply.ending,
-        reply.why,
-        code_,
-        number,
-        reply.cpu_s,
-        reply.wall_s,
-        reply.starved_s,
-        reply.memory_mib,
-        reply.text.encode(),
-    )
-    return run, after.text
+    exit_code = int(reply.why.split()[-1]) if reply.why.startswith("exit code ") else None
+    signal = int(reply.why.rpartition(" ")[2].rstrip(")")) if "(signal " in reply.why else None
+    figures = reply.cpu_s, reply.wall_s, reply.starved_s, reply.memory_mib
+    return Run(reply.ending, reply.why, exit_code, signal, *figures, reply.text.encode())
 
 
 _NEXT = "import os\nprint(int(input()) + 1, *(os.listdir(f) for f in ('.', '/tmp', '/dev/shm')))"
@@ -375,6 +357,12 @@ def descendants(pid: int) -> dict[int, str]:
         newest = {child for child, parent in parents.items() if parent in newest} - found.keys()
         found |= {child: names[child] for child in newest}
     return found
+
+
+def children(pid: int) -> int:
+    """How many children a process has."""
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return len(path.read_text().split())
 
 
 if __name__ == "__main__":

@@ -251,13 +251,13 @@ def test_slots_that_died_while_idle_are_no_tries():
 
 @pytest.mark.slow
 def test_random_kills_fail_no_run(sandbox):
-    """A process of the sandbox is killed every 50 ms, boxes and zygotes first; every run still says what it is."""
+    """A process of the sandbox is killed every 150 ms, boxes and zygotes first; every run still says what it is."""
     over = threading.Event()
     kills = 0
 
     def kill() -> None:
         nonlocal kills
-        while not over.wait(0.05):
+        while not over.wait(0.15):
             ours = [*zygotes(sandbox, 0.1), *(pid for pid in descendants(keeper_of(sandbox)))]
             with contextlib.suppress(OSError, IndexError):
                 os.kill(random.Random(kills).choice(ours), signal.SIGKILL)
@@ -267,7 +267,7 @@ def test_random_kills_fail_no_run(sandbox):
     killer.start()
     try:
         with ThreadPoolExecutor(2) as pool:
-            runs = list(pool.map(lambda n: sandbox.run(HELLO, str(n)), range(400)))
+            runs = list(pool.map(lambda n: sandbox.run(HELLO, str(n)), range(600)))
     finally:
         over.set()
         killer.join()
