@@ -163,6 +163,7 @@ class Guarantee:
         mechanism: what keeps it, such as "cgroup v1"; None if the promise cannot be kept here.
         found: what the attack on it found.
         remedy: what the host needs where the promise cannot be kept; else empty.
+        weak: the attacks of `Sandbox.check(full=True)` that got past the mechanism; empty where none did.
     """
 
     name: str
@@ -170,6 +171,7 @@ class Guarantee:
     mechanism: str | None
     found: str = ""
     remedy: str = ""
+    weak: str = ""
 
 
 @dataclass(frozen=True, slots=True)

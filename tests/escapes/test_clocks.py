@@ -189,7 +189,7 @@ def test_a_program_that_compiles_for_ever_is_ended(host):
 
 
 def test_cpu_time_of_short_children_that_nobody_waits_for_counts(host):
-    """With SIGCHLD ignored, the kernel forgets what a child used as it ends; the cgroup or the kernel's counter do not."""
+    """With SIGCHLD ignored, the kernel forgets a child's time as it ends; the cgroup or its counter do not."""
     run = host.run(
         "import os, signal, time\n"
         "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
