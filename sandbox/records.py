@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any
 
 from rlvr.errors import UsageError, brief
+from rlvr.sandbox.languages import LANGUAGES
 from rlvr.validate import require_number, require_one_of, require_whole
 
 __all__ = [
@@ -17,9 +18,7 @@ __all__ = [
     "Ending",
     "Guarantee",
     "Isolation",
-    "LANGUAGES",
     "Limits",
-    "MAIN",
     "Program",
     "Reply",
     "Run",
@@ -27,11 +26,6 @@ __all__ = [
     "TestRun",
     "TestSuite",
 ]
-
-MAIN: Final = {"python": "main.py", "cpp": "main.cpp", "javascript": "main.js", "bash": "main.sh"}
-"""The file that a program's `source` becomes, by language."""
-
-LANGUAGES: Final = tuple(MAIN)
 
 _PATH_CHARACTERS = 1000
 _NAME_BYTES = 255
@@ -95,8 +89,8 @@ class Program:
         Program("python", files={"main.py": "import helper", "helper.py": "…"}, args=("-v",))
 
     Attributes:
-        language: one of `LANGUAGES`.
-        source: the text of its main file, whose name is `MAIN[language]`; None if that is among `files`.
+        language: a key of `languages.LANGUAGES`: "python", "cpp", "c", "java", "javascript" or "bash".
+        source: the text of its main file, such as main.py (Main.java in Java); None if that is among `files`.
         files: more files: relative path → text or bytes.
         args: the command line after the program's name.
     """
@@ -109,7 +103,7 @@ class Program:
     def __post_init__(self) -> None:
         require_one_of("the language", self.language, LANGUAGES)
         files = dict(self.files)
-        main = MAIN[self.language]
+        main = self.main
         if self.source is not None:
             if main in files:
                 raise UsageError(f"a {self.language} program has both a source and a file {main!r}; give one of them")
@@ -132,7 +126,7 @@ class Program:
     @property
     def main(self) -> str:
         """The name of the main file."""
-        return MAIN[self.language]
+        return LANGUAGES[self.language].main
 
     def contents(self) -> dict[str, bytes]:
         """Every file as bytes.  Lone surrogates, which UTF-8 cannot say, are kept as their three bytes."""

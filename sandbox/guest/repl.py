@@ -101,7 +101,10 @@ def _run(source: bytes, name: str, namespace: dict[str, Any]) -> int:
 def _compiled(source: bytes, name: str) -> tuple[Any, Any]:
     """The statements, and the last one apart if it is an expression, whose value is shown."""
     tree = ast.parse(source, name)
-    last = ast.Expression(tree.body.pop().value) if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    last = None
+    match tree.body:
+        case [*before, ast.Expr(value)]:
+            tree.body, last = before, ast.Expression(value)
     return compile(tree, name, "exec", dont_inherit=True), last and compile(last, name, "eval", dont_inherit=True)
 
 

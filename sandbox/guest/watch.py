@@ -193,10 +193,11 @@ class Watch:
                     continue
                 total += clock.cpu_s(pid)  # exact, unlike the ticks
                 total += _cpu_by_ticks(pid, own=False)
-        evaded: float = self._usage() - self.usage_before
+        evaded = self._usage() - self.usage_before
         if self.exact >= 0:
             return max(total, evaded)
-        return max(total, (evaded - _EVADED_S - self.request.get("partner_cpu_s", 0.0)) / 2)
+        others: float = self.request.get("partner_cpu_s", 0.0)
+        return max(total, (evaded - _EVADED_S - others) / 2)
 
     def _starved(self) -> float:
         """Seconds in which the program could have run and had no core; its wall clock stands still meanwhile.
@@ -208,16 +209,18 @@ class Watch:
             with contextlib.suppress(OSError):
                 for thread in os.listdir(f"/proc/{pid}/task"):
                     with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
-                        ran, waited, _ = file.read().split()
-                    self.threads[thread] = int(ran) / 1e9, int(waited) / 1e9
-        ran, waited = map(sum, zip((0.0, 0.0), *self.threads.values(), strict=True))
+                        times = file.read().split()
+                    self.threads[thread] = int(times[0]) / 1e9, int(times[1]) / 1e9
+        ran = sum(ran for ran, _ in self.threads.values())
+        waited = sum(waited for _, waited in self.threads.values())
         cpu = self._cpu()
         own: float = waited * max(1.0, cpu / ran) if ran and cpu > _WAITED_S else waited
         if "clocks" not in self.fds:
             return own
         at = self.request["clock"] * _CLOCK.size  # two programs wait for each other: each has the other's time as well
         os.pwrite(self.fds["clocks"], _CLOCK.pack(own), at)
-        return own + _CLOCK.unpack(os.pread(self.fds["clocks"], _CLOCK.size, _CLOCK.size - at))[0]
+        other: float = _CLOCK.unpack(os.pread(self.fds["clocks"], _CLOCK.size, _CLOCK.size - at))[0]
+        return own + other
 
     def _kills(self) -> bytes:
         """How often the kernel killed for want of memory in the slot's cgroup, as text.
