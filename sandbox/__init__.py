@@ -18,6 +18,7 @@ from rlvr.sandbox.records import (
     TestSuite,
 )
 from rlvr.sandbox.sandbox import Sandbox
+from rlvr.sandbox.sessions import Session, SessionReply
 
 __all__ = [
     "Call",
@@ -30,6 +31,8 @@ __all__ = [
     "Reply",
     "Run",
     "Sandbox",
+    "Session",
+    "SessionReply",
     "TestCase",
     "TestRun",
     "TestSuite",

@@ -1,7 +1,8 @@
-"""From a program to what a box executes; C++ is compiled on the way, in a box of its own, once for each source."""
+"""From a program to what a box executes; what must be compiled is, in a box of its own, once for each source."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import subprocess
@@ -13,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from rlvr.sandbox.languages import LANGUAGES, PRECOMPILED, PROGRAM
 from rlvr.sandbox.records import Ending, Limits, Program, Run
 from rlvr.sandbox.slots import memfd
 from rlvr.sandbox.toolchains import missing, tool
@@ -22,12 +24,9 @@ __all__ = ["Compiler", "Files", "files_of"]
 Files: TypeAlias = dict[str, tuple[bytes, int]]
 """name → content and mode."""
 
-_FLAGS: Final = ("-std=gnu++17", "-O2", "-pipe", "-fdiagnostics-color=never")
+_CPP: Final = LANGUAGES["cpp"].compile
 _HEADER: Final = "#include <bits/stdc++.h>\n"
-_LEAST: Final = "#include <iostream>\nint main() { std::cout << 1; }\n"
 _NOTHING: Final = Run(Ending.OK)  # to compile
-_BINARY: Final = "program"
-_CACHE: Final = "/cache"
 _KEPT_MIB: Final = 256  # of binaries; the least recently used one goes first
 _COMPILE: Final = Limits(cpu_s=10.0, wall_s=20.0, memory_mib=1024, output_mib=1.0, processes=32, disk_mib=256.0)
 _SHOWN: Final = 8192  # bytes of what the compiler says
@@ -48,8 +47,8 @@ class Compiler:
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
         self._binaries: OrderedDict[str, bytes] = OrderedDict()
-        self._flaw: str | None = None  # what is wrong with the compiler, once it is known
-        self.caches: Mapping[str, str] = {_CACHE: str(_cache())} if tool("cpp") else {}
+        self._flaws: dict[str, str] = {}  # language → what is wrong with its compiler, once it is known
+        self.caches: Mapping[str, str] = {PRECOMPILED: str(_cache())} if tool("cpp") else {}
 
     def compiled(self, program: Program) -> tuple[dict[str, Any], Files, Run]:
         """Header and files for a box, and the compilation as a run: after CE or IE there is nothing to run.
@@ -63,19 +62,16 @@ class Compiler:
         command = tool(language)
         if command is None:
             return {}, {}, Run(Ending.IE, why=missing(language))
-        files = files_of(program)
-        if language == "cpp":
+        files, built = files_of(program), _NOTHING
+        if LANGUAGES[language].compile:
             binary, built = self._binary(program, command)
-            files[_BINARY] = binary, 0o755
-            argv = [f"./{_BINARY}", *program.args]
-        else:
-            argv, built = [command, program.main, *program.args], _NOTHING
+            files[PROGRAM] = binary, 0o755
+        argv = [*_filled(LANGUAGES[language].run, command, program), *program.args]
         return {"kind": "exec", "argv": argv, "env": {}}, files, built
 
     def _binary(self, program: Program, command: str) -> tuple[bytes, Run]:
-        main = [name for name in program.files if name.endswith((".cpp", ".cc", ".cxx"))]
-        sources = sorted(f"./{name}" for name in main)  # "-o.cpp" would be an option
-        argv = [command, *_FLAGS, "-I", _CACHE, "-o", _BINARY, *sources]
+        main = _sources(program)
+        argv = _filled(LANGUAGES[program.language].compile, command, program)
         # What the command line names is read when it runs: a checker is compiled once, not for each output.
         read = {name: file for name, file in files_of(program).items() if name not in program.args or name in main}
         key = _digest(argv, {name: content for name, (content, _) in read.items()})
@@ -88,31 +84,33 @@ class Compiler:
                     return found, _NOTHING
             if "bits/stdc++.h" in "".join(str(text) for text in program.files.values()):
                 self._precompile(command)
-            made, built = self._compile(argv, read, _BINARY)
+            made, built = self._compile(program.language, argv, read, PROGRAM)
             if built.ending is Ending.OK:
                 self._keep(key, made)
-            elif built.ending is Ending.CE and (broken := self._broken(command)):
+            elif built.ending is Ending.CE and (broken := self._broken(program.language, command)):
                 built = Run(Ending.IE, why=broken)
         with self._guard:
             self._locks.pop(key, None)
         return made, built
 
-    def _broken(self, command: str) -> str:
+    def _broken(self, language: str, command: str) -> str:
         """What is wrong with the compiler if it cannot compile even the smallest program; "" if nothing is."""
-        if self._flaw is None:
-            argv = [command, *_FLAGS, "-o", _BINARY, "least.cpp"]
-            built = self._compile(argv, {"least.cpp": (_LEAST.encode(), 0o644)}, _BINARY)[1]
+        if language not in self._flaws:
+            least = Program(language, LANGUAGES[language].least)
+            argv = _filled(LANGUAGES[language].compile, command, least)
+            built = self._compile(language, argv, files_of(least), PROGRAM)[1]
             if built.ending is Ending.IE:
                 return built.why  # a passing failure of ours, not the compiler's
             said = built.stderr.decode("utf-8", "replace").strip() or built.why
-            self._flaw = "" if built.ending is Ending.OK else f"{command} compiles nothing here: {said}"
-        return self._flaw
+            self._flaws[language] = "" if built.ending is Ending.OK else f"{command} compiles nothing here: {said}"
+        return self._flaws[language]
 
-    def _compile(self, argv: list[str], files: Files, result: str) -> tuple[bytes, Run]:
+    def _compile(self, language: str, argv: list[str], files: Files, result: str) -> tuple[bytes, Run]:
+        limits = dataclasses.replace(_COMPILE, **LANGUAGES[language].limits)
         artifact = memfd(b"")
         try:
             header = {"kind": "exec", "argv": argv, "env": {}, "collect": result}
-            run = self._execute(header, files, b"", _COMPILE, fds={"artifact": artifact})
+            run = self._execute(header, files, b"", limits, fds={"artifact": artifact})
             size = os.fstat(artifact).st_size
             if run.ending is Ending.OK and size:
                 return os.pread(artifact, size, 0), run
@@ -137,8 +135,8 @@ class Compiler:
         with _precompiling:
             if done.exists():
                 return
-            argv = [command, *_FLAGS, "-x", "c++-header", "-o", "made.gch", "all.h"]
-            made, built = self._compile(argv, {"all.h": (_HEADER.encode(), 0o644)}, "made.gch")
+            argv = [command, *_flags(), "-x", "c++-header", "-o", "made.gch", "all.h"]
+            made, built = self._compile("cpp", argv, {"all.h": (_HEADER.encode(), 0o644)}, "made.gch")
             if built.ending is Ending.OK:  # else compilations are slow, no more
                 done.parent.mkdir(exist_ok=True)
                 part = done.with_suffix(f".{os.getpid()}")
@@ -148,6 +146,29 @@ class Compiler:
 
 
 _precompiling = threading.Lock()
+
+
+def _sources(program: Program) -> list[str]:
+    """The files that are compiled."""
+    return sorted(name for name in program.files if name.endswith(LANGUAGES[program.language].sources))
+
+
+def _filled(words: tuple[str, ...], command: str, program: Program) -> list[str]:
+    """A command line of the table of languages, with its places filled."""
+    places = {"{tool}": command, "{main}": program.main}
+    folder = str(Path(command).parent)
+    line: list[str] = []
+    for word in words:
+        if word == "{sources}":
+            line += [f"./{name}" for name in _sources(program)]  # "-o.cpp" would be an option
+        else:
+            line.append(places.get(word, word.replace("{folder}", folder)))
+    return line
+
+
+def _flags() -> list[str]:
+    """What a header must be compiled with to fit."""
+    return [word for word in _CPP if word.startswith(("-std", "-O", "-pipe", "-f"))]
 
 
 def files_of(program: Program) -> Files:
@@ -171,7 +192,7 @@ def _cache() -> Path:
     """A folder for this compiler that belongs to this user: no other user may put a header there."""
     command = tool("cpp") or ""
     version = subprocess.run([command, "--version"], capture_output=True, stdin=subprocess.DEVNULL).stdout
-    key = _digest([command, *_FLAGS], {"version": version})[:16]
+    key = _digest([command, *_flags()], {"version": version})[:16]
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:
         folder = base / "rlvr" / f"cpp-{key}"

@@ -9,22 +9,27 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from rlvr.errors import IsolationUnavailable, SandboxFailed
 from rlvr.sandbox import cgroups, seccomp
 from rlvr.sandbox.records import Limits
-from rlvr.sandbox.slots import Keeper, NoNamespaces, Request, Slot
+from rlvr.sandbox.slots import Keeper, NoNamespaces, NotTaken, Request, Slot
 from rlvr.sandbox.toolchains import Packages, Python, root_plan, search_path
 from rlvr.workers import usable_cores
 
 __all__ = ["MIB", "SlotPool"]
 
+_T = TypeVar("_T")
+
 MIB: Final = 1 << 20
 _STOCK: Final = 2  # boxes in readiness: a suite takes two at once
 _OWN_PROCESSES: Final = _STOCK + 4  # the zygote, its boxes, one that is not yet reaped, the other program of a suite
 _UNPRIVILEGED: Final = 65534
-_TRIES: Final = 2  # a slot that was killed between two runs is no reason to fail the second
+_TRIES: Final = 3  # of runs whose slot or box was killed from outside
+_SPARE_SLOTS: Final = 16  # idle ones beyond those of the workers; what sessions leave behind goes
+_ENDING_S: Final = 10.0
+_DEAD: Final = 50  # slots found dead before they took the run; idle ones that were killed, so they are no tries
 _PRELOAD: Final = (
     "abc argparse array ast base64 bisect builtins calendar cmath collections collections.abc contextlib copy "
     "dataclasses datetime decimal enum fractions functools heapq inspect io itertools json keyword locale "
@@ -58,9 +63,9 @@ class SlotPool:
         self._owner = os.getpid()
         self._lock = threading.RLock()
         self._free = threading.Semaphore(self._workers)
-        self._alone = threading.Lock()
         self._idle: deque[Slot] = deque()
         self._live: set[Slot] = set()
+        self._returned: deque[Slot] = deque()
         self._keeper: Keeper | None = None
         self._closings = 0
 
@@ -70,7 +75,6 @@ class SlotPool:
         limits: Limits,
         wall_s: float,
         *,
-        alone: bool = False,
         sent: Callable[[], None] = lambda: None,
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Run the requests in one slot; returns its replies, and what its cgroup counted.
@@ -79,34 +83,101 @@ class SlotPool:
             build: makes the requests; called again if the slot failed and another one is tried.
             limits: memory and processes, which the cgroup enforces.
             wall_s: wall seconds that the requests may take.
-            alone: wait until no other slot works, and let none start meanwhile.
             sent: called once the requests have been sent, for descriptors that must then be closed here.
 
         Raises:
             SandboxFailed: no slot could be started, or each one that was tried failed.
         """
-        closings = self._closings
-        for attempt in range(_TRIES):
-            with self._checkout(alone) as slot:
+
+        def attempt() -> tuple[list[dict[str, Any]], dict[str, Any]]:
+            with self._checkout() as slot:
                 try:
                     return self._run_in(slot, build(), limits, wall_s, sent)
                 except SandboxFailed:
                     self._bury(slot)
-                    if attempt == _TRIES - 1 or self._closings != closings:
-                        raise
-        raise AssertionError("unreachable")
+                    raise
+
+        return self._tried(attempt)
+
+    def _tried(self, attempt: Callable[[], _T]) -> _T:
+        closings = self._closings
+        tries = dead = 0
+        while True:
+            try:
+                return attempt()
+            except SandboxFailed as error:
+                taken = not isinstance(error, NotTaken)
+                tries, dead = tries + taken, dead + (not taken)
+                if tries == _TRIES or dead == _DEAD or self._closings != closings:
+                    raise
+
+    def lend(self, begin: Callable[[Slot], None], limits: Limits) -> Slot:
+        """A slot that no run will use until `take_back`; it is none of the `workers`.
+
+        Args:
+            begin: sends the slot its request.
+            limits: memory and processes, which the cgroup enforces.
+
+        Raises:
+            SandboxFailed: no slot could be started, or each one that was tried failed.
+        """
+
+        def attempt() -> Slot:
+            self._own()
+            slot = self._idle_one() or self._started()
+            try:
+                self._limit(slot, limits)
+                begin(slot)
+            except BaseException:
+                self._bury(slot)
+                raise
+            return slot
+
+        return self._tried(attempt)
+
+    def take_back(self, slot: Slot, wait: bool) -> None:
+        """Take back a slot that was lent, once its box has ended.
+
+        Args:
+            slot: from `lend`; its box has been told to end.
+            wait: False where no lock may be taken: the slot is then looked at when the next one is needed.
+        """
+        self._returned.append(slot)  # a deque needs no lock
+        if wait:
+            self._take_in()
+
+    def _take_in(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                slot = self._returned.popleft()
+                try:
+                    slot.replies(_ENDING_S)
+                except SandboxFailed:
+                    self._bury(slot)
+                    continue
+                with self._lock:
+                    keep = slot in self._live and len(self._idle) < self._workers + _SPARE_SLOTS
+                    if keep:
+                        self._idle.append(slot)
+                if not keep:
+                    self._bury(slot)
+
+    def _limit(self, slot: Slot, limits: Limits) -> None:
+        if slot.cgroup is None:
+            return
+        try:
+            slot.cgroup.limit(limits.memory_mib * MIB, limits.processes + _OWN_PROCESSES)
+        except OSError as error:  # also where a keeper that was killed has taken the cgroup along
+            raise NotTaken(f"the memory limit could not be set: {error}") from None
+        slot.cgroup.mark()
 
     def _run_in(
         self, slot: Slot, requests: Sequence[Request], limits: Limits, wall_s: float, sent: Callable[[], None]
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        self._limit(slot, limits)
         group = slot.cgroup
         if group is None:
-            return slot.run(requests, wall_s, sent), {"kills": 0, "peak": None}
-        try:
-            group.limit(limits.memory_mib * MIB, limits.processes + _OWN_PROCESSES)
-        except OSError as error:
-            raise SandboxFailed(f"the memory limit could not be set: {error}") from None
-        group.mark()
+            return _alive(slot.run(requests, wall_s, sent)), {"kills": 0, "peak": None}
         try:
             replies = slot.run(requests, wall_s, sent)
         except SandboxFailed:
@@ -114,17 +185,13 @@ class SlotPool:
                 raise
             self._bury(slot)  # the kernel took the zygote too: the memory was the program's all the same
             return [{"died": -signal.SIGKILL} for _ in requests], {"kills": kills, "peak": None}
-        return replies, {"kills": group.kills(), "peak": group.peak()}
+        kills = group.kills()
+        return replies if kills else _alive(replies), {"kills": kills, "peak": group.peak()}
 
     @contextlib.contextmanager
-    def _checkout(self, alone: bool) -> Iterator[Slot]:
-        if os.getpid() != self._owner:  # forked: what we hold is the parent's
-            for slot in self._live:
-                slot.disown()
-            if self._keeper:
-                self._keeper.disown()
-            self._forget()
-        with self._permits(self._workers if alone else 1):
+    def _checkout(self) -> Iterator[Slot]:
+        self._own()
+        with self._free:
             slot = self._idle_one() or self._started()
             try:
                 yield slot
@@ -133,18 +200,14 @@ class SlotPool:
                     if slot in self._live:
                         self._idle.append(slot)
 
-    @contextlib.contextmanager
-    def _permits(self, count: int) -> Iterator[None]:
-        held = 0
-        try:
-            # one at a time may collect several: two callers would each wait for what the other holds
-            with self._alone if count > 1 else contextlib.nullcontext():
-                for _ in range(count):
-                    self._free.acquire()
-                    held += 1
-            yield
-        finally:
-            self._free.release(held) if held else None
+    def _own(self) -> None:
+        if os.getpid() != self._owner:  # forked: what we hold is the parent's
+            for slot in self._live:
+                slot.disown()
+            if self._keeper:
+                self._keeper.disown()
+            self._forget()
+        self._take_in()
 
     def _idle_one(self) -> Slot | None:
         with self._lock:
@@ -164,7 +227,8 @@ class SlotPool:
                     group.remove()
                 if isinstance(error, NoNamespaces):
                     found = f"no namespaces: {error}"
-                    raise IsolationUnavailable("files", found, _NAMESPACES_REMEDY, waivable=False) from None
+                    remedy = _NAMESPACES_REMEDY.format(root="" if os.geteuid() == 0 else ", or run as root")
+                    raise IsolationUnavailable("files", found, remedy, waivable=False) from None
                 raise
             self._live.add(slot)
             return slot
@@ -210,9 +274,19 @@ class SlotPool:
             keeper.close()
 
 
+def _alive(replies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The replies; where a box cannot give one, the whole is tried again, as a program cannot kill its box."""
+    for reply in replies:
+        if "died" in reply:
+            raise SandboxFailed(f"its box was killed from outside (exit code {reply['died']})")
+    return replies
+
+
 _NAMESPACES_REMEDY: Final = (
-    "run as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, "
-    "kernel.apparmor_restrict_unprivileged_userns=0; in a container: --security-opt seccomp=unconfined)"
+    "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0; "
+    "in a container: --security-opt seccomp=unconfined, and for root --cap-add SYS_ADMIN)"
+    '{root}; score on another host with "rlvr serve" (docs/using/serving.md); '
+    'or take less isolation by name: Sandbox(level="restricted"), docs/reference/sandbox.md'
 )
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlvr.errors import IsolationUnavailable
+from rlvr.sandbox.attacks import LIMIT_ATTACKS, REACHING
 from rlvr.sandbox.records import Ending, Guarantee, Limits, Run
 
 __all__ = ["PROMISES", "examine"]
@@ -43,7 +44,7 @@ PROMISES: Final = {
 }
 
 _REMEDY: Final = {
-    "memory": "give this user a cgroup with the memory controller (systemd: Delegate=yes), or run as root",
+    "memory": "give this user a cgroup with the memory controller (systemd: Delegate=yes; Docker: --cgroupns=private)",
     "system-calls": "use a kernel with CONFIG_SECCOMP_FILTER",
 }
 _ROOT_REMEDY: Final = "see docs/reference/sandbox.md, 'What the host needs'"
@@ -175,6 +176,8 @@ def _():
 print(json.dumps(won))
 """
 
+_LAST: Final = "print(json.dumps(won))"
+
 _DAEMON: Final = """
 import os, time
 if os.fork() == 0:
@@ -214,24 +217,26 @@ class _Canary:
     target: Path
 
 
-def examine(execute: Callable[..., Run], memory: str) -> list[Guarantee]:
+def examine(execute: Callable[..., Run], memory: str, full: bool = False) -> list[Guarantee]:
     """Every guarantee, with its mechanism or None.
 
     Args:
         execute: runs a header and files in a box; `Sandbox` gives its own method.
         memory: the kind of cgroup that counts memory, "" for none.
+        full: try the attacks of `attacks` too.
     """
     if sys.platform != "linux":
         return _all_missing(f"this is {sys.platform}", "use Linux: a machine, a container or a virtual machine")
     try:
-        won = _attacked(execute)
+        won = _attacked(execute, _ATTACKS.replace(_LAST, REACHING + _LAST) if full else _ATTACKS)
+        weak = _limits_tried_hard(execute) if full else {}
     except IsolationUnavailable as error:
         return _all_missing(error.found, error.remedy)
     rests_on = _mechanisms(memory)
     return [
         Guarantee(name, promise, None, won[name], _REMEDY.get(name, _ROOT_REMEDY))
         if name in won
-        else Guarantee(name, promise, rests_on[name], "the attack failed")
+        else Guarantee(name, promise, rests_on[name], "the attacks failed", weak=weak.get(name, ""))
         for name, promise in PROMISES.items()
     ]
 
@@ -261,12 +266,12 @@ def _mechanisms(memory: str) -> dict[str, str]:
     }
 
 
-def _attacked(execute: Callable[..., Run]) -> dict[str, str]:
+def _attacked(execute: Callable[..., Run], attacks: str) -> dict[str, str]:
     """What the attacks won, by guarantee."""
     won: dict[str, str] = {}
     with _canary() as canary:
         for _ in range(2):  # the second looks for what the first left
-            won |= _tried(execute, canary)
+            won |= _tried(execute, canary, attacks)
         if canary.target.exists():
             won["writes"] = f"wrote {canary.target}"
     won |= _limits_tried(execute)
@@ -275,10 +280,10 @@ def _attacked(execute: Callable[..., Run]) -> dict[str, str]:
     return won
 
 
-def _tried(execute: Callable[..., Run], canary: _Canary) -> dict[str, str]:
+def _tried(execute: Callable[..., Run], canary: _Canary, attacks: str = _ATTACKS) -> dict[str, str]:
     facts = {**canary.facts, "disk": int(_SMALL.disk_mib * 2**20), "files": _SMALL.files}
     header = {"kind": "script", "main": "main.py", "args": [json.dumps(facts)]}
-    run = execute(header, {"main.py": (_ATTACKS.encode(), 0o644)}, b"", _SMALL)
+    run = execute(header, {"main.py": (attacks.encode(), 0o644)}, b"", _SMALL)
     try:
         found: dict[str, str] = json.loads(run.stdout)
     except ValueError:
@@ -301,6 +306,16 @@ def _limits_tried(execute: Callable[..., Run]) -> dict[str, str]:
     if not run.stdout.strip().isdigit() or int(run.stdout) > _SMALL.processes + 8:
         won["processes"] = f"{run.stdout.decode(errors='replace').strip() or run.why} processes"
     return won
+
+
+def _limits_tried_hard(execute: Callable[..., Run]) -> dict[str, str]:
+    """The limits that an attack got past without being noticed, and how."""
+    won: dict[str, list[str]] = {}
+    for attack in LIMIT_ATTACKS:
+        run = _script(execute, attack.source, attack.limits)
+        if run.ending not in attack.held:
+            won.setdefault(attack.guarantee, []).append(f"{attack.what} (ended {run.ending})")
+    return {name: ", ".join(ways) for name, ways in won.items()}
 
 
 def _script(execute: Callable[..., Run], source: str, limits: Limits, **options: Any) -> Run:

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any
 
 from rlvr.errors import UsageError, brief
+from rlvr.sandbox.languages import LANGUAGES
 from rlvr.validate import require_number, require_one_of, require_whole
 
 __all__ = [
@@ -17,9 +18,7 @@ __all__ = [
     "Ending",
     "Guarantee",
     "Isolation",
-    "LANGUAGES",
     "Limits",
-    "MAIN",
     "Program",
     "Reply",
     "Run",
@@ -27,11 +26,6 @@ __all__ = [
     "TestRun",
     "TestSuite",
 ]
-
-MAIN: Final = {"python": "main.py", "cpp": "main.cpp", "javascript": "main.js", "bash": "main.sh"}
-"""The file that a program's `source` becomes, by language."""
-
-LANGUAGES: Final = tuple(MAIN)
 
 _PATH_CHARACTERS = 1000
 _NAME_BYTES = 255
@@ -57,7 +51,8 @@ class Limits:
 
     Attributes:
         cpu_s: CPU seconds, user and system.  This limit decides, as it does not depend on what else the machine does.
-        wall_s: wall seconds, for programs that sleep; None for 3 × cpu_s + 2.
+        wall_s: wall seconds, for programs that sleep; None for 3 × cpu_s + 2.  Seconds in which a program waits for a
+            core do not count, up to as many again.
         memory_mib: RAM in MiB, with its files in the scratch folder and its output.
         output_mib: MiB of standard output, and as much of standard error.
         processes: processes and threads alive at once.
@@ -96,8 +91,8 @@ class Program:
         Program("python", files={"main.py": "import helper", "helper.py": "…"}, args=("-v",))
 
     Attributes:
-        language: one of `LANGUAGES`.
-        source: the text of its main file, whose name is `MAIN[language]`; None if that is among `files`.
+        language: a key of `languages.LANGUAGES`: "python", "cpp", "c", "java", "javascript" or "bash".
+        source: the text of its main file, such as main.py (Main.java in Java); None if that is among `files`.
         files: more files: relative path → text or bytes.
         args: the command line after the program's name; each less than 128 KiB.
 
@@ -113,7 +108,7 @@ class Program:
     def __post_init__(self) -> None:
         require_one_of("the language", self.language, LANGUAGES)
         files = dict(self.files)
-        main = MAIN[self.language]
+        main = self.main
         if self.source is not None:
             if main in files:
                 raise UsageError(f"a {self.language} program has both a source and a file {main!r}; give one of them")
@@ -134,7 +129,7 @@ class Program:
     @property
     def main(self) -> str:
         """The name of the main file."""
-        return MAIN[self.language]
+        return LANGUAGES[self.language].main
 
     def contents(self) -> dict[str, bytes]:
         """Every file as bytes.  Lone surrogates, which UTF-8 cannot say, are kept as their three bytes."""
@@ -199,6 +194,7 @@ class Guarantee:
         mechanism: what keeps it, such as "cgroup v1"; None if the promise cannot be kept here.
         found: what the attack on it found.
         remedy: what the host needs where the promise cannot be kept; else empty.
+        weak: the attacks of `Sandbox.check(full=True)` that got past the mechanism; empty where none did.
     """
 
     name: str
@@ -206,6 +202,7 @@ class Guarantee:
     mechanism: str | None
     found: str = ""
     remedy: str = ""
+    weak: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +229,7 @@ class Run:
         signal: the signal that ended it, None if none did.
         cpu_s: CPU seconds of all its processes.
         wall_s: wall seconds from its first instruction to its end.
+        starved_s: how many of them it could have run and had no core; they do not count towards the wall limit.
         memory_mib: peak MiB of the whole run where a cgroup counts it, else of its largest process; the interpreter
             is included.
         stdout, stderr: bytes, cut at the limit.  For CE, stderr is the compiler's message.
@@ -244,6 +242,7 @@ class Run:
     signal: int | None = None
     cpu_s: float = 0.0
     wall_s: float = 0.0
+    starved_s: float = 0.0
     memory_mib: float = 0.0
     stdout: bytes = b""
     stderr: bytes = b""

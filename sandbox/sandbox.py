@@ -14,6 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from rlvr.errors import IsolationUnavailable, SandboxFailed, UsageError, brief
@@ -37,6 +38,7 @@ from rlvr.sandbox.records import (
     TestRun,
     TestSuite,
 )
+from rlvr.sandbox.sessions import Session
 from rlvr.sandbox.slots import Request, memfd, packed
 from rlvr.sandbox.toolchains import find_packages, find_python
 from rlvr.validate import require_one_of, require_whole
@@ -47,6 +49,7 @@ __all__ = ["Sandbox"]
 _T = TypeVar("_T")
 
 _ANSWERS_MIB: Final = 64
+_STARVED: Final = 2  # a program that gets no core has up to so many times its wall seconds (guest/box.py)
 _SOLUTION: Final = "solution.py"  # a program whose functions are called is a module; its __main__ part does not run
 
 
@@ -132,9 +135,14 @@ class Sandbox:
         if threads:
             threads.shutdown(wait=False)
 
-    def check(self) -> list[Guarantee]:
-        """Attack each guarantee; returns them with the mechanism that keeps them, None where the attack succeeded."""
-        return probe.examine(self._execute, self._pool.memory)
+    def check(self, full: bool = False) -> list[Guarantee]:
+        """Attack each guarantee; returns them with the mechanism that keeps them, None where the attack succeeded.
+
+        Args:
+            full: try every attack that we know, which takes some seconds; `Guarantee.weak` then names those that got
+                past a limit which holds against the others.
+        """
+        return probe.examine(self._execute, self._pool.memory, full)
 
     def isolation(self) -> Isolation:
         """What runs are isolated by; the first call finds it out with `check`.
@@ -157,16 +165,13 @@ class Sandbox:
                 self._isolation = Isolation(kept, frozenset(waived))
             return self._isolation
 
-    def run(
-        self, program: Program, stdin: bytes | str = b"", *, limits: Limits | None = None, alone: bool = False
-    ) -> Run:
+    def run(self, program: Program, stdin: bytes | str = b"", *, limits: Limits | None = None) -> Run:
         """Run a program to its end.
 
         Args:
             program: what to run.
             stdin: its standard input; a text is sent as UTF-8.
             limits: instead of the sandbox's own.
-            alone: wait until nothing else runs in this sandbox, for a verdict that depends on the wall clock.
 
         Raises:
             IsolationUnavailable: see `warm`.  Any other failure of ours is a run that ended IE.
@@ -176,7 +181,7 @@ class Sandbox:
         header, files, built = self._compiler.compiled(program)
         if built.ending is not Ending.OK:
             return dataclasses.replace(built, isolation=isolation)
-        run = self._execute(header, files, stdin, limits, alone=alone)
+        run = self._execute(header, files, stdin, limits)
         return dataclasses.replace(run, isolation=isolation)
 
     def compile(self, program: Program) -> Run:
@@ -199,7 +204,6 @@ class Sandbox:
         *,
         limits: Limits | None = None,
         case_cpu_s: float | None = None,
-        alone: bool = False,
     ) -> CallRun:
         """Load a Python program as a module and call its functions, one after the other, in one process.
 
@@ -210,7 +214,6 @@ class Sandbox:
             calls: what to call, in order.
             limits: of all the calls together, instead of the sandbox's own.
             case_cpu_s: CPU seconds for each call, within `limits` for all of them; None for no such limit.
-            alone: see `run`.
 
         Raises:
             UsageError: the program is not in Python, or an argument is no plain value.
@@ -226,7 +229,7 @@ class Sandbox:
         try:
             header, files = _module(program, "calls")
             fds = {"channel": orders, "results": results}
-            run = self._execute(header, files, b"", limits, fds=fds, case_cpu_s=case_cpu_s, alone=alone)
+            run = self._execute(header, files, b"", limits, fds=fds, case_cpu_s=case_cpu_s)
             answers = os.pread(results, _ANSWERS_MIB * MIB, 0)
         finally:
             os.close(orders)
@@ -234,7 +237,7 @@ class Sandbox:
         replies = [reply and _reply_of(reply) for reply in guest_calls.read_replies(answers, len(calls))]
         return CallRun(dataclasses.replace(run, isolation=isolation), tuple(replies))
 
-    def test(self, program: Program, suite: TestSuite, *, limits: Limits | None = None, alone: bool = False) -> TestRun:
+    def test(self, program: Program, suite: TestSuite, *, limits: Limits | None = None) -> TestRun:
         """Run tests against a Python program.  Tests and program have processes that cannot see each other.
 
         The tests' process asks the program's for calls and gets values; expected values never leave it.
@@ -243,7 +246,6 @@ class Sandbox:
             program: in Python.
             suite: the tests.
             limits: of the program and of the tests, each; instead of the sandbox's own.
-            alone: see `run`.
 
         Raises:
             UsageError: the program is not in Python.
@@ -253,7 +255,7 @@ class Sandbox:
         results = memfd(b"")
         try:
             with _Streams(b"") as ours, _Streams(b"") as theirs:
-                run, tests = self._pair(program, suite, limits, ours, theirs, results, alone)
+                run, tests = self._pair(program, suite, limits, ours, theirs, results)
             answers = os.pread(results, _ANSWERS_MIB * MIB, 0)
         finally:
             os.close(results)
@@ -276,36 +278,38 @@ class Sandbox:
         ours: _Streams,
         theirs: _Streams,
         results: int,
-        alone: bool,
     ) -> tuple[Run, Run]:
         """The program's run and the tests', in two boxes of one slot, joined by a socket."""
         header, files = _module(program, "serve")
         tests = {"kind": "suite", "suite": {**dataclasses.asdict(suite), "module": list(suite.modules)}}
         partner = {"partner_cpu_s": limits.cpu_s}
         made: list[int] = []
+        clocks = memfd(bytes(16))  # each box writes there how long its program waited for a core, and reads the other's
 
         def build() -> list[Request]:
             for fd in made:
                 os.close(fd)
             made[:] = (end.detach() for end in socket.socketpair())
+            os.pwrite(clocks, bytes(16), 0)
             ours.rewind()
             theirs.rewind()
             os.ftruncate(results, 0)
             os.lseek(results, 0, os.SEEK_SET)
-            first = {**theirs.fds, "bundle": theirs.bundle(header, files), "channel": made[0]}
+            first = {**theirs.fds, "bundle": theirs.bundle(header, files), "channel": made[0], "clocks": clocks}
             second = {**ours.fds, "bundle": ours.bundle(tests, {}), "channel": made[1], "results": results}
+            second["clocks"] = clocks
             return [
-                Request({**self._message(limits), **partner}, first),
-                Request({**self._message(limits), **partner}, second),
+                Request({**self._message(limits), **partner, "clock": 0}, first),
+                Request({**self._message(limits), **partner, "clock": 1}, second),
             ]
 
         try:
-            replies, counts = self._pool.run(build, limits, limits.wall, alone=alone, sent=lambda: _close(made))
+            replies, counts = self._pool.run(build, limits, _STARVED * limits.wall, sent=lambda: _close(made))
         except SandboxFailed as error:
             failed = Run(Ending.IE, why=str(error))
             return failed, failed
         finally:
-            _close(made)
+            _close([*made, clocks])
         return _run_of(replies[0], counts, theirs, limits), _run_of(replies[1], counts, ours, limits)
 
     def _execute(
@@ -317,7 +321,6 @@ class Sandbox:
         *,
         fds: Mapping[str, int] | None = None,
         case_cpu_s: float | None = None,
-        alone: bool = False,
     ) -> Run:
         """One box.  `fds` are memfds that it writes to or reads."""
         with _Streams(stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else stdin) as streams:
@@ -335,7 +338,7 @@ class Sandbox:
                 return [Request(message, {**streams.fds, "bundle": bundle, **extra})]
 
             try:
-                [reply], counts = self._pool.run(build, limits, limits.wall, alone=alone)
+                [reply], counts = self._pool.run(build, limits, _STARVED * limits.wall)
             except SandboxFailed as error:
                 return Run(Ending.IE, why=str(error))
             return _run_of(reply, counts, streams, limits)
@@ -353,6 +356,37 @@ class Sandbox:
                 "files": limits.files,
             },
         }
+
+    def session(
+        self,
+        language: str = "python",
+        *,
+        limits: Limits | None = None,
+        total_cpu_s: float = 60.0,
+        total_wall_s: float = 3600.0,
+    ) -> Session:
+        """Open a session: a process whose state and files live until it is closed, for an episode with a tool.
+
+            with sandbox.session("python") as session:
+                session.run("x = 20")
+                session.run("x + 1").text            # "21\n"
+
+        Any number may be open; they are none of the `workers`.
+
+        Args:
+            language: "python" or "bash".
+            limits: CPU and wall seconds and output of each call; memory, processes and files of the whole session.
+                None for the sandbox's own.
+            total_cpu_s: CPU seconds of all calls together, and of what wakes up between them.
+            total_wall_s: wall seconds for which the session may be open.
+
+        Raises:
+            UsageError: an argument that cannot work.
+            IsolationUnavailable, SandboxFailed: see `warm`.
+        """
+        isolation = self.isolation()
+        numbers = partial(next, self._numbers)
+        return Session(self._pool, isolation, language, limits or self.limits, numbers, total_cpu_s, total_wall_s)
 
     def run_many(self, jobs: Iterable[tuple[Program, bytes | str]], *, limits: Limits | None = None) -> Iterator[Run]:
         """Run many programs, `workers` at once; the runs come in the order of the jobs.
@@ -463,10 +497,8 @@ def _module(program: Program, kind: str) -> tuple[dict[str, Any], Files]:
 
 def _run_of(reply: Mapping[str, Any], counts: Mapping[str, Any], streams: _Streams, limits: Limits) -> Run:
     """The run that a box's reply describes."""
-    if "died" in reply:
-        if counts["kills"]:
-            return Run(Ending.MLE, why=f"over {limits.memory_mib} MiB", memory_mib=float(limits.memory_mib))
-        return Run(Ending.IE, why=f"its box was killed from outside (exit code {reply['died']})")
+    if "died" in reply:  # with the box, the kernel killed what used the memory
+        return Run(Ending.MLE, why=f"over {limits.memory_mib} MiB", memory_mib=float(limits.memory_mib))
     cap = int(limits.output_mib * MIB)
     outputs = [streams.fds[name] for name in ("stdout", "stderr")]
     flooded = any(os.fstat(fd).st_size > cap for fd in outputs)
@@ -481,6 +513,7 @@ def _run_of(reply: Mapping[str, Any], counts: Mapping[str, Any], streams: _Strea
         signal=-code if code < 0 else None,
         cpu_s=reply["cpu_s"],
         wall_s=reply["wall_s"],
+        starved_s=reply["starved_s"],
         memory_mib=peak / MIB,
         stdout=stdout,
         stderr=stderr,
@@ -493,14 +526,19 @@ def _ending(reply: Mapping[str, Any], kills: int, flooded: bool, code: int, limi
         return Ending.IE, f"the program's process could not be set up: {told.removeprefix('setup: ')}"
     if told == "compile":
         return Ending.CE, "it does not compile"
+    if killed == "disk":
+        return Ending.MLE, f"its files are larger than the disk limit of {limits.disk_mib:g} MiB"
     if killed == "memory" or kills:
         return Ending.MLE, f"over {limits.memory_mib} MiB"
     if killed == "cpu" or code == -signals.SIGXCPU:
         return Ending.TLE, f"over {limits.cpu_s:g} CPU seconds"
     if killed == "wall":
-        return Ending.TLE, f"over {limits.wall:g} wall seconds, of which {reply['cpu_s']:.2f} s at work"
+        waited = f", and {reply['starved_s']:.2f} s more without a core" if reply["starved_s"] >= 0.01 else ""
+        return Ending.TLE, f"over {limits.wall:g} wall seconds, of which {reply['cpu_s']:.2f} s at work{waited}"
     if killed == "output" or flooded:
         return Ending.OLE, f"over {limits.output_mib:g} MiB of output"
+    if code == -signals.SIGXFSZ:
+        return Ending.RE, f"a file over the disk limit of {limits.disk_mib:g} MiB (SIGXFSZ)"
     if code < 0:
         return Ending.RE, f"ended by signal {_signal_name(-code)}"
     return (Ending.OK, "") if code == 0 else (Ending.RE, f"exit code {code}")

@@ -115,7 +115,7 @@ _ALLOWED: Final = """
     pause 34 -, restart_syscall 219 128,
     # local sockets
     bind 49 200, listen 50 201, accept 43 202, accept4 288 242, connect 42 203, getsockname 51 204,
-    getpeername 52 205, getsockopt 55 209, sendto 44 206, recvfrom 45 207, sendmsg 46 211, recvmsg 47 212,
+    getpeername 52 205, sendto 44 206, recvfrom 45 207, sendmsg 46 211, recvmsg 47 212,
     shutdown 48 210,
     # the machine
     uname 63 160, sysinfo 99 179, getrandom 318 278,
@@ -147,7 +147,7 @@ _REFUSED: Final = """
 _FILTERED: Final = """
     clone 56 220, socket 41 198, socketpair 53 199, setsockopt 54 208, ioctl 16 29, fcntl 72 25,
     prctl 157 167, arch_prctl 158 -, madvise 28 233, personality 135 92, prlimit64 302 261,
-    setpriority 141 140, mknod 133 -, mknodat 259 33, memfd_create 319 279, clone3 435 435,
+    getsockopt 55 209, setpriority 141 140, mknod 133 -, mknodat 259 33, memfd_create 319 279, clone3 435 435,
 """
 
 # CLONE_NEW*, and CLONE_PARENT: the new process would be a child of pid 1 that pid 1 did not start.
@@ -164,6 +164,8 @@ _RULES: Final[Mapping[str, Rule]] = {
     "setsockopt": Switch(
         2, {7: refuse(0), **dict.fromkeys((2, 6, 8, 9, 13, 15, 16, 20, 21), ALLOW)}, refuse(errno.ENOPROTOOPT)
     ),
+    # Not PEERPIDFD: of a socket that the host made it would be the host's process.  Nor PEERSEC and PEERGROUPS.
+    "getsockopt": Switch(2, dict.fromkeys((77, 31, 59), refuse(errno.ENOPROTOOPT)), ALLOW),
     # TCGETS TIOCGPGRP TIOCOUTQ TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX TCGETS2: questions, and flags of their own
     "ioctl": _only(1, "0x5401 0x540F 0x5411 0x5413 0x541B 0x5421 0x5450 0x5451 0x802C542A", errno.ENOTTY),
     # DUPFD GETFD SETFD GETFL SETFL, GETLK SETLK SETLKW and their OFD_, DUPFD_CLOEXEC SETPIPE_SZ GETPIPE_SZ GET_SEALS.

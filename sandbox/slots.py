@@ -28,7 +28,7 @@ from rlvr.sandbox.toolchains import Python, environment
 from rlvr.workers import framing
 from rlvr.workers.framing import framed, write_all
 
-__all__ = ["Keeper", "NoNamespaces", "Request", "Slot", "memfd", "packed"]
+__all__ = ["Keeper", "NoNamespaces", "NotTaken", "Request", "Slot", "memfd", "packed"]
 
 _START_S: Final = 60.0
 _GRACE_S: Final = 15.0  # beyond a run's wall limit, until its box is taken for dead
@@ -48,6 +48,10 @@ main(*map(int, sys.argv[3:]))
 
 class NoNamespaces(Exception):
     """The kernel does not let this user make namespaces."""
+
+
+class NotTaken(SandboxFailed):
+    """The slot was dead before it took a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +198,12 @@ class Slot:
     def __init__(self, keeper: Keeper, channel: socket.socket, pid: int, cgroup: Cgroup | None) -> None:
         self.keeper, self.pid, self.cgroup = keeper, pid, cgroup
         self._channel = channel
-        answer = self._receive(time.monotonic() + _START_S)
+        self._wanted: list[int] = []
+        try:
+            answer = self._receive(time.monotonic() + _START_S)
+        except SandboxFailed:
+            self.close()
+            raise
         if "failed" in answer:
             self.close()
             raise SandboxFailed(f"a slot of the sandbox cannot be set up: {answer['failed']}. {keeper.said()}")
@@ -212,31 +221,60 @@ class Slot:
             sent: called once the requests have been sent.
 
         Raises:
+            NotTaken: the slot was dead, and none of this was begun.
             SandboxFailed: the slot cannot be used any more; close it.
+        """
+        self.send(requests)
+        sent()
+        return self.replies(wall_s + _GRACE_S)
+
+    def send(self, requests: Sequence[Request]) -> None:
+        """Give the requests to the boxes.
+
+        Args:
+            requests: one for each box that is to work.
+
+        Raises:
+            NotTaken: the slot was dead, and none of this was begun.
         """
         try:
             for request in requests:
                 message = {**request.message, "fds": list(request.fds)}
                 socket.send_fds(self._channel, [json.dumps(message).encode()], list(request.fds.values()))
         except OSError as error:
-            raise SandboxFailed(f"a slot of the sandbox is gone: {error}") from None
-        sent()
+            raise NotTaken(f"a slot of the sandbox is gone: {error}") from None
+        self._wanted = [request.message["id"] for request in requests]
+
+    def replies(self, wall_s: float) -> list[dict[str, Any]]:
+        """The replies to the requests that were sent last.
+
+        Args:
+            wall_s: wall seconds to wait for them.
+
+        Raises:
+            NotTaken, SandboxFailed: see `run`.
+        """
         replies: dict[int, dict[str, Any]] = {}
-        deadline = time.monotonic() + wall_s + _GRACE_S
-        wanted = [request.message["id"] for request in requests]
-        while len(replies) < len(requests):
+        deadline = time.monotonic() + wall_s
+        while len(replies) < len(self._wanted):
             reply = self._receive(deadline)
-            if reply["id"] in wanted:  # else it is of an earlier run: a box that was killed as it was about to end
+            if (
+                reply["id"] in self._wanted
+            ):  # else it is of an earlier run: a box that was killed as it was about to end
                 replies.setdefault(reply["id"], reply)
-        return [replies[number] for number in wanted]
+        return [replies[number] for number in self._wanted]
 
     def _receive(self, deadline: float) -> dict[str, Any]:
+        if self._channel.fileno() < 0:
+            raise SandboxFailed("a slot of the sandbox was closed")
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
         if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
             raise SandboxFailed("a slot of the sandbox does not answer")
         try:
             message = self._channel.recv(_REPLY_BYTES)
+        except ConnectionResetError as error:  # the kernel's word for requests that the other end never read
+            raise NotTaken(f"a slot of the sandbox is gone: {error}") from None
         except OSError as error:
             raise SandboxFailed(f"a slot of the sandbox is gone: {error}") from None
         if not message:

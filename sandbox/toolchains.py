@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlvr.errors import UsageError
+from rlvr.sandbox.languages import LANGUAGES
 from rlvr.sandbox.records import Program
 
 __all__ = [
@@ -43,15 +44,9 @@ _SYSTEM: Final = (
 )
 _MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")  # links into /usr, or folders on older systems
 _OLDEST: Final = (3, 10)
-_TOOLS: Final = {"cpp": "g++", "javascript": "node", "bash": "bash"}
 _ASK_S: Final = 60.0
 
-GREETINGS: Final = (
-    Program("python", "import platform\nprint(platform.python_version())"),
-    Program("cpp", '#include <bits/stdc++.h>\nint main() { std::cout << "g++ " << __VERSION__ << std::endl; }'),
-    Program("javascript", "console.log(`node ${process.version}`)"),
-    Program("bash", 'echo "bash $BASH_VERSION"'),
-)
+GREETINGS: Final = tuple(Program(name, language.hello) for name, language in LANGUAGES.items())
 """A program for each language that says its version."""
 
 _PYTHON_FACTS: Final = """
@@ -182,9 +177,9 @@ def tool(language: str) -> str | None:
     """The path, inside a slot, of the program that runs or compiles a language; None if this host has none.
 
     Args:
-        language: one of `LANGUAGES` but "python".
+        language: a key of `LANGUAGES`, but not "python".
     """
-    found = shutil.which(_TOOLS[language], path=os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin")
+    found = shutil.which(LANGUAGES[language].tool, path=os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin")
     return found and os.path.realpath(found)
 
 
@@ -194,8 +189,8 @@ def missing(language: str) -> str:
     Args:
         language: one for which `tool` gives None.
     """
-    package = {"cpp": "g++", "javascript": "nodejs", "bash": "bash"}[language]
-    return f"no {_TOOLS[language]} on this host, so no {language} runs; install it (apt-get install {package})"
+    it = LANGUAGES[language]
+    return f"no {it.tool} on this host, so no {language} runs; install it (apt-get install {it.package})"
 
 
 def root_plan(python: Python, packages: Packages, caches: Mapping[str, str]) -> dict[str, Any]:
@@ -207,9 +202,10 @@ def root_plan(python: Python, packages: Packages, caches: Mapping[str, str]) -> 
         caches: folder inside a slot → folder of the host.
 
     Returns:
-        `binds`, pairs of a path on the host and a path inside; `links`, pairs of a path inside and its target;
-        `empty`, folders that are hidden; `packages`, more binds.  These come last, since they may lie in a hidden
-        folder; each keeps its path, from which the zygote has already loaded it.
+        `binds`, pairs of a path on the host and a path inside; `caches`, the same, but no program is shown the path on
+        the host; `links`, pairs of a path inside and its target; `empty`, folders that are hidden; `packages`, more
+        binds.  These come last, since they may lie in a hidden folder; each keeps its path, from which the zygote has
+        already loaded it.
     """
     binds = {path: path for path in _SYSTEM if Path(path).exists()}
     links = {}
@@ -218,16 +214,22 @@ def root_plan(python: Python, packages: Packages, caches: Mapping[str, str]) -> 
             links[path] = str(Path(path).readlink())
         elif Path(path).is_dir():
             binds[path] = path
-    wanted = [f"{python.prefix}/lib", python.executable, *(tool(language) or "" for language in _TOOLS)]
+    wanted = [
+        f"{python.prefix}/lib",
+        python.executable,
+        *(tool(name) or "" for name, it in LANGUAGES.items() if it.tool),
+    ]
+    wanted += map(str, Path("/etc").glob("java-*"))  # Debian's Java has its settings there
     for path in wanted:
         if path and Path(path).exists() and not any(Path(path).is_relative_to(bound) for bound in binds):
             binds[path] = path
     if not any(Path("/usr/local/bin").is_relative_to(bound) for bound in binds):
         links |= {f"/usr/local/bin/{name}": python.executable for name in ("python", "python3")}
-    binds |= {folder: name for name, folder in caches.items()}
+    shared = [(folder, name) for name, folder in caches.items()]
     empty = [f"{folder}/{name}" for folder in _libraries(python) for name in ("site-packages", "dist-packages")]
     allowed = [(folder, folder) for folder in packages.folders.values()]
-    return {"binds": list(binds.items()), "links": list(links.items()), "empty": empty, "packages": allowed}
+    plan = {"binds": list(binds.items()), "links": list(links.items()), "empty": empty, "packages": allowed}
+    return {**plan, "caches": shared}
 
 
 def _libraries(python: Python) -> set[str]:

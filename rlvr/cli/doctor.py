@@ -44,7 +44,7 @@ class DoctorCommand:
     """Print all findings as JSON."""
 
     def run(self, out: Console, err: Console) -> int:
-        findings = list(examine())
+        findings = list(examine(full=self.verbose))
         healthy = all(finding.ok is not False for finding in findings)
         if self.json:
             print_json(out, {"healthy": healthy, "findings": [asdict(finding) for finding in findings]})
@@ -78,7 +78,7 @@ class PartStatus:
     remedy: str = ""
 
 
-def examine() -> Iterator[PartStatus]:
+def examine(full: bool = False) -> Iterator[PartStatus]:
     """Look at versions, then try what matters: start, kill and limit a worker, break out of the sandbox, load all."""
     yield PartStatus(
         "system", "python", True, f"{platform.python_version()} on {platform.system()} {platform.release()}"
@@ -99,7 +99,7 @@ def examine() -> Iterator[PartStatus]:
         whole = all(versions.values())
         yield PartStatus("extras", extra, whole or None, listed, "" if whole else INSTALL_EXTRA.format(extra=extra))
     yield from _examine_workers()
-    yield from _examine_sandbox()
+    yield from _examine_sandbox(full)
     for name in environment_ids():
         try:
             load(name)
@@ -131,15 +131,15 @@ def _examine_workers() -> Iterator[PartStatus]:
             yield PartStatus("workers", "memory is limited", None, "not on this system", remedy)
 
 
-def _examine_sandbox() -> Iterator[PartStatus]:
+def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
     """What the sandbox promises here, found by trying to break out; and which languages run in it, by running them."""
     from rlvr.sandbox import Ending, Limits, Sandbox
     from rlvr.sandbox.toolchains import GREETINGS, missing, tool
 
     with contextlib.closing(Sandbox(workers=1, limits=Limits(memory_mib=1024))) as sandbox:
-        guarantees = sandbox.check()
+        guarantees = sandbox.check(full)
         for g in guarantees:
-            found = g.mechanism or f"MISSING: {g.found}"
+            found = (g.mechanism or f"MISSING: {g.found}") + (f"; weak against {g.weak}" if g.weak else "")
             yield PartStatus("sandbox", g.name, g.mechanism is not None, found, "" if g.mechanism else g.remedy)
         if not all(g.mechanism for g in guarantees):
             return

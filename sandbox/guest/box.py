@@ -11,35 +11,30 @@ to kill or that left processes behind.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
-import math
 import os
 import random
-import resource
 import signal
 import socket
-import stat
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from rlvr.sandbox.guest import user
+from rlvr.sandbox.guest.episode import Episode
 from rlvr.sandbox.guest.linux import (
     CLONE_NEWNS,
     CLONE_NEWPID,
     MS_RDONLY,
-    clone,
     detach,
     dumpable,
-    same_memory,
-    shared_memory,
+    task_clock,
 )
 from rlvr.sandbox.guest.replies import Buffer
-from rlvr.sandbox.guest.root import BOX, WORK, fresh_scratch, limit_scratch, mount_proc
-from rlvr.workers import clock
+from rlvr.sandbox.guest.root import BOX, WORK, fresh_scratch, mount_proc
+from rlvr.sandbox.guest.watch import SOCKETS, Watch
 
 __all__ = ["HUNG_UP", "NAMESPACES", "TAKEN", "main", "prepare"]
 
@@ -50,14 +45,7 @@ HUNG_UP = 3  # exit code: the host closed its end, or the slot cannot be used an
 _RUNS = 500  # of one box; then a new one takes its place, without whatever the runs may have left in it
 _FDS = 8
 _REQUEST_BYTES = 1 << 16
-_POLL_S = 0.01  # how often memory and output are looked at where no kernel limit watches them
-_POLL_MAX_S = 0.25
 _RINGS_MS = 100  # for the kernel's collector of rings of sockets, which works on its own time
-_EVADED_S = 0.25  # allowed between the clocks: the cgroup's also counts the zygote's work on the next box
-_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-_SOCKET_BYTES = 416 << 10  # twice what a Unix socket's buffer is; programs cannot make it larger (sandbox/seccomp.py)
-_SOCKETS = "/proc/self/net/unix"
-_OOM_BOX, _OOM_PROGRAM = b"500", b"1000"  # for want of memory the kernel kills the highest first; the zygote has 0
 
 
 def prepare(config: Mapping[str, Any]) -> None:
@@ -89,7 +77,9 @@ def main(
         gc.disable()  # when the garbage of a program is collected must not depend on what the box did before
         score = _oom_score()
         mount_proc(MS_RDONLY)  # or a program could lower its own oom_score_adj
-        sockets = os.open(_SOCKETS, os.O_RDONLY | os.O_CLOEXEC)
+        if meters[0] < 0:
+            meters = [-1, meters[1], task_clock()]
+        sockets = os.open(SOCKETS, os.O_RDONLY | os.O_CLOEXEC)
         buffer = Buffer()
         for _ in range(_RUNS):
             fresh_scratch(config["disk"], config["files"])
@@ -100,7 +90,7 @@ def main(
                 os._exit(HUNG_UP)
             request = json.loads(message)
             os.write(note, TAKEN.pack(serial, request["id"]))
-            run = _Run(request, fds, meters, score, config)
+            run = (Episode if "episode" in request else Watch)(request, fds, meters, score, config)
             reply = buffer.filled(run.reply(buffer))
             os.chdir("/")
             detach(BOX)  # before the reply: it is memory, and the next run may begin at once
@@ -159,260 +149,3 @@ def _oom_score() -> int:
         return -1
     finally:
         dumpable(False)
-
-
-class _Run:
-    """One request.
-
-    Attributes:
-        over: the run ended by itself and left no process behind, so the box may be used again.
-    """
-
-    def __init__(
-        self, request: dict[str, Any], fds: list[int], meters: list[int], score: int, config: Mapping[str, Any]
-    ) -> None:
-        self.request, self.config, self.limits = request, config, request["limits"]
-        self.fds = dict(zip(request["fds"], fds, strict=True))
-        (self.usage, self.events), self.score = meters, score
-        self.killed = ""
-        self.over = False
-        self.given = self._held()
-        self.shared = shared_memory() if config["sampled"] else 0
-        self.reaped_before = _reaped_cpu()
-        self.rss_kib = 0
-        self.answered, self.answered_cpu_s = 0, 0.0  # size of the results, and the clock when they last grew
-
-    def reply(self, buffer: Buffer) -> dict[str, Any]:
-        """Run it, and return the reply to the host but for what the program's process told, which is in the buffer."""
-        if [self.limits["disk"], self.limits["files"]] != [self.config["disk"], self.config["files"]]:
-            limit_scratch(self.limits["disk"], self.limits["files"])
-        told, tell = os.pipe()
-        self.usage_before, self.kills_before = self._usage(), self._kills()
-        self._oom(_OOM_PROGRAM)
-        self.started = time.monotonic()
-        self.pid = clone(0)  # os.fork() would cost twice as much, for hooks that one thread does not need
-        if self.pid == 0:
-            user.main(self.request, self.fds, tell, self.config)
-        self._oom(_OOM_BOX)
-        os.close(tell)
-        status = self._wait()
-        wall = time.monotonic() - self.started
-        self._end_all()
-        cpu = self._reaped_cpu()
-        evaded = self._usage() - self.usage_before
-        if evaded > 2 * cpu + _EVADED_S + self.request.get("partner_cpu_s", 0.0):
-            cpu = evaded  # its children were not waited for, as it ignores SIGCHLD
-        if not self.killed and cpu > self.limits["cpu_s"]:
-            self.killed = "cpu"
-        if "artifact" in self.fds and not self.killed and status == 0:
-            self._collect(self.request["collect"])
-        buffer.listen(told)
-        os.close(told)
-        if buffer.told(user.FULL):
-            self.killed = "memory"  # its files, a binary perhaps, are larger than the scratch
-        return {
-            "id": self.request["id"],
-            "rss_kib": self.rss_kib,
-            "status": status,
-            "killed": self.killed,
-            "cpu_s": cpu,
-            "wall_s": wall,
-        }
-
-    def _oom(self, score: bytes) -> None:
-        with contextlib.suppress(OSError):
-            os.pwrite(self.score, score, 0)
-
-    def _wait(self) -> int:
-        """Until the program ends or is over a limit; its wait status."""
-        while True:
-            timeout = self._pause()
-            if timeout > 0:
-                signal.sigtimedwait([signal.SIGCHLD], timeout)
-            while True:
-                pid, status = self._reaped(os.WNOHANG)
-                if pid == self.pid:
-                    return status
-                if pid == 0:
-                    break
-            self.killed = self._exceeded()
-            if self.killed:
-                return self._end_all()
-
-    def _reaped(self, options: int) -> tuple[int, int]:
-        pid, status, usage = os.wait4(-1, options)
-        self.rss_kib = max(self.rss_kib, usage.ru_maxrss)
-        return pid, status
-
-    def _reaped_cpu(self) -> float:
-        return _reaped_cpu() - self.reaped_before
-
-    def _pause(self) -> float:
-        """Seconds in which no limit can be exceeded; with all cores at work, CPU time runs that many times faster."""
-        past = time.monotonic() - self.started
-        wall: float = self.limits["wall_s"] - past
-        used = self._cpu() if past > _POLL_S else 0.0  # looking is slow, and most programs end before the first time
-        cpu: float = (min(self.limits["cpu_s"], self.answered_cpu_s + self._case_cpu_s()) - used) / self.config["cores"]
-        return max(0.001, min(wall, max(cpu, _POLL_S), _POLL_S if self.config["sampled"] else _POLL_MAX_S))
-
-    def _exceeded(self) -> str:
-        if time.monotonic() - self.started > self.limits["wall_s"]:
-            return "wall"
-        cpu = self._cpu()
-        if cpu > self.limits["cpu_s"]:
-            return "cpu"
-        if self._case_cpu_s() < math.inf:
-            size = os.fstat(self.fds["results"]).st_size
-            if size != self.answered:
-                self.answered, self.answered_cpu_s = size, cpu
-            elif cpu > self.answered_cpu_s + self._case_cpu_s():
-                return "cpu"
-        if any(os.fstat(self.fds[name]).st_size > self.limits["output"] for name in ("stdout", "stderr")):
-            return "output"
-        over = self.config["sampled"] and self._memory() > self.limits["memory"]
-        if over or self._kills() != self.kills_before:
-            return "memory"
-        return ""
-
-    def _case_cpu_s(self) -> float:
-        """The limit on one call among several in a run.  A call is over when the size of the results grows."""
-        return float(self.request.get("case_cpu_s") or math.inf)
-
-    def _cpu(self) -> float:
-        """CPU seconds so far: of processes that ended and were waited for, and of those that run."""
-        total = self._reaped_cpu()
-        for pid in _living():
-            with contextlib.suppress(OSError, ValueError):
-                if pid != self.pid:
-                    total += _cpu_by_ticks(pid)
-                    continue
-                total += clock.cpu_s(pid)  # exact, unlike the ticks
-                total += _cpu_by_ticks(pid, own=False)
-        evaded: float = self._usage() - self.usage_before - _EVADED_S - self.request.get("partner_cpu_s", 0.0)
-        return max(total, evaded / 2)
-
-    def _kills(self) -> bytes:
-        """How often the kernel killed for want of memory in the slot's cgroup, as text.
-
-        It may have killed only a part of the run; the rest could wait for that for ever.
-        """
-        return os.pread(self.events, 512, 0).partition(b"oom_kill ")[2].split(b"\n")[0] if self.events >= 0 else b""
-
-    def _usage(self) -> float:
-        """CPU seconds of the slot's cgroup; 0 where there is none."""
-        if self.usage < 0:
-            return 0.0
-        text = os.pread(self.usage, 128, 0)
-        return int(text.split()[1]) / 1e6 if text.startswith(b"usage_usec") else int(text) / 1e9
-
-    def _memory(self) -> int:
-        """Bytes of the run's processes, scratch, output and sockets.
-
-        Shared pages are counted once only where the quick sum is over the limit, since that takes longer.
-        """
-        held = os.statvfs(BOX)  # the mount point, since the program may remove the folders below it
-        extra = (held.f_blocks - held.f_bfree) * held.f_frsize + self._held() - self.given + _socket_bytes()
-        quick = extra + sum(_resident(pid) for pid in _living())
-        if quick > self.limits["memory"]:
-            distinct: list[int] = []
-            for pid in _living():
-                if not any(same_memory(pid, other) for other in distinct):
-                    distinct.append(pid)
-            return extra + sum(_proportional(pid) for pid in distinct)
-        # Pages of a shared mapping may be held without being in any process's count: then the whole host's has grown
-        grown = shared_memory() - self.shared
-        if grown > self.limits["memory"] + extra and any(_shares(pid) for pid in _living()):
-            return grown
-        return quick
-
-    def _held(self) -> int:
-        """Bytes of the files that the host lent."""
-        return sum(os.fstat(fd).st_blocks * 512 for fd in self.fds.values())
-
-    def _end_all(self) -> int:
-        """Kill and reap every process that is left; the program's wait status if it was among them, else 0."""
-        status = 0
-        try:
-            os.kill(-1, signal.SIGKILL)
-        except ProcessLookupError:
-            self.over = not self.killed
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, ended = self._reaped(0)
-                if pid == self.pid:
-                    status = ended
-        return status
-
-    def _collect(self, name: str) -> None:
-        """Copy one file of the scratch folder into the host's memfd; nothing if it is no regular file."""
-        try:
-            # relative to the folder that we are in: the program may have changed the path to it
-            source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
-            return
-        try:
-            found = os.fstat(source)
-            if stat.S_ISREG(found.st_mode) and found.st_size <= self.limits["disk"]:
-                left = found.st_size
-                while left > 0:
-                    sent = os.sendfile(self.fds["artifact"], source, None, left)
-                    if not sent:
-                        break
-                    left -= sent
-        finally:
-            os.close(source)
-
-
-def _reaped_cpu() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
-def _living() -> Iterator[int]:
-    """Every process of the run: the box's pid namespace shows no others."""
-    return (int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1")
-
-
-def _stat(pid: int) -> list[bytes]:
-    """/proc/PID/stat from the state on; the name before it may contain spaces and brackets."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].split()
-
-
-def _cpu_by_ticks(pid: int, own: bool = True) -> float:
-    utime, stime, cutime, cstime = (int(ticks) for ticks in _stat(pid)[11:15])
-    return (cutime + cstime + (utime + stime if own else 0)) * _TICK_S
-
-
-def _resident(pid: int) -> int:
-    """Bytes in RAM and in swap, and of page tables."""
-    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as file:
-        return sum(_kib(line) for line in file if line.startswith((b"VmRSS:", b"VmSwap:", b"VmPTE:"))) << 10
-    return 0
-
-
-def _proportional(pid: int) -> int:
-    """The same, with a page that n processes share counted as 1/n in each."""
-    total = 0
-    for name, wanted in (("smaps_rollup", (b"Pss:", b"SwapPss:")), ("status", (b"VmPTE:",))):
-        with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/{name}", "rb") as file:
-            total += sum(_kib(line) for line in file if line.startswith(wanted)) << 10
-    return total
-
-
-def _kib(line: bytes) -> int:
-    return int(line.split()[1])
-
-
-def _shares(pid: int) -> bool:
-    """Whether it has a shared anonymous mapping, which no fstat shows."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
-        return any(b"s " in line[:40] and b"/dev/zero" in line for line in file)
-    return False
-
-
-def _socket_bytes() -> int:
-    """Bytes that the Unix sockets of the slot may hold at most."""
-    with contextlib.suppress(OSError), open(_SOCKETS, "rb") as file:
-        return (sum(1 for _ in file) - 1) * _SOCKET_BYTES
-    return 0

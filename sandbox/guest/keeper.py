@@ -7,6 +7,7 @@ When the host has ended, for whatever reason, it kills the zygotes and removes t
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import resource
@@ -123,7 +124,8 @@ class _Keeper:
             _tell(self.control, {"pid": pid})
         except OSError as error:
             os.kill(pid, signal.SIGKILL)
-            _tell(self.control, {"failed": str(error), "errno": error.errno})
+            killed = error.errno in (errno.EPIPE, errno.ESRCH, errno.ENOENT)  # the zygote was, from outside
+            _tell(self.control, {"failed": str(error), **({} if killed else {"errno": error.errno})})
         finally:
             os.close(go[1])
             os.close(ready[0])

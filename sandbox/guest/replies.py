@@ -43,6 +43,10 @@ class Buffer:
         """
         return self._told == len(text) and self._bytes.startswith(text, _RECORD.size)
 
+    def text(self) -> str:
+        """What was told."""
+        return self._bytes[_RECORD.size : _RECORD.size + self._told].decode(errors="replace")
+
     def filled(self, reply: Mapping[str, Any]) -> memoryview:
         """The reply, to be sent.
 

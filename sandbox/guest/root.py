@@ -59,7 +59,8 @@ def sources_of(plan: Mapping[str, Any]) -> dict[str, int]:
     Returns:
         Path inside → descriptor.
     """
-    return {target: os.open(source, os.O_PATH) for source, target in (*plan["binds"], *plan["packages"])}
+    plans = (*plan["binds"], *plan["caches"], *plan["packages"])
+    return {target: os.open(source, os.O_PATH) for source, target in plans}
 
 
 def build(plan: Mapping[str, Any], sources: Mapping[str, int]) -> None:
@@ -75,6 +76,8 @@ def build(plan: Mapping[str, Any], sources: Mapping[str, int]) -> None:
     mount("rlvr", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
     for _, target in sorted(plan["binds"]):
         _bind(sources[target], root + target)
+    for _, target in plan["caches"]:
+        _overlay(sources[target], root + target, root + BOX)
     hidden = [root + target for target in plan["empty"] if os.path.isdir(root + target)]
     for target in hidden:  # packages of the host lie there
         mount("rlvr", target, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
@@ -113,6 +116,16 @@ def _bind(fd: int, target: str) -> None:
         _touch(target)
     mount(source, target, None, MS_BIND | MS_REC)
     read_only(target)
+
+
+def _overlay(fd: int, target: str, empty: str) -> None:
+    """Mount a folder of the host in a way that does not show its path there in /proc/self/mountinfo."""
+    os.makedirs(target, exist_ok=True)
+    os.makedirs(empty, exist_ok=True)  # an overlay without a writable layer needs two folders
+    try:
+        mount("cache", target, "overlay", MS_RDONLY | MS_NOSUID | MS_NODEV, f"lowerdir=/proc/self/fd/{fd}:{empty}")
+    except OSError:  # a kernel without overlays; the path is no secret, though a program need not know it
+        _bind(fd, target)
 
 
 def _touch(path: str) -> None:

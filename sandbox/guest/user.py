@@ -70,9 +70,9 @@ def prepare(config: Mapping[str, Any]) -> None:
     import _sitebuiltins
     import builtins
 
-    from rlvr.sandbox.guest import calls, suite
+    from rlvr.sandbox.guest import calls, repl, suite
 
-    _AFTER.update(calls=calls.main, serve=calls.serve, suite=suite.main)
+    _AFTER.update(calls=calls.main, serve=calls.serve, suite=suite.main, session=repl.serve)
     for name in ("exit", "quit"):
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     builtins.help = _sitebuiltins._Helper()
@@ -199,10 +199,15 @@ def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[
     if kind == "suite":
         sys.path.insert(0, WORK)
         return lambda: _AFTER[kind](header["suite"], _CHANNEL, _RESULTS)
-    module = types.ModuleType("__main__" if kind == "script" else header["module"])
-    module.__file__ = os.path.join(WORK, header["main"])
+    module = types.ModuleType(header.get("module", "__main__"))
     namespace = module.__dict__
     namespace["__builtins__"] = sys.modules["builtins"]
+    if kind == "session":
+        sys.path.insert(0, WORK)
+        sys.modules[module.__name__] = module
+        sys.argv = [""]
+        return lambda: _AFTER[kind](namespace, _CHANNEL, _RESULTS)
+    module.__file__ = os.path.join(WORK, header["main"])
     try:
         code = compile(source, module.__file__, "exec", dont_inherit=True)
     except Exception as error:  # noqa: BLE001  SyntaxError, ValueError, MemoryError, RecursionError, SystemError …

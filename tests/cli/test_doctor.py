@@ -19,7 +19,7 @@ def findings(monkeypatch):
 
     def examine() -> dict[str, doctor.PartStatus]:
         found = list(doctor.examine())
-        monkeypatch.setattr(doctor, "examine", lambda: found)
+        monkeypatch.setattr(doctor, "examine", lambda full=False: found)
         return {finding.part: finding for finding in found}
 
     return examine
@@ -47,7 +47,7 @@ def test_the_doctor_prints_details_and_json_on_request(say, monkeypatch):
         doctor.PartStatus("packages", "numpy", True, "1.0"),
         doctor.PartStatus("workers", "start", False, "[/no] workers\nat all", "mend them"),
     ]
-    monkeypatch.setattr(doctor, "examine", lambda: found)
+    monkeypatch.setattr(doctor, "examine", lambda full=False: found)
     code, said = say("doctor", "-v")
     assert code == 1
     for words in ("numpy", "workers: start", "[/no] workers", "mend them"):
@@ -65,7 +65,7 @@ def test_the_doctor_fits_a_screen_where_much_is_wrong(say, monkeypatch):
         for group in groups
         for i in (1, 2)
     ]
-    monkeypatch.setattr(doctor, "examine", lambda: found)
+    monkeypatch.setattr(doctor, "examine", lambda full=False: found)
     monkeypatch.setenv("COLUMNS", "80")
     code, said = say("doctor")
     assert code == 1

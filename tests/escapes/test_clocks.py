@@ -1,6 +1,7 @@
 """Attack family: time.  CPU seconds of all processes together, and the wall behind them."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from rlvr.sandbox import Limits
 from tests.sandbox.sandboxes import SMALL
 
 SHORT = Limits(cpu_s=0.3, wall_s=20.0, memory_mib=96, processes=16)  # the wall is for a busy machine
+PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")  # up to 2, users may count the CPU time of their descendants
 SLEEPY = dataclasses.replace(SHORT, wall_s=0.4)
 
 
@@ -184,3 +186,22 @@ def test_a_program_that_compiles_for_ever_is_ended(host):
     """Work in the compiler is the program's work."""
     run = host.run("x = " + "+".join(["(" * 60 + "1" + ")" * 60] * 30000), limits=dataclasses.replace(SMALL, cpu_s=0.3))
     assert run.ending in ("TLE", "MLE", "CE", "RE")
+
+
+def test_cpu_time_of_short_children_that_nobody_waits_for_counts(host):
+    """With SIGCHLD ignored, the kernel forgets a child's time as it ends; the cgroup or its counter do not."""
+    run = host.run(
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "for _ in range(300):\n"
+        "    if os.fork() == 0:\n"
+        "        end = time.process_time() + 0.008\n"
+        "        while time.process_time() < end: pass\n"
+        "        os._exit(0)\n"
+        "    time.sleep(0.009)",
+        limits=dataclasses.replace(SHORT, wall_s=30.0),
+    )
+    if host.counted or int(PARANOID.read_text()) <= 2:
+        assert run.ending == "TLE"
+        assert "CPU" in run.why
+        assert run.cpu_s < 1.5

@@ -98,3 +98,15 @@ def test_writing_after_the_end_is_impossible(host):
         "    while True: os.write(1, b'late')"
     )
     assert (run.ending, run.text) == ("OK", "first")
+
+
+def test_a_socket_gives_no_handle_of_the_process_that_made_it(host):
+    """SO_PEERPIDFD of a pair that the host made would be a pidfd of the host's process."""
+    run = host.run(
+        "import socket\n"
+        "for one in socket.socketpair():\n"
+        "    for name in (77, 31, 59):\n"
+        "        try: print(one.getsockopt(socket.SOL_SOCKET, name, 64))\n"
+        "        except OSError as error: print(error.errno)"
+    )
+    assert set(run.text.split()) == {"92"}

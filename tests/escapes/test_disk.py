@@ -168,3 +168,17 @@ def test_a_module_named_by_a_source_s_encoding_does_not_run_before_it(host):
     }
     run = host.sandbox.run(Program("python", files=files))
     assert run.ending in ("CE", "RE"), run
+
+
+def test_files_of_the_program_that_do_not_fit_are_called_by_their_limit(host):
+    """Not by the memory limit, which they may be far below."""
+    program = Program("python", "print(1)", files={"big": bytes(3 << 20)})
+    run = host.sandbox.run(program, limits=dataclasses.replace(SMALL, disk_mib=2.0))
+    assert (run.ending, run.why) == ("MLE", "its files are larger than the disk limit of 2 MiB")
+
+
+def test_a_tool_that_writes_too_large_a_file_is_told_so(host):
+    """It ends by a signal that says little by its name."""
+    limits = dataclasses.replace(SMALL, disk_mib=2.0, output_mib=1.0)
+    run = host.run("head -c 5000000 /dev/zero > big; kill -XFSZ $$", language="bash", limits=limits)
+    assert (run.ending, run.why) == ("RE", "a file over the disk limit of 2 MiB (SIGXFSZ)")

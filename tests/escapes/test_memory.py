@@ -255,3 +255,19 @@ def test_what_a_run_left_in_its_scratch_is_no_room_for_the_next(host):
         assert filled.ending == "OK", filled
         run = host.run(TOUCH + "m = bytearray(110 << 20); touch(m)\nwhile True: pass", limits=limits)
         assert run.ending == "MLE", run
+
+
+def test_mappings_without_pages(host):
+    """Tens of thousands of them per process: kernel memory that no status of the process shows."""
+    over(
+        host,
+        "import ctypes, os, time\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "libc.mmap.restype = ctypes.c_void_p\n"
+        "for _ in range(3): os.fork()\n"
+        "m = libc.mmap(None, ctypes.c_size_t(1 << 30), 1, 0x4022, -1, ctypes.c_long(0))\n"
+        "for n in range(32000):\n"
+        "    libc.mprotect(ctypes.c_void_p(m + 8192 * n), ctypes.c_size_t(4096), 3)\n"
+        "time.sleep(60)",
+        limits=dataclasses.replace(LIMITS, cpu_s=20.0, wall_s=40.0, memory_mib=64),
+    )

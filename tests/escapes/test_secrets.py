@@ -198,3 +198,15 @@ def test_the_host_s_files_cannot_be_changed(host):
     assert run.text == ""
     folders = (Path("/usr/bin"), Path("/usr/lib"), Path("/etc"), Path(os.__file__).parent)
     assert not any((folder / "canary").exists() for folder in folders)
+
+
+def test_the_table_of_mounts_names_no_folder_of_the_host_that_is_not_there(host):
+    """The cache of compiled headers lies in the user's home; its path there is the host's own matter."""
+    run = host.run(
+        "import os\n"
+        "for line in open('/proc/self/mountinfo'):\n"
+        "    root, point = line.split()[3:5]\n"
+        "    if not os.path.exists(root) and not point.startswith('/dev/'): print(root, point)\n"
+        "print('/.cache' in open('/proc/self/mountinfo').read() + open('/proc/self/mounts').read())"
+    )
+    assert run.text == "False\n"

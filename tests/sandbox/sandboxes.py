@@ -26,7 +26,18 @@ from typing import Any
 import rlvr
 from rlvr.sandbox import Limits, Program, Run, Sandbox
 
-__all__ = ["ORDINARY", "SMALL", "USERS", "Canaries", "Host", "Ordinary", "descendants", "keeper_of", "sandbox_as"]
+__all__ = [
+    "ORDINARY",
+    "SMALL",
+    "USERS",
+    "Canaries",
+    "Host",
+    "Ordinary",
+    "SessionHost",
+    "descendants",
+    "keeper_of",
+    "sandbox_as",
+]
 
 ORDINARY = 65534
 USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
@@ -127,6 +138,9 @@ class _Server:
 
     def keeper(self) -> int:
         return keeper_of(self.sandbox)
+
+    def episode(self, language: str, code: str, limits: Limits) -> Run:
+        return episode(self.sandbox, language, code, limits)
 
     def said(self) -> str:
         return self.sandbox._pool._keeper.said()
@@ -271,7 +285,7 @@ class Host:
             source = f"CANARY = {self.canaries.facts!r}\n{source}"
         program = Program(language, source)
         started = time.monotonic()
-        run = self.sandbox.run(program, stdin, limits=limits)
+        run = self._run(program, stdin, limits)
         took = time.monotonic() - started
         assert run.ending != "IE", run
         # what runs on past its limits does so for a minute or for ever; the rest of the bound is for a busy machine
@@ -280,17 +294,48 @@ class Host:
         assert self.canaries.secret.encode() not in run.stdout + run.stderr
         return run
 
+    def _run(self, program: Program, stdin: bytes | str, limits: Limits) -> Run:
+        return self.sandbox.run(program, stdin, limits=limits)
+
     def settled(self) -> None:
         """No process is left, the next run is clean, the canaries are alive."""
         self.canaries.intact()
         run = self.sandbox.run(Program("python", _NEXT), "41")
         assert (run.ending, run.text) == ("OK", "42 ['main.py'] [] []\n"), run
         keeper = keeper_of(self.sandbox)
-        at_rest = 3 * self.sandbox.workers  # of each slot: the zygote and two boxes in stock
         deadline = time.monotonic() + 30.0
-        while len(left := descendants(keeper)) > at_rest:
+        while len(left := descendants(keeper)) > 3 * children(keeper):  # of each slot: the zygote, two boxes in stock
             assert time.monotonic() < deadline, f"processes are left: {left}"
             time.sleep(0.02)
+
+
+class SessionHost(Host):
+    """Runs each attack in a session, between two calls of it; the sessions have the slots of the ones before."""
+
+    def _run(self, program: Program, stdin: bytes | str, limits: Limits) -> Run:
+        [source] = program.contents().values()
+        if stdin or program.language not in ("python", "bash") or b"\0" in source:
+            return super()._run(program, stdin, limits)
+        try:
+            code = source.decode()
+        except UnicodeDecodeError:
+            return super()._run(program, stdin, limits)
+        if isinstance(self.sandbox, Ordinary):
+            return self.sandbox.ask("episode", program.language, code, limits)
+        return episode(self.sandbox, program.language, code, limits)
+
+
+def episode(sandbox: Sandbox, language: str, code: str, limits: Limits) -> Run:
+    """An attack between two calls, as a `Run`.  A session that is over says nothing more."""
+    with sandbox.session(language, limits=limits, total_cpu_s=3 * limits.cpu_s) as session:
+        session.run("a=6")
+        reply = session.run(code)
+        after = session.run("print(a*7)" if language == "python" else "echo $((a*7))")
+    assert reply.open or not after.text
+    exit_code = int(reply.why.split()[-1]) if reply.why.startswith("exit code ") else None
+    signal = int(reply.why.rpartition(" ")[2].rstrip(")")) if "(signal " in reply.why else None
+    figures = reply.cpu_s, reply.wall_s, reply.starved_s, reply.memory_mib
+    return Run(reply.ending, reply.why, exit_code, signal, *figures, reply.text.encode())
 
 
 _NEXT = "import os\nprint(int(input()) + 1, *(os.listdir(f) for f in ('.', '/tmp', '/dev/shm')))"
@@ -312,6 +357,12 @@ def descendants(pid: int) -> dict[int, str]:
         newest = {child for child, parent in parents.items() if parent in newest} - found.keys()
         found |= {child: names[child] for child in newest}
     return found
+
+
+def children(pid: int) -> int:
+    """How many children a process has."""
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return len(path.read_text().split())
 
 
 if __name__ == "__main__":

@@ -263,6 +263,15 @@ def test_no_huge_pages_of_the_hosts_pool():
             assert said("mmap", 0, 4096, 3, flags | 0x4_0000, machine=machine) == errno.ENOMEM
 
 
+def test_a_socket_does_not_tell_who_is_at_the_other_end():
+    """SO_PEERPIDFD, SO_PEERSEC and SO_PEERGROUPS of a socket that the host made; SO_PEERCRED says 0 there."""
+    for machine in ARCHES:
+        for option in (77, 31, 59):
+            assert said("getsockopt", 3, 1, HIGH | option, machine=machine) == errno.ENOPROTOOPT
+        for option in (3, 4, 7, 8, 17, 30, 38, 39):
+            assert said("getsockopt", 3, 1, option, machine=machine) == 0
+
+
 def test_a_core_limit_is_read_and_never_set():
     """Setting it succeeds without doing anything: from 0, which many programs set, a piped core pattern would dump."""
     for machine in ARCHES:
@@ -276,8 +285,8 @@ def test_a_core_limit_is_read_and_never_set():
 def test_every_rule_with_arguments_is_tested_here():
     """Who adds a rule adds its row."""
     tested = {name for name, rule in seccomp.POLICY.items() if isinstance(rule, seccomp.Switch)}
-    assert tested == {row[0] for row in ARGUMENTS} | {"mmap", "setpriority", "setrlimit"}
-    for name in tested - {"clone", "mmap", "setpriority", "setrlimit"}:
+    assert tested == {row[0] for row in ARGUMENTS} | {"getsockopt", "mmap", "setpriority", "setrlimit"}
+    for name in tested - {"clone", "getsockopt", "mmap", "setpriority", "setrlimit"}:
         rule = seccomp.POLICY[name]
         shown = {value & rule.mask for row in ARGUMENTS if row[0] == name and row[3] <= 0 for value in row[2]}
         assert shown == set(rule.cases)

@@ -30,14 +30,14 @@ class Scripted:
     def compile(self, program):
         return Run(Ending.OK)
 
-    def run(self, program, stdin=b"", *, limits=None, alone=False):
-        return self._next(program=program, stdin=stdin, limits=limits, alone=alone)
+    def run(self, program, stdin=b"", *, limits=None):
+        return self._next(program=program, stdin=stdin, limits=limits)
 
-    def call(self, program, calls, *, limits=None, case_cpu_s=None, alone=False):
-        return self._next(calls=calls, limits=limits, case_cpu_s=case_cpu_s, alone=alone)
+    def call(self, program, calls, *, limits=None, case_cpu_s=None):
+        return self._next(calls=calls, limits=limits, case_cpu_s=case_cpu_s)
 
-    def test(self, program, tests, *, limits=None, alone=False):
-        return self._next(tests=tests, limits=limits, alone=alone)
+    def test(self, program, tests, *, limits=None):
+        return self._next(tests=tests, limits=limits)
 
 
 def ok(stdout: str = "", **more: Any) -> Run:
@@ -102,20 +102,23 @@ def test_what_one_case_says_of_all_ends_the_judging(ending: Ending):
     assert found.verdict == (ending if ending is Ending.IE else "WA")
 
 
-def test_a_run_that_ended_at_the_wall_is_tried_once_more_alone():
-    """It may have waited for others; a program that sleeps has not, and sleeps again."""
-    late = Run(Ending.TLE, "wall", cpu_s=0.1, wall_s=4.0)
-    box = Scripted(late, ok("0", wall_s=0.1), late)
-    found = judge(PROGRAM, cases(3), sandbox=box)
-    assert [case.verdict for case in found.cases] == ["AC", "TLE"]
-    assert [asked["alone"] for asked in box.asked] == [False, True, False]  # once for all cases
-    assert found.wall_s == pytest.approx(8.1)
+def test_time_without_a_core_is_not_the_program_s():
+    """The budget for all cases is of wall seconds in which the program could work or chose to wait."""
+    box = Scripted(lambda asked: ok(asked["stdin"], wall_s=4.0, starved_s=3.0))
+    found = judge(PROGRAM, cases(3), sandbox=box, total_wall_s=4)
+    assert found.verdict == "AC"
+    assert found.wall_s == pytest.approx(3.0)
 
 
-def test_a_run_that_used_its_cpu_time_is_not_tried_again():
-    """That clock does not depend on what else runs here."""
+def test_a_run_over_its_time_is_not_tried_again():
+    """At the CPU limit or at the wall: a second run would cost as much and say the same."""
     used = Run(Ending.TLE, "cpu", cpu_s=2.0, wall_s=2.1)
-    for box, held_to in ((Scripted(used), cases(1)), (Scripted(replied(None, run=used)), calls(1))):
+    late = Run(Ending.TLE, "wall", cpu_s=0.1, wall_s=4.0)
+    for box, held_to in (
+        (Scripted(used), cases(1)),
+        (Scripted(late), cases(1)),
+        (Scripted(replied(None, run=used)), calls(1)),
+    ):
         assert judge(PROGRAM, held_to, sandbox=box).verdict == "TLE"
         assert len(box.asked) == 1
 

@@ -15,7 +15,6 @@ __all__ = ["CaseRunner"]
 
 _T = TypeVar("_T", Run, CallRun, TestRun)
 
-_AGAIN = 1  # how often a run that ended at the wall clock is tried once more, alone
 _GLANCE_CPU_S, _GLANCE_WALL_S = 0.1, 2.0
 _SHORTEST_S = 0.05  # what is left is not worth a run below that
 
@@ -45,7 +44,6 @@ class CaseRunner:
             require_seconds(name, value, or_none=True)
         self._program, self._sandbox, self.limits = program, sandbox, limits
         self._total_cpu_s, self._total_wall_s = total_cpu_s or math.inf, total_wall_s or math.inf
-        self._again = _AGAIN
         self._compiled = False
         self.together = False
         self.cpu_s = self.wall_s = 0.0
@@ -108,17 +106,8 @@ class CaseRunner:
         return None if share is None else self._spent(self._sandbox.run(program, limits=share), _itself)
 
     def _timed(self, start: Callable[..., _T], run_of: Callable[[_T], Run], cases: int = 1) -> _T | None:
-        """Run once; and once more, alone, if the wall clock ended it: it may have waited for other programs."""
         limits = self._share(cases)
-        if limits is None:
-            return None
-        done = self._spent(start(limits=limits), run_of)
-        run = run_of(done)
-        late = run.ending is Ending.TLE and run.wall_s >= limits.wall and run.cpu_s < limits.cpu_s
-        if late and self._again and (limits := self._share(cases)):
-            self._again -= 1
-            done = self._spent(start(limits=limits, alone=True), run_of)
-        return done
+        return None if limits is None else self._spent(start(limits=limits), run_of)
 
     def _share(self, cases: int, limits: Limits | None = None) -> Limits | None:
         """The limits of the next run of so many cases; None if the time is used up."""
@@ -131,7 +120,7 @@ class CaseRunner:
 
     def _spent(self, done: _T, run_of: Callable[[_T], Run]) -> _T:
         self.cpu_s += run_of(done).cpu_s
-        self.wall_s += run_of(done).wall_s
+        self.wall_s += run_of(done).wall_s - run_of(done).starved_s
         return done
 
 

@@ -1,0 +1,249 @@
+"""A session, seen from pid 1 of its pid namespace: one program that is given one piece of code after another.
+
+The host sends a call over `control`; this process starts the program's clocks, tells the program over a socket of
+their own (`repl`), and answers the host when the program says that the call is over, or when a limit was passed.
+Between two calls all processes of the session are stopped.
+
+A call over its own limits is interrupted (SIGINT), which keeps the state where the program comes back in time.
+Otherwise, and over a limit of the session, everything is killed and the session is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import time
+from typing import Any
+
+from rlvr.sandbox.guest.replies import Buffer
+from rlvr.sandbox.guest.watch import Watch
+
+__all__ = ["Episode"]
+
+_GRACE_CPU_S, _GRACE_WALL_S = 0.25, 1.0  # after an interrupt
+_DYING_S = 0.2  # between the end of a process's descriptors and its own
+_IDLE_S = 1.0  # how often a session without a call is looked at
+_LOOK_S = {False: 0.1, True: 0.01}  # how often a call is looked at, at least: with a cgroup, and without
+_MESSAGE_BYTES = 4096
+_WORDS_BYTES = 64  # of what the program may say at once
+
+
+class Episode(Watch):
+    """One session; see `Watch` for the arguments.  `limits` are those of the session as a whole."""
+
+    def reply(self, buffer: Buffer) -> dict[str, Any]:
+        """Answer calls until the session is over; returns the reply to the request that began it."""
+        self.control = socket.socket(fileno=os.dup(self.fds["control"]))
+        self.program, theirs = socket.socketpair()
+        self.program.setblocking(False)
+        told = self._start({**self.fds, "channel": theirs.fileno(), "results": self.fds["code"]})
+        theirs.close()
+        self.text = self.fds["stdout"]
+        self.words, self.before = b"", 0.0
+        self.status: int | None = None  # of the program, once it has ended
+        self._listen()
+        self._tell({"ready": True})
+        figures: dict[str, Any] = {}  # of the last call
+        while not self.killed and self.status is None:
+            call = self._next_call()
+            if call is None:
+                break
+            figures = self._serve(call)
+        over = bool(self.killed) or self.status is not None
+        ended = self._end_all()
+        if self.killed in ("", "channel") and self._kills() != self.kills_before:
+            self.killed = "memory"  # what the kernel killed was the program's own process
+        figures["cpu_s"] = max(0.0, self._reaped_cpu() - self.before)  # now of all its processes
+        if over:
+            self._listen_to(told, buffer)
+            last = {"over": True, "killed": self.killed, "told": buffer.text()}
+            self._tell({**figures, **last, "ended": ended if self.status is None else self.status})
+        self.control.close()
+        self.program.close()
+        self.over = False  # the box ends, and its namespaces with it
+        ended_well = {"status": 0, "killed": "", "rss_kib": 0, "cpu_s": 0.0, "wall_s": 0.0}  # `last` has said the rest
+        return {"id": self.request["id"], **ended_well}
+
+    def _listen(self) -> None:
+        """Be woken when a process ends, from here on, when there is a program to be told of."""
+        ended, wake = os.pipe()
+        for fd in (ended, wake):
+            os.set_blocking(fd, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        self.children = ended
+        self.poll = select.poll()
+        for fd in (ended, self.control.fileno(), self.program.fileno()):
+            self.poll.register(fd, select.POLLIN)
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):
+            self.control.send(json.dumps(message).encode())
+
+    def _next_call(self) -> dict[str, Any] | None:
+        """Wait for a call, with everything stopped; None if the host hung up or the session is over.
+
+        A timer can wake what was stopped.  It is stopped again, and what it used counts for the session.
+        """
+        self._signal(signal.SIGSTOP)
+        while True:
+            ready = dict(self.poll.poll(_IDLE_S * 1000))
+            if self.control.fileno() in ready:
+                message = self._heard()
+                if message is None or "call" in message:
+                    return message
+            self._reap()
+            self._listened(-1)
+            if self.status is None and not ready:
+                self._signal(signal.SIGSTOP)
+                self.killed = self._over_total()
+            if self.status is not None or self.killed:
+                return None
+
+    def _heard(self) -> dict[str, Any] | None:
+        try:
+            message = self.control.recv(_MESSAGE_BYTES)
+        except OSError:
+            return None
+        return json.loads(message) if message else None
+
+    def _serve(self, call: dict[str, Any]) -> dict[str, Any]:
+        """One call; returns its figures, which the host gets unless the session is over with it."""
+        os.ftruncate(self.text, 0)
+        before = self.before = self._cpu()
+        waited = self._starved()
+        began = time.monotonic()
+        over = interrupted = ""
+        grace = 0.0, 0.0
+        status: int | None = None
+        self._drain()
+        self._signal(signal.SIGCONT)
+        with contextlib.suppress(OSError):
+            self.program.send(b"%d\n" % call["call"])
+        looked = began
+        while status is None:
+            pause_s = min(max(0.002, (time.monotonic() - began) / 10), _LOOK_S[self.config["sampled"]])
+            ready = dict(self.poll.poll(pause_s * 1000))
+            if self.children in ready:
+                self._reap()
+            if self.program.fileno() in ready:
+                status = self._listened(call["call"])
+            if self.control.fileno() in ready:
+                message = self._heard()
+                if message is None:
+                    self.killed = "host"
+                elif "interrupt" in message and not interrupted:
+                    interrupted = over = "host"
+                    grace = self._interrupt()
+            if self.status is not None or self.killed or status is not None:
+                break
+            if ready and time.monotonic() < looked + 0.005:  # a program that says much is watched all the same
+                continue
+            looked = time.monotonic()
+            self.killed = self._over_total()
+            if self.killed:
+                break
+            if interrupted:
+                if self._cpu() > grace[0] or time.monotonic() - self._unserved(waited) > grace[1]:
+                    self.killed = over
+            elif over := self._over_call(call, began, before, waited):
+                interrupted = over
+                grace = self._interrupt()
+        figures = {"call": call["call"], "status": status, "over_call": over, "cpu_s": max(0.0, self._cpu() - before)}
+        figures |= self._figures(began, waited)
+        if not self.killed and self.status is None:
+            self._signal(signal.SIGSTOP)
+            if not over:  # what was over between two looks
+                figures["over_call"] = self._over_call(call, began, before, waited)
+            self._tell(figures)
+        return figures
+
+    def _figures(self, began: float, waited: float) -> dict[str, Any]:
+        self.rss_kib = max(self.rss_kib, _peak_kib(self.pid))
+        wall_s = time.monotonic() - began
+        return {"wall_s": wall_s, "starved_s": min(wall_s, self._unserved(waited)), "rss_kib": self.rss_kib}
+
+    def _signal(self, number: int) -> None:
+        """Every process but this one; those that are being forked get it too."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, number)
+
+    def _interrupt(self) -> tuple[float, float]:
+        """As Ctrl-C on a terminal; returns the clocks at which patience ends."""
+        self._signal(signal.SIGINT)
+        return self._cpu() + _GRACE_CPU_S, time.monotonic() + _GRACE_WALL_S
+
+    def _drain(self) -> None:
+        """Drop what the program said before the call, of which it may know the number."""
+        with contextlib.suppress(BlockingIOError):
+            while self.program.recv(_MESSAGE_BYTES):
+                pass
+        self.words = b""
+
+    def _listened(self, number: int) -> int | None:
+        """The status of the call of this number, if the program says it; all else that it says is dropped."""
+        try:
+            said = self.program.recv(_MESSAGE_BYTES)
+        except OSError:
+            return None
+        if not said:  # it cannot answer any more: it has ended, or it closed its end
+            deadline = time.monotonic() + _DYING_S
+            while self.status is None and time.monotonic() < deadline:
+                time.sleep(0.001)
+                self._reap()
+            self.killed = "" if self.status is not None else "channel"
+            return None
+        lines = (self.words + said).split(b"\n")
+        self.words = lines.pop()[-_WORDS_BYTES:]
+        for line in lines:
+            match line[:_WORDS_BYTES].split():
+                case [who, status] if who == b"%d" % number and status.isdigit():
+                    return int(status)
+        return None
+
+    def _reap(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.children, 4096)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = self._reaped(os.WNOHANG)
+                if pid == 0:
+                    return
+                if pid == self.pid:
+                    self.status = status
+
+    def _over_call(self, call: dict[str, Any], began: float, before: float, waited: float) -> str:
+        if self._cpu() - before > call["cpu_s"]:
+            return "cpu"
+        if os.fstat(self.text).st_size > call["output"]:
+            return "output"
+        past = time.monotonic() - began
+        if past > call["wall_s"] and past > call["wall_s"] + min(self._unserved(waited), call["wall_s"]):
+            return "wall"
+        return ""
+
+    def _unserved(self, waited: float) -> float:
+        """Seconds without a core since the clock said `waited`."""
+        self.waited = self._starved()
+        return max(0.0, self.waited - waited)
+
+    def _over_total(self) -> str:
+        if self._kills() != self.kills_before or (self.config["sampled"] and self._memory() > self.limits["memory"]):
+            return "memory"
+        if self._cpu() > self.limits["cpu_s"]:
+            return "total-cpu"
+        if time.monotonic() - self.started > self.limits["wall_s"]:
+            return "total-wall"
+        return ""
+
+
+def _peak_kib(pid: int) -> int:
+    """The most memory that a process had at once; 0 if it is gone."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as file:
+        return next((int(line.split()[1]) for line in file if line.startswith(b"VmHWM:")), 0)
+    return 0

@@ -1,0 +1,129 @@
+"""The program's side of a session: takes one piece of code after another and runs it in one namespace.
+
+    box ── "7" ──▶ channel ──▶ this loop: reads the code, runs it ──▶ channel ── "7 0" ──▶ box
+
+The code and its number are in a file that the host writes before each call.  What the loop says decides between OK, RE
+and CE alone, as an exit code does; the clocks and limits are the box's (`episode`).  The code may do all that a program
+may, so it can also break this loop, which ends its own session.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import linecache
+import os
+import sys
+import traceback
+from typing import Any, Final, NoReturn
+
+__all__ = ["BASH", "COMPILE", "serve"]
+
+COMPILE: Final = 1000  # the status of code that does not compile; exit codes are below 256
+globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the code may change `builtins`
+
+_HIGH_FD: Final = 250  # away from the numbers that programs count on
+_INTERRUPTED: Final = 130
+_CODE_BYTES: Final = 1 << 30
+
+BASH: Final = """
+exec 253<&3- 254<&4-
+while :; do
+  trap 'return 130 2>/dev/null' INT
+  IFS= read -r -u 253 RLVR_CALL || { [ $? -gt 128 ] && continue; exit 0; }
+  . /dev/fd/254
+  printf '%s %s\\n' "$RLVR_CALL" "$?" >&253
+done
+"""
+"""The same loop for bash.  A signal returns from the sourced file, as Ctrl-C returns to the prompt."""
+
+
+def serve(namespace: dict[str, Any], channel: int, code: int) -> NoReturn:
+    """Answer the box until it closes the channel.
+
+    Args:
+        namespace: of `__main__`, where all the code runs.
+        channel: the socket to the box.
+        code: a file with the number of a call on its first line, and then the call's code.
+    """
+    channel, code = _aside(channel), _aside(code)
+    os_read, os_write = os.read, os.write  # the code may change `os`
+    told = done = reported = status = 0
+    while True:
+        try:
+            if reported != done:
+                os_write(channel, b"%d %d\n" % (done, status))
+                reported = done
+            if told == done:
+                told = int(os_read(channel, 64).split()[-1])
+                continue
+            source = _order(code)[1]
+            done, status = told, _INTERRUPTED
+            status = _run(source, f"<call {told}>", namespace)
+        except KeyboardInterrupt:  # comes in a call; wherever it strikes, no order and no report is lost
+            told = _order(code)[0]
+        except (OSError, IndexError):  # the box closed the channel, or the code did
+            os._exit(1)
+
+
+def _aside(fd: int) -> int:
+    """Give a descriptor a high number, without which it does not reach the programs that the code starts."""
+    import fcntl
+
+    high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD)
+    os.close(fd)
+    return high
+
+
+def _order(code: int) -> tuple[int, bytes]:
+    number, _, source = os.pread(code, _CODE_BYTES, 0).partition(b"\n")
+    return int(number or b"0"), source
+
+
+def _run(source: bytes, name: str, namespace: dict[str, Any]) -> int:
+    """Run it; returns the exit code that a script would have."""
+    try:
+        try:
+            linecache.cache[name] = len(source), None, source.decode("utf-8", "replace").splitlines(True), name
+            body, last = _compiled(source, name)
+        except Exception as error:  # noqa: BLE001  SyntaxError, ValueError, RecursionError …
+            with contextlib.suppress(Exception):
+                sys.stderr.write("".join(traceback.format_exception_only(type(error), error)))
+            return COMPILE
+        return _ending(body, last, namespace)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+
+
+def _compiled(source: bytes, name: str) -> tuple[Any, Any]:
+    """The statements, and the last one apart if it is an expression, whose value is shown."""
+    tree = ast.parse(source, name)
+    last = None
+    match tree.body:
+        case [*before, ast.Expr(value)]:
+            tree.body, last = before, ast.Expression(value)
+    return compile(tree, name, "exec", dont_inherit=True), last and compile(last, name, "eval", dont_inherit=True)
+
+
+def _ending(body: Any, last: Any, namespace: dict[str, Any]) -> int:
+    try:
+        exec(body, namespace)  # noqa: S102  the program, where it belongs
+        if last is not None and (value := eval(last, namespace)) is not None:  # noqa: S307
+            print(repr(value))  # noqa: T201
+    except SystemExit as stop:  # ends the call and not the session
+        if isinstance(stop.code, int):
+            return stop.code & 0xFF
+        if stop.code is not None:
+            print(stop.code, file=sys.stderr)  # noqa: T201
+        return int(stop.code is not None)
+    except BaseException as error:  # noqa: BLE001  the code's own, KeyboardInterrupt too: shown as Python shows it
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+        trace = error.__traceback__ and error.__traceback__.tb_next  # without this function's frame
+        with contextlib.suppress(Exception):  # its streams may be closed, its exception of any kind
+            traceback.print_exception(type(error), error.with_traceback(trace), trace)
+        return 1
+    return 0

@@ -1,0 +1,372 @@
+"""A run, seen from pid 1 of its pid namespace: its clocks, its memory, its end.
+
+Nothing here rests on what the program says of itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import resource
+import signal
+import stat
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rlvr.sandbox.guest import user
+from rlvr.sandbox.guest.linux import clone, same_memory, shared_memory
+from rlvr.sandbox.guest.replies import Buffer
+from rlvr.sandbox.guest.root import BOX, limit_scratch
+from rlvr.workers import clock
+
+__all__ = ["SOCKETS", "Watch"]
+
+SOCKETS = "/proc/self/net/unix"
+"""The table of Unix sockets of the slot."""
+
+_POLL_S = 0.01  # how often memory and output are looked at where no kernel limit watches them
+_POLL_MAX_S = 0.25
+_EVADED_S = 0.25  # allowed between the clocks: the cgroup's also counts the zygote's work on the next box
+_WAITED_S = 0.25  # how often threads are asked how long they waited for a core; those that end between are missed
+_MAPPED_S = 0.1
+_MAPPING_BYTES = 300  # struct vm_area_struct, and its share of a tree of them
+_CLOCK = struct.Struct("<d")
+_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+_SOCKET_BYTES = 416 << 10  # twice what a Unix socket's buffer is; programs cannot make it larger (sandbox/seccomp.py)
+_OOM_BOX, _OOM_PROGRAM = b"500", b"1000"  # for want of memory the kernel kills the highest first; the zygote has 0
+
+
+class Watch:
+    """One run: the program is started, watched and ended.
+
+    Args:
+        request: the message that the box received.
+        fds: its descriptors, in the order of the names in the message.
+        meters: see `box.main`.
+        score: a descriptor of the box's oom_score_adj, -1 for none.
+        config: see `SlotPool`.
+
+    Attributes:
+        over: the run ended by itself and left no process behind, so the box may be used again.
+    """
+
+    def __init__(
+        self, request: dict[str, Any], fds: list[int], meters: list[int], score: int, config: Mapping[str, Any]
+    ) -> None:
+        self.request, self.config, self.limits = request, config, request["limits"]
+        self.fds = dict(zip(request["fds"], fds, strict=True))
+        self.usage, self.events, *exact = meters
+        self.exact, self.score = (exact[0] if exact else -1), score
+        self.mappings = self.mapped_at = self.mapped_s = 0.0
+        self.killed = ""
+        self.over = False
+        self.given = self._held()
+        self.shared = shared_memory() if config["sampled"] else 0
+        self.reaped_before = _reaped_cpu()
+        self.rss_kib = 0
+        self.answered, self.answered_cpu_s = 0, 0.0  # size of the results, and the clock when they last grew
+        self.threads: dict[str, tuple[float, float]] = {}  # thread → seconds on a core, seconds waiting for one
+        self.waited, self.waited_at = 0.0, 0.0
+
+    def reply(self, buffer: Buffer) -> dict[str, Any]:
+        """Run it, and return the reply to the host but for what the program's process told, which is in the buffer."""
+        told = self._start(self.fds)
+        status = self._wait()
+        wall = time.monotonic() - self.started
+        self._end_all()
+        cpu = self._reaped_cpu()
+        evaded = self._usage() - self.usage_before
+        if self.exact >= 0 or evaded > 2 * cpu + _EVADED_S + self.request.get("partner_cpu_s", 0.0):
+            cpu = max(cpu, evaded)  # its children were not waited for, as it ignores SIGCHLD
+        if not self.killed and cpu > self.limits["cpu_s"]:
+            self.killed = "cpu"
+        if "artifact" in self.fds and not self.killed and status == 0:
+            self._collect(self.request["collect"])
+        self._listen_to(told, buffer)
+        return {
+            "id": self.request["id"],
+            "rss_kib": self.rss_kib,
+            "status": status,
+            "killed": self.killed,
+            "cpu_s": cpu,
+            "wall_s": wall,
+            "starved_s": self.waited,
+        }
+
+    def _start(self, fds: Mapping[str, int]) -> int:
+        """Start the program with these descriptors; returns one from which `_listen_to` reads why it could not run."""
+        if [self.limits["disk"], self.limits["files"]] != [self.config["disk"], self.config["files"]]:
+            limit_scratch(self.limits["disk"], self.limits["files"])
+        told, tell = os.pipe()
+        self.usage_before, self.kills_before = self._usage(), self._kills()
+        self._oom(_OOM_PROGRAM)
+        self.started = time.monotonic()
+        self.pid = clone(0)  # os.fork() would cost twice as much, for hooks that one thread does not need
+        if self.pid == 0:
+            user.main(self.request, fds, tell, self.config)
+        self._oom(_OOM_BOX)
+        os.close(tell)
+        return told
+
+    def _listen_to(self, told: int, buffer: Buffer) -> None:
+        """Take in what the program's process told before the program's first instruction; nothing if all went well."""
+        buffer.listen(told)
+        os.close(told)
+        if buffer.told(user.FULL):
+            self.killed = "disk"  # its files, a binary perhaps, are larger than the scratch
+
+    def _oom(self, score: bytes) -> None:
+        with contextlib.suppress(OSError):
+            os.pwrite(self.score, score, 0)
+
+    def _wait(self) -> int:
+        """Until the program ends or is over a limit; its wait status."""
+        while True:
+            timeout = self._pause()
+            if timeout > 0:
+                signal.sigtimedwait([signal.SIGCHLD], timeout)
+            while True:
+                pid, status = self._reaped(os.WNOHANG)
+                if pid == self.pid:
+                    return status
+                if pid == 0:
+                    break
+            self.killed = self._exceeded()
+            if self.killed:
+                return self._end_all()
+
+    def _reaped(self, options: int) -> tuple[int, int]:
+        pid, status, usage = os.wait4(-1, options)
+        self.rss_kib = max(self.rss_kib, usage.ru_maxrss)
+        return pid, status
+
+    def _reaped_cpu(self) -> float:
+        return _reaped_cpu() - self.reaped_before
+
+    def _pause(self) -> float:
+        """Seconds in which no limit can be exceeded; with all cores at work, CPU time runs that many times faster."""
+        past = time.monotonic() - self.started
+        wall: float = self.limits["wall_s"] + self.waited - past
+        used = self._cpu() if past > _POLL_S else 0.0  # looking is slow, and most programs end before the first time
+        cpu: float = (min(self.limits["cpu_s"], self.answered_cpu_s + self._case_cpu_s()) - used) / self.config["cores"]
+        return max(0.001, min(wall, max(cpu, _POLL_S), _POLL_S if self.config["sampled"] else _POLL_MAX_S))
+
+    def _exceeded(self) -> str:
+        past, limit = time.monotonic() - self.started, self.limits["wall_s"]
+        if past > limit + self.waited:
+            self.waited = min(self._starved(), limit)  # bounded, as threads can keep one another waiting
+        if past > limit + self.waited:
+            return "wall"
+        if past > self.waited_at + _WAITED_S:
+            self.waited_at, self.waited = past, min(self._starved(), limit)
+        cpu = self._cpu()
+        if cpu > self.limits["cpu_s"]:
+            return "cpu"
+        if self._case_cpu_s() < math.inf:
+            size = os.fstat(self.fds["results"]).st_size
+            if size != self.answered:
+                self.answered, self.answered_cpu_s = size, cpu
+            elif cpu > self.answered_cpu_s + self._case_cpu_s():
+                return "cpu"
+        if any(os.fstat(self.fds[name]).st_size > self.limits["output"] for name in ("stdout", "stderr")):
+            return "output"
+        over = self.config["sampled"] and self._memory() > self.limits["memory"]
+        if over or self._kills() != self.kills_before:
+            return "memory"
+        return ""
+
+    def _case_cpu_s(self) -> float:
+        """The limit on one call among several in a run.  A call is over when the size of the results grows."""
+        return float(self.request.get("case_cpu_s") or math.inf)
+
+    def _cpu(self) -> float:
+        """CPU seconds so far: of processes that ended and were waited for, and of those that run."""
+        total = self._reaped_cpu()
+        for pid in _living():
+            with contextlib.suppress(OSError, ValueError):
+                if pid != self.pid:
+                    total += _cpu_by_ticks(pid)
+                    continue
+                total += clock.cpu_s(pid)  # exact, unlike the ticks
+                total += _cpu_by_ticks(pid, own=False)
+        evaded = self._usage() - self.usage_before
+        if self.exact >= 0:
+            return max(total, evaded)
+        others: float = self.request.get("partner_cpu_s", 0.0)
+        return max(total, (evaded - _EVADED_S - others) / 2)
+
+    def _starved(self) -> float:
+        """Seconds in which the program could have run and had no core; its wall clock stands still meanwhile.
+
+        The kernel keeps them for each thread that lives.  Those that ended since the last look are taken to have waited
+        as long, for each second on a core, as the others did.  A kernel that does not keep them shows zeros.
+        """
+        for pid in _living():
+            with contextlib.suppress(OSError):
+                for thread in os.listdir(f"/proc/{pid}/task"):
+                    with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
+                        times = file.read().split()
+                    self.threads[thread] = int(times[0]) / 1e9, int(times[1]) / 1e9
+        ran = sum(ran for ran, _ in self.threads.values())
+        waited = sum(waited for _, waited in self.threads.values())
+        cpu = self._cpu()
+        own: float = waited * max(1.0, cpu / ran) if ran and cpu > _WAITED_S else waited
+        if "clocks" not in self.fds:
+            return own
+        at = self.request["clock"] * _CLOCK.size  # two programs wait for each other: each has the other's time as well
+        os.pwrite(self.fds["clocks"], _CLOCK.pack(own), at)
+        other: float = _CLOCK.unpack(os.pread(self.fds["clocks"], _CLOCK.size, _CLOCK.size - at))[0]
+        return own + other
+
+    def _kills(self) -> bytes:
+        """How often the kernel killed for want of memory in the slot's cgroup, as text.
+
+        It may have killed only a part of the run; the rest could wait for that for ever.
+        """
+        return os.pread(self.events, 512, 0).partition(b"oom_kill ")[2].split(b"\n")[0] if self.events >= 0 else b""
+
+    def _usage(self) -> float:
+        """CPU seconds of the slot, or of all our descendants, without our own; 0 where neither is counted."""
+        if self.exact >= 0:
+            return int.from_bytes(os.read(self.exact, 8), "little") / 1e9 - time.process_time()
+        if self.usage < 0:
+            return 0.0
+        text = os.pread(self.usage, 128, 0)
+        used = int(text.split()[1]) / 1e6 if text.startswith(b"usage_usec") else int(text) / 1e9
+        return used - time.process_time()
+
+    def _memory(self) -> int:
+        """Bytes of the run's processes, scratch, output and sockets.
+
+        Shared pages are counted once only where the quick sum is over the limit, since that takes longer.
+        """
+        held = os.statvfs(BOX)  # the mount point, since the program may remove the folders below it
+        extra = (
+            self._mapped()
+            + (held.f_blocks - held.f_bfree) * held.f_frsize
+            + self._held()
+            - self.given
+            + _socket_bytes()
+        )
+        quick = extra + sum(_resident(pid) for pid in _living())
+        if quick > self.limits["memory"]:
+            distinct: list[int] = []
+            for pid in _living():
+                if not any(same_memory(pid, other) for other in distinct):
+                    distinct.append(pid)
+            return extra + sum(_proportional(pid) for pid in distinct)
+        # Pages of a shared mapping may be held without being in any process's count: then the whole host's has grown
+        grown = shared_memory() - self.shared
+        if grown > self.limits["memory"] + extra and any(_shares(pid) for pid in _living()):
+            return grown
+        return quick
+
+    def _mapped(self) -> int:
+        """Bytes of kernel memory for the mappings of all processes, which no status shows; looked at now and then."""
+        now = time.monotonic()
+        if now > self.mapped_at + max(_MAPPED_S, 20 * self.mapped_s):
+            self.mappings = sum(map(_mappings, _living())) * _MAPPING_BYTES
+            self.mapped_at = time.monotonic()
+            self.mapped_s = self.mapped_at - now
+        return int(self.mappings)
+
+    def _held(self) -> int:
+        """Bytes of the files that the host lent."""
+        return sum(os.fstat(fd).st_blocks * 512 for fd in self.fds.values())
+
+    def _end_all(self) -> int:
+        """Kill and reap every process that is left; the program's wait status if it was among them, else 0."""
+        status = 0
+        try:
+            os.kill(-1, signal.SIGKILL)
+        except ProcessLookupError:
+            self.over = not self.killed
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, ended = self._reaped(0)
+                if pid == self.pid:
+                    status = ended
+        return status
+
+    def _collect(self, name: str) -> None:
+        """Copy one file of the scratch folder into the host's memfd; nothing if it is no regular file."""
+        try:
+            # relative to the folder that we are in: the program may have changed the path to it
+            source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return
+        try:
+            found = os.fstat(source)
+            if stat.S_ISREG(found.st_mode) and found.st_size <= self.limits["disk"]:
+                left = found.st_size
+                while left > 0:
+                    sent = os.sendfile(self.fds["artifact"], source, None, left)
+                    if not sent:
+                        break
+                    left -= sent
+        finally:
+            os.close(source)
+
+
+def _reaped_cpu() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _living() -> Iterator[int]:
+    """Every process of the run: the box's pid namespace shows no others."""
+    return (int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1")
+
+
+def _stat(pid: int) -> list[bytes]:
+    """/proc/PID/stat from the state on; the name before it may contain spaces and brackets."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+
+
+def _cpu_by_ticks(pid: int, own: bool = True) -> float:
+    utime, stime, cutime, cstime = (int(ticks) for ticks in _stat(pid)[11:15])
+    return (cutime + cstime + (utime + stime if own else 0)) * _TICK_S
+
+
+def _resident(pid: int) -> int:
+    """Bytes in RAM and in swap, and of page tables."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as file:
+        return sum(_kib(line) for line in file if line.startswith((b"VmRSS:", b"VmSwap:", b"VmPTE:"))) << 10
+    return 0
+
+
+def _proportional(pid: int) -> int:
+    """The same, with a page that n processes share counted as 1/n in each."""
+    total = 0
+    for name, wanted in (("smaps_rollup", (b"Pss:", b"SwapPss:")), ("status", (b"VmPTE:",))):
+        with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/{name}", "rb") as file:
+            total += sum(_kib(line) for line in file if line.startswith(wanted)) << 10
+    return total
+
+
+def _mappings(pid: int) -> int:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 16), b""))
+    return 0
+
+
+def _kib(line: bytes) -> int:
+    return int(line.split()[1])
+
+
+def _shares(pid: int) -> bool:
+    """Whether it has a shared anonymous mapping, which no fstat shows."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
+        return any(b"s " in line[:40] and b"/dev/zero" in line for line in file)
+    return False
+
+
+def _socket_bytes() -> int:
+    """Bytes that the Unix sockets of the slot may hold at most."""
+    with contextlib.suppress(OSError), open(SOCKETS, "rb") as file:
+        return (sum(1 for _ in file) - 1) * _SOCKET_BYTES
+    return 0

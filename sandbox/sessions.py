@@ -1,0 +1,392 @@
+"""`Session`: a program that lives for an episode and is given one piece of code after another.
+
+    Session ══ call, interrupt ══▶ guest/episode (pid 1) ──▶ guest/repl: the code
+            ◀══ how it ended ═════
+
+A session has a slot of its own, which is no worker's: any number may be open.  The ending and the figures of a call
+come from pid 1 of the session, never from the code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import select
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rlvr.errors import SandboxFailed, UsageError, brief
+from rlvr.sandbox.guest.repl import BASH, COMPILE
+from rlvr.sandbox.pool import MIB, SlotPool
+from rlvr.sandbox.records import Ending, Isolation, Limits
+from rlvr.sandbox.slots import NotTaken, Request, Slot, memfd, packed
+from rlvr.sandbox.toolchains import missing, tool
+from rlvr.validate import require_number, require_one_of
+
+__all__ = ["SESSION_LANGUAGES", "Session", "SessionReply"]
+
+SESSION_LANGUAGES: Final = ("python", "bash")
+
+_GRACE_S: Final = 20.0  # beyond a call's wall limits, until pid 1 of the session is taken for dead
+_START_S: Final = 30.0
+_MESSAGE_BYTES: Final = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReply:
+    """How one call of a session went.
+
+    Attributes:
+        text: what was written to standard output and standard error, in order, cut at the limit; bytes that are not
+            UTF-8 become U+FFFD.  In Python also the value of a last line that is an expression, as at its prompt.
+        ending: as of a `Run`.  RE: an exception, or an exit code other than 0.  IE: we failed.
+        why: more about that in words.
+        open: the session goes on, with its state.  False: every further call has this ending, and no text.
+        cpu_s: CPU seconds of all processes of the session during the call.
+        wall_s: wall seconds of the call.
+        starved_s: how many of them the code could have run and had no core; they do not count towards the wall limit.
+        memory_mib: peak MiB of the session so far: of all of it where a cgroup counts, else of its largest process.
+    """
+
+    text: str
+    ending: Ending
+    why: str = ""
+    open: bool = True
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    starved_s: float = 0.0
+    memory_mib: float = 0.0
+
+
+class Session:
+    """A Python or bash process in the sandbox whose state and files live until it is closed; see `Sandbox.session`.
+
+    For one caller at a time: further threads and tasks wait for their turn.  A session that is dropped is closed.
+
+    Attributes:
+        isolation: what it is isolated by.
+        limits: of each call (CPU and wall seconds, output) and of the session (the others).
+        over: why the session is over; "" while it is open.
+    """
+
+    def __init__(
+        self,
+        pool: SlotPool,
+        isolation: Isolation,
+        language: str,
+        limits: Limits,
+        numbers: Callable[[], int],
+        total_cpu_s: float,
+        total_wall_s: float,
+    ) -> None:
+        require_one_of("the language of a session", language, SESSION_LANGUAGES)
+        total_cpu_s = require_number("total_cpu_s", total_cpu_s, above=0)
+        total_wall_s = require_number("total_wall_s", total_wall_s, above=0)
+        self.isolation, self.limits, self.over = isolation, limits, ""
+        self._totals = f"{total_cpu_s:g} CPU seconds", f"{total_wall_s:g} wall seconds"
+        self._ending = Ending.IE
+        self._turn = threading.Lock()
+        self._calls = 0
+        header: dict[str, Any] = {"kind": "session"}
+        if language == "bash":
+            bash = tool("bash")
+            if bash is None:
+                raise SandboxFailed(missing("bash"))
+            header = {"kind": "exec", "argv": [bash, "--norc", "--noprofile", "-c", BASH], "env": {}}
+        whole = {
+            "cpu_s": total_cpu_s,
+            "wall_s": total_wall_s,
+            "memory": limits.memory_mib * MIB,
+            "output": int(limits.output_mib * MIB),
+            "processes": limits.processes,
+            "disk": int(limits.disk_mib * MIB),
+            "files": limits.files,
+        }
+        self._numbered = language == "python"
+        self._closed = False
+        self._line = _Line(pool, limits, lambda: {"id": numbers(), "episode": True, "limits": whole}, header)
+        self._drop = weakref.finalize(self, self._line.drop)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def run(self, code: str) -> SessionReply:
+        """Run one piece of code in the session, and wait for its end.
+
+        Args:
+            code: Python statements or a bash script.
+
+        Returns:
+            How it went.  Nothing that the code does makes this raise.
+
+        Raises:
+            UsageError: the session was closed here.
+        """
+        self._turn.acquire()
+        try:
+            if self._begin(code):
+                self._end(self._line.wait(self._patience_s))
+            return self._reply()
+        except (UsageError, SandboxFailed):
+            raise
+        except BaseException:  # Ctrl-C: a call is not left to itself
+            self.kill()
+            raise
+        finally:
+            self._done()
+
+    async def arun(self, code: str) -> SessionReply:
+        """`run` without blocking the event loop.  A task that is cancelled meanwhile takes the session with it.
+
+        Args:
+            code: see `run`.
+
+        Raises:
+            UsageError: the session was closed here.
+        """
+        while not self._turn.acquire(blocking=False):
+            await asyncio.sleep(0.001)
+        try:
+            if self._begin(code):
+                self._end(await self._line.heard(self._patience_s))
+            return self._reply()
+        except (UsageError, SandboxFailed):
+            raise
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            self._done()
+
+    def interrupt(self) -> None:
+        """Interrupt the call that another thread or task waits for, as Ctrl-C does; its reply ends RE.
+
+        The state is kept if the code comes back within 0.25 CPU seconds and a second; else the session is over.
+        """
+        self._line.send({"interrupt": True})
+
+    def kill(self) -> None:
+        """End the session and everything in it at once; a call that is under way has the ending IE."""
+        self.over = self.over or "the session was killed here"
+        self._line.hang_up()
+
+    def close(self) -> None:
+        """End the session and everything in it, and return its slot.  Idempotent; a call under way ends IE."""
+        self._closed = True
+        self.kill()
+        if self._turn.acquire(blocking=False):
+            self._done()
+
+    def _done(self) -> None:
+        """End a caller's turn.  A session that was closed meanwhile is released by the caller whose turn it was."""
+        if self._closed or self.over:
+            self._drop.detach()
+            self._line.release()
+        self._turn.release()
+
+    @property
+    def _patience_s(self) -> float:
+        return 2 * self.limits.wall + _GRACE_S
+
+    def _begin(self, code: str) -> bool:
+        """Send a call; False if the session is over."""
+        if not isinstance(code, str):
+            raise UsageError(f"the code is {brief(code)}; it must be a text")
+        if self._closed:
+            raise UsageError("this session was closed; open another one with Sandbox.session")
+        self._figures: Mapping[str, Any] = {}
+        if self.over:
+            return False
+        self._calls += 1
+        limits = self.limits
+        order = {"call": self._calls, "cpu_s": limits.cpu_s, "wall_s": limits.wall}
+        self._line.write(f"{self._calls}\n{code}" if self._numbered else code)
+        self._line.send({**order, "output": int(limits.output_mib * MIB)})
+        return True
+
+    def _end(self, figures: dict[str, Any] | None) -> None:
+        """Take in how a call went; None: pid 1 of the session is gone."""
+        if figures is not None:
+            self._figures = figures
+            if figures.get("over"):
+                self._ending, self.over = self._last(figures)
+        elif self._line.kills():
+            self._ending, self.over = Ending.MLE, f"over {self.limits.memory_mib} MiB"
+        else:
+            self.over = self.over or "its slot was killed from outside"
+
+    def _last(self, figures: Mapping[str, Any]) -> tuple[Ending, str]:
+        """The ending of the session."""
+        limits, killed = self.limits, figures["killed"]
+        if figures["told"].startswith("setup"):
+            return Ending.IE, f"the process could not be set up: {figures['told'].removeprefix('setup: ')}"
+        code = os.waitstatus_to_exitcode(figures["ended"])
+        if killed == "channel":
+            return Ending.RE, "it closed the descriptors of its session"
+        if not killed:
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            return (Ending.RE if code else Ending.OK), f"it ended itself ({how})"
+        whole = {
+            "disk": (Ending.MLE, f"its files are larger than the disk limit of {limits.disk_mib:g} MiB"),
+            "memory": (Ending.MLE, f"over {limits.memory_mib} MiB"),
+            "total-cpu": (Ending.TLE, f"over {self._totals[0]} for the whole session"),
+            "total-wall": (Ending.TLE, f"over {self._totals[1]} for the whole session"),
+        }
+        if killed in whole:
+            return whole[killed]
+        ending, why = self._over_call(killed)
+        return ending, f"{why}, and it did not come back when it was interrupted"
+
+    def _over_call(self, which: str) -> tuple[Ending, str]:
+        match which:
+            case "cpu":
+                return Ending.TLE, f"over {self.limits.cpu_s:g} CPU seconds"
+            case "wall":
+                return Ending.TLE, f"over {self.limits.wall:g} wall seconds"
+            case "output":
+                return Ending.OLE, f"over {self.limits.output_mib:g} MiB of output"
+        return Ending.RE, "interrupted"
+
+    def _reply(self) -> SessionReply:
+        figures = self._figures
+        status = figures.get("status")
+        if self.over:
+            ending, why = self._ending, self.over
+        elif figures["over_call"]:
+            ending, why = self._over_call(figures["over_call"])
+        elif status == COMPILE:
+            ending, why = Ending.CE, "it does not compile"
+        else:
+            ending, why = (Ending.RE, f"exit code {status}") if status else (Ending.OK, "")
+        if not figures:
+            return SessionReply("", ending, why, open=False)
+        peak = max(figures.get("rss_kib", 0) / 1024, self._line.peak() / MIB)
+        seconds = {name: float(figures.get(name, 0.0)) for name in ("cpu_s", "wall_s", "starved_s")}
+        text = self._line.text(int(self.limits.output_mib * MIB))
+        return SessionReply(text, ending, why, open=not self.over, memory_mib=peak, **seconds)
+
+
+class _Line:
+    """The slot of a session and the socket to its pid 1.
+
+    It knows nothing of the `Session`, so that one that is dropped can be collected while this ends its slot.
+
+    Args:
+        pool: where the slot comes from.
+        limits: see `Session`.
+        message: makes the request, with a new number.
+        header: what the session's process runs.
+    """
+
+    def __init__(
+        self, pool: SlotPool, limits: Limits, message: Callable[[], dict[str, Any]], header: Mapping[str, Any]
+    ) -> None:
+        self._pool, self._owner, self._released = pool, os.getpid(), False
+        self._control: socket.socket | None = None
+        self._text, self._code = memfd(b""), memfd(b"")
+        nothing, bundle = memfd(b""), packed(header, {})
+        appended = os.open(f"/proc/self/fd/{self._text}", os.O_RDWR | os.O_APPEND)
+        fds = {"stdin": nothing, "stdout": appended, "stderr": appended, "bundle": bundle, "code": self._code}
+
+        def begin(slot: Slot) -> None:
+            if self._control:
+                self._control.close()
+            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._control.setblocking(False)
+            with theirs:
+                slot.send([Request(message(), {**fds, "control": theirs.fileno()})])
+            if not self.wait(_START_S):
+                raise NotTaken("a slot of the sandbox did not begin the session")
+
+        try:
+            self._slot = pool.lend(begin, limits)
+        except BaseException:
+            if self._control:
+                self._control.close()
+            os.close(self._text)
+            os.close(self._code)
+            raise
+        finally:
+            for fd in (nothing, bundle, appended):
+                os.close(fd)
+
+    def write(self, code: str) -> None:
+        """Put the code of the next call where the session reads it."""
+        os.ftruncate(self._code, 0)
+        os.pwrite(self._code, code.encode("utf-8", "surrogatepass"), 0)
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Tell pid 1 of the session; one that is gone is noticed by `wait`."""
+        with contextlib.suppress(OSError):
+            self._socket.send(json.dumps(message).encode())
+
+    def wait(self, seconds: float) -> dict[str, Any] | None:
+        """The next message of pid 1; None if it is gone."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        poll.poll(seconds * 1000)
+        return self._message(self._received())
+
+    async def heard(self, seconds: float) -> dict[str, Any] | None:
+        """`wait` for asyncio."""
+        try:
+            async with asyncio.timeout(seconds):
+                return self._message(await asyncio.get_running_loop().sock_recv(self._socket, _MESSAGE_BYTES))
+        except (OSError, TimeoutError):
+            return None
+
+    def _received(self) -> bytes:
+        try:
+            return self._socket.recv(_MESSAGE_BYTES)
+        except OSError:
+            return b""
+
+    def _message(self, message: bytes) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = json.loads(message) if message else None
+        return found
+
+    @property
+    def _socket(self) -> socket.socket:
+        assert self._control is not None
+        return self._control
+
+    def text(self, length: int) -> str:
+        """What the call wrote."""
+        return os.pread(self._text, length, 0).decode("utf-8", "replace")
+
+    def kills(self) -> int:
+        """How often the kernel killed a process of the session for lack of memory."""
+        return self._slot.cgroup.kills() if self._slot.cgroup else 0
+
+    def peak(self) -> int:
+        """Peak bytes of the session where a cgroup counts them, else 0."""
+        return (self._slot.cgroup and self._slot.cgroup.peak()) or 0
+
+    def hang_up(self) -> None:
+        """Let pid 1 end everything; wakes a caller that waits."""
+        if os.getpid() == self._owner and not self._released:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def release(self) -> None:
+        """Return the slot once the session has ended.  Idempotent."""
+        if not self._released:
+            self.drop(wait=True)
+
+    def drop(self, wait: bool = False) -> None:
+        """Return the slot; without waiting, as the garbage collector may call this anywhere, under any lock."""
+        self._released = True
+        self._socket.close()
+        os.close(self._text)
+        os.close(self._code)
+        if os.getpid() == self._owner:
+            self._pool.take_back(self._slot, wait)
