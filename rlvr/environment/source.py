@@ -6,6 +6,7 @@ and its continuation would mix the scores of two programs, and only the text of 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import sys
@@ -110,8 +111,10 @@ def _modules_of(env: Environment) -> set[str]:
         if isinstance(value, functools.partial):
             todo += [value.func, *value.args, *value.keywords.values()]
             continue
-        modules |= {cls.__module__ for cls in type(value).__mro__} | {str(getattr(value, "__module__", ""))}
-        todo += _inside(value)
+        modules |= {cls.__module__ for cls in type(value).__mro__}
+        with contextlib.suppress(Exception):  # an option may be any object, one that raises when it is looked at too
+            modules.add(str(getattr(value, "__module__", "")))
+            todo += _inside(value)
     return modules
 
 
