@@ -128,6 +128,8 @@ def second_writers(rng: random.Random, name: str) -> Iterator[str]:
                     ends[who] += 1
                 except UsageError:
                     ends["refused"] += 1
+                except Exception:  # noqa: BLE001  nothing else may come of it
+                    ends["mixed"] += 1
 
             threads = [threading.Thread(target=run, args=one) for one in (("a", 0.0, {}), ("b", after_s, flags))]
             for thread in threads:

@@ -73,7 +73,7 @@ def publish(partial: Path, path: Path, *, overwrite: bool) -> None:
             partial.replace(path)
         else:
             sync_folder(path.parent)  # or a power cut could take both names
-            partial.unlink()
+            partial.unlink(missing_ok=True)  # another run may have seen that it is the output's second name
     sync_folder(path.parent)
 
 

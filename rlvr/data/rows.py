@@ -307,14 +307,15 @@ class Journal:
             else:
                 self._cut(0)
         except BaseException:
-            self._file.close()
+            self._leave()
             raise
 
     def _claimed(self) -> IO[bytes]:
         """The partial file, open and locked.  The lock ends with this process, however that ends."""
         while True:
-            if self.partial.exists() and self.path.exists() and self.partial.samefile(self.path):
-                self.partial.unlink()  # a run that was killed while it gave the output its name
+            with contextlib.suppress(FileNotFoundError):  # of either: another run is at work, as the lock will say
+                if self.partial.samefile(self.path):
+                    self.partial.unlink()  # of a run that was killed while it gave the output its name
             file = self.partial.open("ab")
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -425,6 +426,9 @@ class Journal:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
         with contextlib.suppress(OSError):
             if self._is_ours(self._file) and not self.partial.stat().st_size:
                 self.partial.unlink()  # a run that failed before its first row has nothing to resume
