@@ -28,7 +28,9 @@ from rlvr.sandbox.guest.values import read
 
 __all__ = ["Case", "OUTCOMES", "Results", "main", "read_results"]
 
-_READS_OUTPUT = re.compile(r"\b(?:capsys|capfd|capsysbinary|redirect_std\w+|monkeypatch|mock|sys\.std(?:out|err|in))\b")
+_READS_OUTPUT = re.compile(
+    r"\b(?:capsys|capfd|capsysbinary|redirect_std\w+|monkeypatch|mocker|unittest\.mock)\b|\bsys\.std(?:out|err|in)\s*=[^=]"
+)
 
 OUTCOMES = ("pass", "fail", "error", "skip")
 

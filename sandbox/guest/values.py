@@ -69,10 +69,8 @@ _FREE_NODES = 5_000  # not in the text: the rows of an empty array
 _EXPONENT, _EXPONENT_NODES = 5, 64  # a Decimal of so many characters after its E takes long to hash
 _DIMENSIONS = 8  # of an array
 _NAMED = 8  # classes of namedtuples: making one takes a quarter of a millisecond
-_KEYS_S, _FREE_S = (
-    1e-7,
-    0.004,
-)  # for keys, by byte of text and at least: 7 times what it takes where they do not collide
+_KEYS_S = 1e-7  # for keys, by byte of text: several times what it takes where their hashes do not collide
+_FREE_S = 0.002
 _LONGEST_NUMBER = 100  # digits outside of strings; longer ints are sent in hex
 
 globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the program may change `builtins`
@@ -185,7 +183,7 @@ class Budget:
         else:
             began, rest = thread_time(), iter(items)
             allowed = _FREE_S + _KEYS_S * self._bytes - self._keys_s
-            while part := list(islice(rest, max(32, (1 << 14) // (len(table) + 128)))):
+            while part := list(islice(rest, max(16, (1 << 13) // (len(table) + 128)))):
                 table.update(part)
                 if thread_time() - began > allowed:
                     raise BadValue("keys whose hashes collide")
@@ -206,11 +204,8 @@ _STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.S)  # an open o
 _DIGITS = bytes(ord("0") if chr(i).isdigit() and i < 128 else ord(" ") for i in range(256))
 _LONG = b"0" * (_LONGEST_NUMBER + 1)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_LEVEL = [0] * 256
-for _bracket in b"[{":
-    _LEVEL[_bracket] = 1
-for _bracket in b"]}":
-    _LEVEL[_bracket] = -1
+_SQUARE = bytes.maketrans(b"{}", b"[]")
+_RUNS = re.compile(rb"\[+|\]+")
 _JSON_DEPTH = 3 * DEPTH
 
 _Json = json.JSONDecoder
@@ -296,11 +291,16 @@ def _examine(bare: bytes) -> None:
     Args:
         bare: a text without its strings.
     """
-    brackets = bare.translate(None, _NOT_BRACKETS)
+    brackets = bare.translate(_SQUARE, _NOT_BRACKETS)
     if bare.count(b",") > NODES or len(brackets) > 2 * NODES:
         raise NotAValue("not a value: too large to read")
-    if max(accumulate(map(_LEVEL.__getitem__, brackets)), default=0) > _JSON_DEPTH:
-        raise BadValue("malformed: too deep")
+    for _ in range(2):
+        brackets = brackets.replace(b"[]", b"")  # the innermost two levels: what is wide is seldom deep
+    level = 0
+    for run in _RUNS.findall(brackets):
+        level += len(run) if run[0] == ord("[") else -len(run)
+        if level > _JSON_DEPTH:
+            raise BadValue("malformed: too deep")
     if _LONG in bare.translate(_DIGITS):  # int() of many digits raises, or where that is switched off, is slow
         raise BadValue("malformed: a number of more than 100 digits")
 
@@ -696,8 +696,11 @@ class _Decoder:
     def to_array(self, payload: Any) -> Any:
         dtype, shape, flat = _sized(3, payload)
         numpy = sys.modules.get("numpy") if self.arrays else None
-        if numpy is None and shape == [len(_exact(list, flat))] and _DTYPE.match(dtype):
-            return flat
+        if numpy is None and type(shape) is list and _DTYPE.match(dtype):
+            if shape == [len(_exact(list, flat))]:
+                return flat
+            if (not shape and len(flat) == 1) or (not flat and shape == [0, *shape[1:2]]):
+                return flat[0] if flat else []
         flat = _exact(list, flat)
         sizes = list(accumulate([_exact(int, n) for n in shape], int.__mul__, initial=1))
         if (
