@@ -1,6 +1,7 @@
 r"""Generated pairs, drawn from families with a seed: equal ones by exact rewriting, different ones by a change.
 
-Each family yields (reference, equal spellings, different answers); no grader was used to make the labels.
+Each family yields (reference, equal spellings, different answers); no grader was used to make the labels.  A label says
+whether the values are equal, not whether the answer is worked out, so rlvr takes any form here.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def generated(*, cases: int = 12, seed: str = "2026") -> list[Row]:
             for right, answers in ((True, equal), (False, different)):
                 for k, answer in enumerate(answers):
                     number = f"{family.__name__}/{i}{'=' if right else '≠'}{k}"
-                    rows.append(row(number, family.__name__, reference, boxed(answer), right))
+                    rows.append(row(number, family.__name__, reference, boxed(answer), right, any_form=True))
     return rows
 
 

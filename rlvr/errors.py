@@ -42,6 +42,7 @@ __all__ = [
     "WorkerError",
     "WorkerTimeout",
     "brief",
+    "described",
     "import_optional",
 ]
 
@@ -183,6 +184,25 @@ class ServiceFailed(Unscored):
     """The HTTP service cannot be reached or failed.  Says nothing about the completions."""
 
     reason = "service-failed"
+
+
+def described(error: BaseException) -> tuple[str, str, str]:
+    """What an exception says, at most: the name of its class, its message, its traceback.
+
+    Args:
+        error: the exception; its message may quote a whole completion, or raise when it is asked for.
+    """
+    import traceback  # here, so that `import rlvr` stays light
+
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001  the exception's class may define __str__
+        message = "(its text cannot be had)"
+    return type(error).__name__, _cut(message, 500), _cut("".join(traceback.format_exception(error)), 20_000)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
 
 
 def brief(value: object) -> str:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from rich.console import Console
+from rich.markup import escape
 from tyro.conf import Positional, UseAppendAction, arg
 
-from rlvr.data.rows import require_output
+from rlvr.data.rows import read_rows, require_output
 from rlvr.environment import Environment
 from rlvr.environment.registry import load, make
 from rlvr.errors import UsageError
@@ -28,7 +29,7 @@ __all__ = [
     "options_of",
     "print_json",
     "require_outputs",
-    "write_whole",
+    "say_if_unprotected",
 ]
 
 EnvironmentArgument: TypeAlias = Annotated[
@@ -110,16 +111,21 @@ def require_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None
         taken[path.resolve()] = "another output"
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all.
+def say_if_unprotected(file: Path, err: Console) -> None:
+    """Say of a file of scores that damage to it cannot be told.
 
     Args:
-        path: the file.
-        data: its content.
+        file: the file; one that is missing or holds other rows is passed over.
+        err: where to print.
     """
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(data)
-    partial.replace(path)
+    first = next(iter(read_rows(file)), None) if file.is_file() else None
+    if first is not None and first.row is not None and not first.checked and {"outcome", "verifier"} <= set(first.row):
+        err.print(
+            f"[yellow]note:[/] {escape(str(file))} has no checksums, as an older rlvr or another program wrote it: "
+            "damage to it passes unnoticed",
+            soft_wrap=True,
+            highlight=False,
+        )
 
 
 def print_json(out: Console, data: Any) -> None:

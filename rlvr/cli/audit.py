@@ -20,8 +20,9 @@ from rlvr.cli.arguments import (
     environment_of,
     print_json,
     require_outputs,
-    write_whole,
+    say_if_unprotected,
 )
+from rlvr.data.files import write_whole
 from rlvr.data.rows import read_rows
 from rlvr.errors import UsageError
 
@@ -112,6 +113,7 @@ class AuditCommand:
         from rlvr.testing.audit_page import page
 
         read_rows(file)  # a missing file should not cost the start of workers
+        say_if_unprotected(file, err)
         require_outputs([self.html, self.output], [file], overwrite=self.overwrite)
         env, other = environment_of(env_id, self.option), None
         if self.against is not None or self.against_option:

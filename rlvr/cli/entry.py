@@ -6,8 +6,13 @@ Exit codes: 0 done; 1 done, but something needs attention (rows left out, UNSCOR
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -26,7 +31,7 @@ from rlvr.cli.replay import ReplayCommand
 from rlvr.cli.score import ScoreCommand
 from rlvr.cli.serve import ServeCommand
 from rlvr.cli.train import TrainCommand, recipe_command
-from rlvr.errors import RlvrError
+from rlvr.errors import RlvrError, described
 
 __all__ = ["COMMANDS", "main"]
 
@@ -67,23 +72,96 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     argv = sys.argv[1:] if argv is None else argv
-    out, err = Console(), Console(stderr=True)
-    if list(argv) == ["--version"]:
-        out.print(f"rlvr {version('rlvr')}", highlight=False)
-        return 0
+    printed = _Stdout()
+    out, err = Console(file=printed), Console(stderr=True)  # type: ignore[arg-type]  # rich writes and flushes only
     command: _Command | None = None
-    try:
-        command = _parsed(argv)
-        return command.run(out, err)
-    except (RlvrError, OSError) as error:  # a mistake of the caller or the environment, or the disk: one line says it
-        err.print(f"[bold red]rlvr:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
-        return 2
-    except Exception:  # noqa: BLE001  a bug of rlvr or a plugin: shown whole, and not with the code for "needs attention"
-        err.print_exception()
-        return 3
-    except KeyboardInterrupt:
-        err.print("interrupted" + "; `--resume` goes on where it stopped" * isinstance(command, ScoreCommand))
-        return 130
+    with warnings.catch_warnings():
+        warnings.showwarning = partial(_show_warning, err)
+        try:
+            if list(argv) == ["--version"]:
+                out.print(f"rlvr {version('rlvr')}", highlight=False)
+                code = 0
+            else:
+                command = _parsed(argv)
+                code = command.run(out, err)
+            printed.flush()
+        except (RlvrError, OSError) as error:  # a mistake of the caller or the environment, or the disk: one line
+            err.print(f"[bold red]rlvr:[/] {escape(_one_line(error))}", soft_wrap=True, highlight=False)
+            return 2
+        except KeyboardInterrupt:
+            err.print("interrupted" + "; `--resume` goes on where it stopped" * isinstance(command, ScoreCommand))
+            return 130
+        except SystemExit:
+            raise  # of the parser, which has said why
+        except BaseException:  # noqa: BLE001  a bug of rlvr or a plugin: shown whole, not with "needs attention"'s code
+            err.print_exception()
+            return 3
+    if printed.lost is None:
+        return code
+    if getattr(command, "output", None) is not None:
+        why = escape(_one_line(printed.lost))
+        err.print(f"[yellow]warning:[/] the output is whole, but stdout is not: {why}", soft_wrap=True)
+        return code
+    if not isinstance(printed.lost, BrokenPipeError):  # of a reader that has seen enough, such as `head`
+        err.print(f"[bold red]rlvr:[/] stdout: {escape(_one_line(printed.lost))}", soft_wrap=True, highlight=False)
+    return 2
+
+
+class _Stdout:
+    """This process's stdout, which may be full or closed: what was computed and written elsewhere is not lost by that.
+
+    Attributes:
+        lost: the first error; what comes after it is dropped.
+    """
+
+    def __init__(self) -> None:
+        self._file = sys.stdout
+        self.lost: OSError | None = None
+
+    def write(self, text: str) -> int:
+        """Write, unless that failed before."""
+        self._tried(partial(self._file.write, text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand to the system what is buffered."""
+        self._tried(self._file.flush)
+
+    def _tried(self, work: Callable[[], object]) -> None:
+        if self.lost is not None:
+            return
+        try:
+            work()
+        except OSError as error:
+            self.lost = error
+            with contextlib.suppress(OSError, ValueError):  # or Python would try once more at its end, and complain
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._file.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+_WAYS_OUT = {
+    errno.ENOSPC: "the disk is full; free some of it",
+    errno.EDQUOT: "your part of the disk is full; free some of it",
+    errno.EFBIG: "a file may not grow so large here; see `ulimit -f`",
+    errno.EMFILE: "too many files are open; raise `ulimit -n`, or give fewer --workers",
+    errno.ENFILE: "too many files are open on this machine",
+}
+
+
+def _one_line(error: BaseException) -> str:
+    """What went wrong, and the way out where the system's own text has none."""
+    _, message, _ = described(error)
+    way_out = _WAYS_OUT.get(error.errno or 0) if isinstance(error, OSError) else None
+    return f"{message} ({way_out})" if way_out else message
+
+
+def _show_warning(err: Console, message: Warning | str, category: type[Warning], *_: object) -> None:
+    """One line, without the place in our source."""
+    if issubclass(category, (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)):
+        return
+    err.print(f"[yellow]warning:[/] {escape(str(message).splitlines()[0])}", soft_wrap=True, highlight=False)
 
 
 def _parsed(argv: Sequence[str]) -> _Command:

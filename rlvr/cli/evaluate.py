@@ -13,6 +13,7 @@ from rich.table import Table
 from tyro.conf import arg
 
 from rlvr.cli.arguments import EnvironmentArgument, NameValues, Workers, environment_of
+from rlvr.data.files import write_whole
 from rlvr.data.rows import require_output
 from rlvr.environment import SingleTurnEnv
 from rlvr.errors import import_optional
@@ -98,5 +99,9 @@ class EvalCommand:
             f"mean length {report.length:.1f} tokens, {report.truncated:.1%} truncated, {report.unscored} unscored"
         )
         if self.output is not None:
-            self.output.write_text(json.dumps(report.as_dict(), indent=2, default=str) + "\n", encoding="utf-8")
+            text = json.dumps(report.as_dict(), indent=2, default=str) + "\n"
+            if self.output.exists() and not self.output.is_file():
+                self.output.write_text(text, encoding="utf-8")  # a device or a pipe
+            else:
+                write_whole(self.output, text.encode())
         return int(bool(report.unscored))

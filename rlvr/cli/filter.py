@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 from tyro.conf import arg
 
-from rlvr.cli.arguments import InputFile, Overwrite, require_outputs, write_whole
+from rlvr.cli.arguments import InputFile, Overwrite, require_outputs, say_if_unprotected
+from rlvr.data.files import write_whole
 from rlvr.data.rows import Journal, dump_row, read_rows, read_whole
 from rlvr.errors import UsageError
 
@@ -62,6 +63,7 @@ class FilterCommand:
         )
         dropped_path = self.output.with_name(self.output.name + ".dropped.jsonl")
         read_rows(self.file)
+        say_if_unprotected(self.file, err)
         require_outputs([self.output, dropped_path], [self.file, self.tests], overwrite=self.overwrite)
         tests = [] if self.tests is None else _column(self.tests, self.test_column)
         with Journal(self.output, overwrite=self.overwrite) as journal:

@@ -10,7 +10,7 @@ from itertools import chain
 from rich.console import Console
 from rich.markup import escape
 
-from rlvr.cli.arguments import InputFile, Workers
+from rlvr.cli.arguments import InputFile, Workers, say_if_unprotected
 from rlvr.data.rows import Row, count_rows, read_whole
 from rlvr.display import progress_bar
 from rlvr.scoring.records import Difference, replay
@@ -38,6 +38,7 @@ class ReplayCommand:
     def run(self, out: Console, err: Console) -> int:
         outcomes, found = Counter[str](), list[list[Difference]]()
         count = 0
+        say_if_unprotected(self.file, err)
         with progress_bar("replaying", count_rows(self.file), err) as tick:
             for differences in replay(_counted(read_whole(self.file), outcomes), workers=self.workers):
                 count += 1

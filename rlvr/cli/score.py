@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +26,7 @@ from rlvr.cli.arguments import (
 from rlvr.data.rows import Journal, Line, Row, count_rows, dump_row, read_rows
 from rlvr.display import progress_bar
 from rlvr.environment import Environment
+from rlvr.environment.source import changed_source
 from rlvr.errors import DataError, UsageError
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
 from rlvr.scoring.items import Item, item_of
@@ -36,6 +35,7 @@ from rlvr.scoring.tally import Tally
 
 __all__ = ["ScoreCommand"]
 
+_READ = frozenset(("id", "task", "prompt", "outcome", "total", "parts", "why"))  # of the rows of a stopped run
 _SHOWN = 20  # rejected rows listed on the terminal; the rest is counted
 
 
@@ -72,16 +72,20 @@ class ScoreCommand:
         rejected = _RejectedRows(self.output, strict=self.strict)
         if self.file.resolve() in (self.output.resolve(), rejected.path.resolve()):
             raise UsageError(f"{self.file} is the input and would be overwritten; name another output")
-        with Journal(self.output, resume=self.resume, overwrite=self.overwrite) as journal, rejected:
-            for row in journal.done:
+        journal = Journal(self.output, resume=self.resume, overwrite=self.overwrite, checksums=True)
+        with journal, rejected:
+            last, group = None, 0  # the last task, and its rows: the run may have been stopped among them
+            for row in journal.rows():
                 _require_same_run(row, run, journal.partial)
+                group = group + 1 if (task := (row["task"], row["prompt"])) == last else 1
+                last = task
             if env.reward.group_level:
-                journal.drop(_length_of_last_group(journal.done))
-            for row in journal.done:
+                journal.drop(group)  # a group is scored whole
+            for row in journal.rows():
                 tally.add_record(row)
             with (
                 Scorer(env, workers=self.workers, wall_s=self.wall_s, memory_mib=self.memory_mib) as scorer,
-                progress_bar(f"scoring with {self.env}", count_rows(self.file) - len(journal.done), err) as tick,
+                progress_bar(f"scoring with {self.env}", count_rows(self.file) - journal.done, err) as tick,
             ):
                 rows = _RemainingRows(self.file, rejected, env, journal, run)
                 started = time.perf_counter()
@@ -97,7 +101,7 @@ class ScoreCommand:
             journal.finish()
         rejected.show(err)
         tally.show(out)
-        fresh = tally.count - len(journal.done)
+        fresh = tally.count - journal.done
         out.print(f"{fresh} scored in {took_s:.2f} s, {fresh / took_s:,.0f} per second; start-up not counted")
         out.print(f"written to {escape(str(self.output))}", soft_wrap=True)
         return int(bool(rejected.count or tally.unscored))
@@ -117,7 +121,8 @@ class _RemainingRows:
         self._under_way: dict[int, Line] = {}  # by number of the item: the scorer counts items, errors name lines
 
     def __iter__(self) -> Iterator[Item]:
-        done, skipped = deque(self._journal.done), set[str]()
+        done, skipped = self._journal.rows(), set[str]()
+        due = next(done, None)
         for line in read_rows(self._path):
             try:
                 item = self._recordable(line)
@@ -126,17 +131,17 @@ class _RemainingRows:
             except DataError as error:
                 self._rejected.add(self._path, line, error)
                 continue
-            if done:
-                if not is_record_of(done[0], item, self._run):
-                    raise self._mismatch(f"line {line.number}, row {item.id!r},", done[0])
+            if due is not None:
+                if not is_record_of(due, item, self._run):
+                    raise self._mismatch(f"line {line.number}, row {item.id!r},", due)
                 skipped.add(item.id)
-                done.popleft()
+                due = next(done, None)
                 continue
             self._given += 1
             self._under_way[self._given] = line
             yield item
-        if done:
-            raise self._mismatch("its end", done[0])
+        if due is not None:
+            raise self._mismatch("its end", due)
 
     def _mismatch(self, what: str, row: Row) -> UsageError:
         return UsageError(
@@ -216,15 +221,18 @@ class _RejectedRows:
 
 
 def _require_same_run(row: Row, run: dict[str, Any], partial: Path) -> None:
+    if missing := _READ.difference(row):
+        raise UsageError(
+            f"{partial}, row {row.get('id')!r} lacks {', '.join(sorted(missing))}; no run leaves this behind, so it "
+            "cannot be resumed: pass --overwrite to begin anew"
+        )
+    if edited := changed_source(row.get("source"), run["source"]):
+        raise UsageError(
+            f"{partial} was scored by another program: {edited} since; pass --overwrite to begin anew, or undo the edit"
+        )
     for name, value in run.items():
         if row.get(name) != value:
             raise UsageError(
                 f"{partial} was scored with {name} {row.get(name)!r}, this run has {value!r}; "
                 "pass --overwrite to begin anew"
             )
-
-
-def _length_of_last_group(done: Sequence[Row]) -> int:
-    """How many rows the last task has: the run may have been stopped among them, and a group is scored whole."""
-    last = [(row["task"], row["prompt"]) for row in done[-1:]]
-    return sum(1 for _ in takewhile(lambda row: (row["task"], row["prompt"]) == last[0], reversed(done)))

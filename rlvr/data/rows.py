@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import gzip
+import itertools
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeAlias, cast
 
+from rlvr.data.files import publish, sync_file, sync_folder
 from rlvr.errors import DataError, UsageError
 
 __all__ = [
@@ -47,12 +49,14 @@ class Line:
         row: its columns; None if it could not be read.
         error: why it could not be read.
         text: the line itself, if it could not be read.
+        checked: whether its checksum was there and right.
     """
 
     number: int
     row: Row | None
     error: str = ""
     text: str = ""
+    checked: bool = False
 
 
 def read_rows(path: str | Path) -> Iterator[Line]:
@@ -95,22 +99,42 @@ def _lines(path: Path) -> Generator[bytes, None, None]:
 
 
 def _read_jsonl(path: Path) -> Iterator[Line]:
-    first = True
+    with_checksums: bool | None = None  # as in the first line: a run writes them on all or on none
     with contextlib.closing(_lines(path)) as lines:
         for number, raw in enumerate(lines, 1):
             if not raw.strip():
                 continue
-            if first:
+            intact = _is_intact(raw)
+            if with_checksums is None:
                 _refuse_array(path, raw)
-                first = False
+                with_checksums = intact is not None
             try:
+                if intact is False:
+                    raise _Damaged(_NO_FIT)
+                if (intact is None) is with_checksums:
+                    raise _Damaged(_UNLIKE[with_checksums])
                 row = json.loads(raw)
                 if not isinstance(row, dict):
                     raise ValueError(f"a {type(row).__name__}, not an object")
             except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, or brackets too deep to follow
-                yield Line(number, None, f"not a JSON object: {error}", raw.decode("utf-8", "replace"))
+                why = str(error) if isinstance(error, _Damaged) else f"not a JSON object: {error}"
+                yield Line(number, None, why, raw.decode("utf-8", "replace"))
             else:
-                yield Line(number, row)
+                row.pop(_CHECKSUM, None)
+                yield Line(number, row, checked=with_checksums)
+
+
+class _Damaged(ValueError):
+    """The line is not as it was written, whether or not it still is JSON."""
+
+
+_NO_FIT = (
+    "damaged or edited since it was written: its checksum does not fit (without rlvr_crc32 it is read as it stands)"
+)
+_UNLIKE = {
+    True: "it has no checksum, and the lines before have: it is damaged, or of another file",
+    False: "it has a checksum, and the lines before have none: they are damaged, or of another file",
+}
 
 
 def _refuse_array(path: Path, raw: bytes) -> None:
@@ -130,11 +154,19 @@ def _read_parquet(path: Path) -> Iterator[Line]:
     number = 0
     try:
         with pq.ParquetFile(path) as file:
-            is_marked = _MARK.encode() in (file.schema_arrow.metadata or {})
+            metadata = file.schema_arrow.metadata or {}
+            is_marked, count = _MARK.encode() in metadata, metadata.get(_CHECKSUM.encode())
             for batch in file.iter_batches(batch_size=1024):
                 for row in batch.to_pylist():
                     number += 1
-                    yield Line(number, {k: _unpacked(v) for k, v in row.items()} if is_marked else row)
+                    checksum = row.pop(_CHECKSUM, None)
+                    if (checksum or count) and (checksum != _crc_of_cells(row) or not is_marked):
+                        yield Line(number, None, _NO_FIT)
+                        continue
+                    cells = {k: _unpacked(v) for k, v in row.items()} if is_marked else row
+                    yield Line(number, cells, checked=checksum is not None)
+            if count is not None and count != b"%d" % number:
+                yield Line(number + 1, None, f"the file was written with {count[:20].decode('ascii', 'replace')} rows")
     except (pa.ArrowException, OSError, ValueError) as error:  # cut short, damaged, or texts that are not UTF-8
         raise DataError(f"{path}: cannot be read as Parquet after row {number}: {error}") from error
 
@@ -230,58 +262,98 @@ def require_output(path: Path, *, overwrite: bool, device: bool = False) -> None
 class Journal:
     """An output file that is whole or absent: rows are appended to `PATH.partial`, and `finish` moves it into place.
 
+    One run at a time writes it: a lock on the partial file is held until the output has its name.
+
     Args:
         path: the output, .jsonl or .parquet.
-        resume: continue a run that was stopped; `done` then holds the rows that it wrote.
+        resume: continue a run that was stopped; `done` then counts the rows that it wrote.
         overwrite: replace an output, or the rows of a stopped run.
+        checksums: give every row a checksum, by which `read_rows` tells one that was damaged later.
+
+    Attributes:
+        path: see above.
+        partial: the file that is written to.
+        done: rows of the stopped run that are kept.
 
     Raises:
-        UsageError: the path cannot be written; or the output, or rows of a stopped run, exist and neither `resume` nor
-            `overwrite` was given.
+        UsageError: the path cannot be written; another run writes it; or the output, or rows of a stopped run, exist
+            and neither `resume` nor `overwrite` was given.
     """
 
-    def __init__(self, path: str | Path, *, resume: bool = False, overwrite: bool = False) -> None:
+    def __init__(
+        self, path: str | Path, *, resume: bool = False, overwrite: bool = False, checksums: bool = False
+    ) -> None:
         self.path = Path(path)
         self.partial = self.path.with_name(self.path.name + ".partial")
+        self._overwrite, self._checksums = overwrite, checksums
         require_output(self.path, overwrite=overwrite)
         if self.path.suffix not in (".jsonl", ".parquet"):
             raise UsageError(f"{self.path}: the output must end in .jsonl or .parquet")
-        if self.partial.exists() and not (resume or overwrite):
-            raise UsageError(f"{self.partial} is from a run that was stopped; pass --resume to go on, or --overwrite")
-        self.done: list[Row] = []
-        self._file: IO[bytes] = self.partial.open("ab")
+        self.done = 0
+        self._file = self._claimed()
         try:
-            self._lock()
+            require_output(self.path, overwrite=overwrite)  # again: the run that had the lock may have ended now
+            self._size = os.fstat(self._file.fileno()).st_size
+            if self._size and not (resume or overwrite):
+                raise UsageError(
+                    f"{self.partial} is from a run that was stopped; pass --resume to go on, or --overwrite"
+                )
             if resume:
                 self._drop_torn_line()
-                self._read_done()
+                self.done = count_rows(self.partial) if self._size else 0
+                first = next(_read_jsonl(self.partial), None)
+                if first is not None and first.row is not None:
+                    self._checksums = first.checked  # all rows of a file have one or none has
             else:
-                self._file.truncate(0)
+                self._cut(0)
         except BaseException:
             self._file.close()
             raise
 
-    def _lock(self) -> None:
-        """Refuse a second run on this file.  The lock ends with this process, however that ends."""
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"{self.partial} is being written by another run; wait for it or stop it") from None
-        except OSError:
-            return  # a file system that has no locks
+    def _claimed(self) -> IO[bytes]:
+        """The partial file, open and locked.  The lock ends with this process, however that ends."""
+        while True:
+            if self.partial.exists() and self.path.exists() and self.partial.samefile(self.path):
+                self.partial.unlink()  # a run that was killed while it gave the output its name
+            file = self.partial.open("ab")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.close()
+                raise UsageError(f"{self.partial} is being written by another run; wait for it or stop it") from None
+            except OSError:
+                return file  # a file system that has no locks
+            except BaseException:
+                file.close()
+                raise
+            if self._is_ours(file):
+                return file
+            file.close()  # the run that had the lock has moved this very file into place: it is an output now
 
-    def _read_done(self) -> None:
-        for line in _read_jsonl(self.partial):
+    def _is_ours(self, file: IO[bytes]) -> bool:
+        """Whether the name of the partial file still leads to this one."""
+        try:
+            return os.path.samestat(os.fstat(file.fileno()), self.partial.stat())
+        except FileNotFoundError:
+            return False
+
+    def rows(self) -> Iterator[Row]:
+        """The rows of the stopped run, read from the disk one by one.
+
+        Raises:
+            UsageError: one of them is damaged.
+        """
+        for line in itertools.islice(_read_jsonl(self.partial), self.done):
             if line.row is None:
                 raise UsageError(
                     f"{self.partial}, line {line.number}: {line.error}; no run leaves this behind, so it cannot be "
                     "resumed: pass --overwrite to begin anew"
                 )
-            self.done.append(line.row)
+            yield line.row
 
     def _drop_torn_line(self) -> None:
         """Cut what follows the last newline: a killed run may have written half a line."""
-        with self.partial.open("rb+") as file:
+        with self.partial.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             while size > 0:
                 start = max(0, size - (1 << 16))
@@ -291,7 +363,11 @@ class Journal:
                     size = start + cut + 1
                     break
                 size = start
-            file.truncate(size)
+        self._cut(size)
+
+    def _cut(self, size: int) -> None:
+        self._file.truncate(size)
+        self._size = size
 
     def write(self, row: Row) -> None:
         """Append one row; once written, it survives a kill of this process.
@@ -299,8 +375,14 @@ class Journal:
         Args:
             row: the columns.
         """
-        self._file.write(dump_row(row))
-        self._file.flush()
+        line = _stamped(dump_row(row)) if self._checksums else dump_row(row)
+        try:
+            self._file.write(line)
+            self._file.flush()
+        except OSError as error:
+            error.filename = str(self.partial)  # a write does not know the name of its file
+            raise
+        self._size += len(line)
 
     def drop(self, count: int) -> None:
         """Remove the last rows of the stopped run, so that they are scored again.
@@ -308,42 +390,85 @@ class Journal:
         Args:
             count: how many.
         """
-        kept = self.partial.read_bytes().splitlines(keepends=True)[: len(self.done) - count]
-        self._file.truncate(sum(map(len, kept)))
-        del self.done[len(self.done) - count :]
+        if not count:
+            return
+        self.done -= count
+        with self.partial.open("rb") as file:
+            self._cut(sum(map(len, itertools.islice(file, self.done))))
 
     def finish(self) -> None:
-        """Move the output into place, in one step."""
-        os.fsync(self._file.fileno())
-        self._file.close()
+        """Move the output into place, in one step.
+
+        Raises:
+            UsageError: another program changed the partial file or made the output meanwhile; nothing was replaced.
+            DataError: Parquet cannot hold the rows.
+        """
+        sync_file(self._file)
+        if not self._is_ours(self._file) or os.fstat(self._file.fileno()).st_size != self._size:
+            raise UsageError(
+                f"{self.partial} was replaced or changed by another program while this run wrote it, so there is no "
+                f"{self.path.name}; run the command again with --overwrite, and no other beside it"
+            )
         if self.path.suffix == ".parquet":
             whole = self.path.with_name(self.path.name + ".whole")
             try:
-                _to_parquet(self.partial, whole)
-                whole.replace(self.path)
+                _to_parquet(self.partial, whole, checksums=self._checksums)
+                publish(whole, self.path, overwrite=self._overwrite)
             finally:
                 whole.unlink(missing_ok=True)
             self.partial.unlink()
+            sync_folder(self.path.parent)
         else:
-            self.partial.replace(self.path)
+            publish(self.partial, self.path, overwrite=self._overwrite)
 
     def __enter__(self) -> Journal:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._file.close()
-        if self.partial.exists() and not self.partial.stat().st_size:
-            self.partial.unlink()  # a run that failed before its first row has nothing to resume
+        with contextlib.suppress(OSError):
+            if self._is_ours(self._file) and not self.partial.stat().st_size:
+                self.partial.unlink()  # a run that failed before its first row has nothing to resume
+        with contextlib.suppress(OSError):  # what a full disk did not take has been reported by `write`
+            self._file.close()
 
 
-def _to_parquet(source: Path, target: Path) -> None:
+# A checksum is the last key of a line, or a column of Parquet; it covers all that stands before it in the line, or the
+# other cells of the row as they are read.
+_CHECKSUM = "rlvr_crc32"
+_STAMP = re.compile(rb', "rlvr_crc32": "([0-9a-f]{8})"\}')
+_STAMP_BYTES = len(b', "rlvr_crc32": "00000000"}')
+
+
+def _stamped(line: bytes) -> bytes:
+    """A line of JSON with its checksum."""
+    body = line[: line.rindex(b"}")]
+    return b'%b, "rlvr_crc32": "%08x"}\n' % (body, zlib.crc32(body))
+
+
+def _is_intact(raw: bytes) -> bool | None:
+    """Whether a line still has its checksum; None if it has none."""
+    raw = raw.rstrip(b"\r\n")
+    found = _STAMP.fullmatch(raw[-_STAMP_BYTES:])
+    return None if found is None else int(found[1], 16) == zlib.crc32(raw[:-_STAMP_BYTES])
+
+
+def _crc_of_cells(row: Row) -> str:
+    return f"{zlib.crc32(json.dumps(row, sort_keys=True, default=str).encode()):08x}"
+
+
+def _to_parquet(source: Path, target: Path, *, checksums: bool) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     rows = [line.row for line in _read_jsonl(source) if line.row is not None]
     try:
         table = pa.Table.from_pylist([{name: _packed(name, value) for name, value in row.items()} for row in rows])
-        pq.write_table(table.replace_schema_metadata({_MARK: "1"}), target)
+        if checksums:
+            table = table.append_column(_CHECKSUM, [[_crc_of_cells(row) for row in table.to_pylist()]])
+        marks = {_MARK: "1"} | ({_CHECKSUM: str(len(rows))} if checksums else {})
+        with target.open("wb") as file:
+            pq.write_table(table.replace_schema_metadata(marks), file)
+            sync_file(file)
     except pa.ArrowException as error:
         raise DataError(f"Parquet cannot hold these rows ({error}); they stand in {source}, which is JSONL") from error
 

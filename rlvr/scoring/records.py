@@ -7,6 +7,7 @@ reports what differs.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +17,7 @@ from typing import Any
 from rlvr.data.rows import Row, dump_row, read_whole
 from rlvr.environment import Environment
 from rlvr.environment.registry import make
+from rlvr.environment.source import changed_source, source_of
 from rlvr.errors import DataError, UsageError
 from rlvr.scoring.items import Item
 from rlvr.scoring.scorer import Scored, Scorer
@@ -59,6 +61,7 @@ def provenance(env: Environment, name: str) -> dict[str, Any]:
         "config": config,
         "verifier": verifier,  # None: the environment's own verify, whose version is the environment's
         "reward": str(env.reward),
+        "source": source_of(env),
         "rlvr": _version("rlvr"),
         "versions": {package: _version(package) for package in _ENGINE},
     }
@@ -164,11 +167,14 @@ def replay(records: Iterable[Row] | str | Path, *, workers: int | None = None) -
     """Score every record again; one list per record, in order, empty where nothing differs.
 
     UNSCORED records are passed over: they hold a failure of rlvr, no verdict.  The versions of rlvr and of the packages
-    that it computes with are reported only where another field differs.
+    that it computes with, and the source, are reported only where another field differs.
 
     Args:
         records: mappings, or the file that `rlvr score` wrote.
         workers: number of worker processes; None for one per core, 0 to score in this process.
+
+    Warns:
+        RuntimeWarning: a file of the environment, its verifier or its reward was edited since.
 
     Raises:
         DataError: a record lacks a field that is needed to score it again.
@@ -179,13 +185,15 @@ def replay(records: Iterable[Row] | str | Path, *, workers: int | None = None) -
     for run, batch in _by_run(row for row in records if row.get("outcome") != Outcome.UNSCORED):
         env = make(run["env"], **run["config"])
         now = provenance(env, run["env"])
+        if edited := changed_source(batch[0].get("source"), now["source"]):
+            warnings.warn(f"{run['env']} is not what gave these scores: {edited} since", RuntimeWarning, stacklevel=2)
         with Scorer(env, workers=workers) as scorer:
             items = [_item(row, number) for number, row in enumerate(batch)]
             for row, scored in zip(batch, scorer.stream(items), strict=True):
                 again = record(scored, now)
                 compared = ("reward", "verifier", *_COMPARED)
                 differ = [name for name in compared if row[name] != again[name]]
-                differ += [name for name in ("rlvr", "versions") if differ and row.get(name) != again[name]]
+                differ += [name for name in ("source", "rlvr", "versions") if differ and row.get(name) != again[name]]
                 yield [Difference(str(row["id"]), name, row.get(name), again[name]) for name in differ]
 
 

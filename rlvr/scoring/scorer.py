@@ -13,7 +13,6 @@ import asyncio
 import itertools
 import json
 import time
-import traceback
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -27,12 +26,13 @@ from typing import Any, TypeAlias
 from rlvr.data.rows import count_rows
 from rlvr.display import progress_bar
 from rlvr.environment import Environment, MultiTurnEnv
-from rlvr.errors import DataError, Unscored, UsageError, WorkerError
+from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError, described
 from rlvr.rewards import Observation
 from rlvr.scoring.items import Item, Items, OnError, Rows
 from rlvr.types import Completion, Outcome, Score, Task, Verdict
 from rlvr.validate import require_seconds, require_whole
 from rlvr.workers import Handler, WorkerPool, shipped, usable_cores
+from rlvr.workers.pool import REPLY_MIB
 from rlvr.workers.threads import Threads
 
 __all__ = ["MEMORY_MIB", "Scored", "Scorer", "WALL_S", "score"]
@@ -280,11 +280,11 @@ class Scorer:
     def _ran(self, work: list[tuple[Task, Completion]]) -> list[Observation]:
         """Run in the pool; an item that failed is tried once more."""
         assert self._pool is not None
-        results = self._pool.run(work, wall_s=self.wall_s)
+        results = [_read(result) for result in self._pool.run(work, wall_s=self.wall_s)]
         for i, result in enumerate(results):
             if isinstance(result, Unscored):
-                [results[i]] = self._pool.run([work[i]], wall_s=self.wall_s)
-        return [_unscored(r) if isinstance(r, Unscored) else _decoded(r) for r in results]
+                [results[i]] = map(_read, self._pool.run([work[i]], wall_s=self.wall_s))
+        return [_unscored(r) if isinstance(r, Unscored) else r for r in results]
 
     def _adapt(self, done: int, took_s: float) -> None:
         """Double the size of chunks while they are quick, halve it when they are slow."""
@@ -310,7 +310,7 @@ class Scorer:
         try:
             return self.env.reward.combine(items[0].task, [i.completion for i in items], observations)
         except Exception as error:  # noqa: BLE001  a group-level part failed: the whole group is UNSCORED
-            lost = _unscored(WorkerError(type(error).__name__, str(error), traceback.format_exc()))
+            lost = _unscored(WorkerError(*described(error)))
             return [Score(None, {}, lost.verdict) for _ in items]
 
 
@@ -366,14 +366,29 @@ def _decoded(data: Any) -> Observation:
     return Observation(Verdict(Outcome(outcome), value, why, answer, detail), values)
 
 
+def _read(result: Any) -> Observation | Unscored:
+    """What a worker says of an item; what is no observation says nothing of it."""
+    if isinstance(result, Unscored):
+        return result
+    try:
+        return _decoded(result)
+    except (TypeError, ValueError, KeyError) as error:
+        return WorkerDied(f"a worker's reply is no observation: {type(error).__name__}: {str(error)[:200]}")
+
+
 def _observed_here(env: Environment, item: Item) -> Observation:
     """Without workers: the same handling of exceptions, the same round trip through JSON, no containment."""
     for attempt in (1, 2):
         try:
-            return _decoded(json.loads(json.dumps(_encoded(env.observe(item.task, item.completion)), allow_nan=False)))
-        except (Exception, SystemExit) as error:  # noqa: BLE001  becomes UNSCORED
+            text = json.dumps(_encoded(env.observe(item.task, item.completion)), allow_nan=False)
+            if len(text) > REPLY_MIB << 20:
+                return _unscored(WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB"))
+            return _decoded(json.loads(text))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  becomes UNSCORED, as in a worker
             if attempt == 2:
-                return _unscored(WorkerError(type(error).__name__, str(error), traceback.format_exc()))
+                return _unscored(WorkerError(*described(error)))
     raise AssertionError("unreachable")
 
 

@@ -10,15 +10,18 @@ import os
 import random
 import re
 import signal
+import struct
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import torch
 
+from rlvr.data.files import Checksummed, whole_file
 from rlvr.errors import DataError
 from rlvr.validate import require_whole
 
@@ -42,18 +45,12 @@ def save(folder: Path, step: int, state: Mapping[str, Any], *, keep: int) -> Pat
     require_whole("keep", keep, 1)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step-{step:08d}.pt"
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
-        torch.save(dict(state), file)
-        file.flush()
-        os.fsync(file.fileno())  # otherwise a power cut could leave an empty file under the new name
-    partial.replace(path)
-    entry = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(entry)  # the new name itself, before the old ones go
-    finally:
-        os.close(entry)
-    for old in sorted(_found(folder))[:-keep]:
+    with whole_file(path) as file:
+        checksummed = Checksummed(file)
+        with _without_checksums_of_members():
+            torch.save(dict(state), checksummed)
+        _seal(file, checksummed)
+    for old in sorted(_found(folder))[:-keep]:  # now that the new name is on the disk too
         (folder / f"step-{old:08d}.pt").unlink(missing_ok=True)
     return path
 
@@ -68,11 +65,12 @@ def latest(folder: Path) -> Path | None:
     return folder / f"step-{max(steps):08d}.pt" if steps else None
 
 
-def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+def newest(folder: Path, keys: Collection[str] = ()) -> tuple[Path, dict[str, Any]] | None:
     """Path and state of the newest checkpoint that can be read; None if there is no checkpoint.
 
     Args:
         folder: of the checkpoints.
+        keys: what the state must have; one without them counts as damaged.
 
     Warns:
         RuntimeWarning: a newer one is damaged, so that the steps since are run again.
@@ -85,6 +83,8 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
         path = folder / f"step-{step:08d}.pt"
         try:
             state = load(path)
+            if missing := [key for key in keys if key not in state]:
+                raise DataError(f"{path} is no checkpoint of this version: it lacks {', '.join(missing)}")
         except DataError as error:
             last = last or error
             continue
@@ -102,14 +102,65 @@ def load(path: Path) -> dict[str, Any]:
     Args:
         path: the file.
 
+    Warns:
+        RuntimeWarning: it has no checksum, since an older rlvr wrote it.
+
     Raises:
         DataError: it is not a checkpoint, or is damaged.
     """
+    sealed = _is_sealed(path)
+    if sealed is False:
+        raise DataError(f"{path} was damaged since it was written: its checksum does not fit")
     try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001  whatever a damaged file makes torch raise
-        raise DataError(f"{path} cannot be read as a checkpoint: {error}") from None
+        why = (str(error).splitlines() or [""])[0]  # the first of torch's lines names what is wrong
+        raise DataError(f"{path} cannot be read as a checkpoint: {type(error).__name__}: {why[:200]}") from None
+    if not isinstance(state, dict):
+        raise DataError(f"{path} cannot be read as a checkpoint: it holds a {type(state).__name__}")
+    if sealed is None:
+        warnings.warn(f"{path} has no checksum: damage to it would pass unnoticed", RuntimeWarning, stacklevel=2)
     return state
+
+
+# torch writes a zip file and does not look at its checksums when it reads it.  The whole file's checksum stands in the
+# zip's comment, so that the file stays one that torch.load takes: two bytes, the comment's length, then the comment.
+_SEAL: Final = re.compile(rb"rlvr crc32 ([0-9a-f]{8})")
+_SEAL_BYTES: Final = len(b"rlvr crc32 00000000")
+_NO_COMMENT: Final = b"\0\0"
+
+
+@contextmanager
+def _without_checksums_of_members() -> Iterator[None]:
+    """torch never reads those that it writes, and they cost as much time as the one that is checked."""
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(False)
+    try:
+        yield
+    finally:
+        torch.serialization.set_crc32_options(before)
+
+
+def _seal(file: IO[bytes], written: Checksummed) -> None:
+    """Add the checksum of what was written so far."""
+    file.seek(-len(_NO_COMMENT), os.SEEK_END)
+    file.write(struct.pack("<H", _SEAL_BYTES) + b"rlvr crc32 %08x" % written.crc32)
+
+
+def _is_sealed(path: Path) -> bool | None:
+    """Whether the file is as it was written; None if it has no checksum."""
+    size = path.stat().st_size - _SEAL_BYTES - len(_NO_COMMENT)
+    if size < 0:
+        return None
+    with path.open("rb") as file:
+        crc32, rest = 0, size
+        while rest and (block := file.read(min(rest, 1 << 20))):
+            crc32, rest = zlib.crc32(block, crc32), rest - len(block)
+        length, seal = file.read(len(_NO_COMMENT)), file.read()
+    found = _SEAL.fullmatch(seal)
+    if found is None:
+        return None
+    return length == struct.pack("<H", _SEAL_BYTES) and int(found[1], 16) == zlib.crc32(_NO_COMMENT, crc32)
 
 
 def rng_state(device: torch.device | None = None) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from rich.console import Console
 
 from rlvr.collect import Collector, Sampling, rollout_seed
 from rlvr.collect.evaluation import EvaluationReport, evaluate
+from rlvr.data.files import whole_folder
 from rlvr.environment import Environment, SingleTurnEnv
 from rlvr.errors import UsageError
 from rlvr.scoring import Scorer
@@ -135,7 +136,8 @@ class Trainer:
                 if self.step % config.checkpoint_every == 0 or self.step == config.steps or stopped():
                     self.save()
         if self.step == config.steps:
-            self.policy.save(config.run / "model")
+            with whole_folder(config.run / "model") as folder:  # a run that is killed meanwhile leaves no half model
+                self.policy.save(folder)
         else:
             self._say(f"stopped after step {self.step}; the same command continues from there")
 
@@ -233,20 +235,21 @@ class Trainer:
 
     def save(self) -> Path:
         """Write a checkpoint with everything that the next step depends on, and return its path."""
-        state = {
-            "step": self.step,
-            "learner": self.learner.state_dict(),
-            "collector": self.collector.state_dict(),
-            "ahead": self._ahead and self._ahead.state_dict(self.collector),
-            "validation": [self._best, self._stalled],
-            "rng": checkpoint.rng_state(self.policy.device),
-        }
+        parts = (
+            self.step,
+            self.learner.state_dict(),
+            self.collector.state_dict(),
+            self._ahead and self._ahead.state_dict(self.collector),
+            [self._best, self._stalled],
+            checkpoint.rng_state(self.policy.device),
+        )
+        state = dict(zip(_STATE, parts, strict=True))
         return checkpoint.save(self._settings.run / "checkpoints", self.step, state, keep=self._settings.keep)
 
     def _load_checkpoint(self) -> None:
         """Continue from the newest checkpoint, if the folder has one."""
         self._rng: dict[str, Any] | None = None
-        if (found := checkpoint.newest(self._settings.run / "checkpoints")) is None:
+        if (found := checkpoint.newest(self._settings.run / "checkpoints", _STATE)) is None:
             return
         path, state = found
         self.step = state["step"]
@@ -301,6 +304,10 @@ class Trainer:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+_STATE = ("step", "learner", "collector", "ahead", "validation", "rng")
+"""What a checkpoint holds."""
 
 
 def _entropy(batch: Batch) -> float:

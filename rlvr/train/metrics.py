@@ -15,6 +15,7 @@ import json
 import math
 import platform
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from rlvr.collect.stats import Dropped
+from rlvr.data.files import sync_file, write_whole
 from rlvr.data.rows import Journal
 from rlvr.errors import MissingDependency, UsageError
 from rlvr.types import Group
@@ -84,16 +86,26 @@ class Jsonl:
     Args:
         path: the file.
         resume_at: the step after which the run continues; lines of later steps are dropped.  None for a new file.
+
+    Warns:
+        RuntimeWarning: the file lacks steps that the run has done.
     """
 
     def __init__(self, path: Path, *, resume_at: int | None = None) -> None:
         kept = []
         if resume_at is not None and path.exists():
-            kept = [json.dumps(row) + "\n" for row in read_metrics(path) if row["step"] <= resume_at]
-        partial = path.with_suffix(".partial")
-        partial.write_text("".join(kept), encoding="utf-8")
-        partial.replace(path)  # a process that is killed before this has lost nothing
-        self._file = path.open("a", encoding="utf-8")
+            rows = [row for row in read_metrics(path) if row["step"] <= resume_at]
+            kept = [json.dumps(row) + "\n" for row in rows]
+            if lost := sorted(set(range(1, resume_at + 1)) - {row["step"] for row in rows}):
+                listed = ", ".join(map(str, lost[:5])) + (" …" if len(lost) > 5 else "")
+                warnings.warn(
+                    f"{path} lacks step {listed}, which the checkpoint counts as done: a power cut or an editor took "
+                    "them; the training is not affected",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+        write_whole(path, "".join(kept).encode())
+        self._file = path.open("ab")
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
         """Write one line; numbers that are not finite become null, as JSON has none.
@@ -102,8 +114,8 @@ class Jsonl:
             step, numbers: see `Logger.log`.
         """
         row = {"step": step, **{k: v if math.isfinite(v) else None for k, v in numbers.items()}}
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
+        self._file.write(json.dumps(row).encode() + b"\n")
+        sync_file(self._file)  # before the checkpoint that counts on it
 
     def close(self) -> None:
         """Close the file."""
@@ -286,15 +298,27 @@ def _rows(groups: Iterable[Group], dropped: str) -> Iterator[dict[str, Any]]:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a `metrics.jsonl`.  A line that is cut off, because the run was killed, is left out.
+    """The rows of a `metrics.jsonl`.  A last line that is cut off, because the run was killed, is left out.
 
     Args:
         path: the file.
+
+    Warns:
+        RuntimeWarning: other lines cannot be read; they are left out.
     """
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        with contextlib.suppress(ValueError):
-            rows.append(json.loads(line))
+    rows, damaged = [], []
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+                raise ValueError("no object with a step")
+            rows.append(row)
+        except (ValueError, RecursionError):
+            if line.endswith(b"\n"):
+                damaged.append(number)
+    if damaged:
+        listed = ", ".join(map(str, damaged[:5])) + (" …" if len(damaged) > 5 else "")
+        warnings.warn(f"{path}: line {listed} cannot be read and is left out", RuntimeWarning, stacklevel=2)
     return rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from rlvr.data.files import write_whole
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.train.metrics import versions
 
@@ -49,7 +51,7 @@ def claim_run_dir(run: Path, description: Mapping[str, Any], say: Callable[[str]
             "overwrite each other's files; start it without torchrun or accelerate"
         )
     path = run / "config.json"
-    has_begun = (run / "metrics.jsonl").exists() and path.is_file()
+    has_begun = path.is_file() and any((run / name).exists() for name in ("metrics.jsonl", "checkpoints"))
     if not has_begun and run.exists() and any(other.name not in (path.name, _LOCK) for other in run.iterdir()):
         raise UsageError(f"{run} is not empty, and holds no run; give a new folder")
     run.mkdir(parents=True, exist_ok=True)
@@ -64,10 +66,8 @@ def claim_run_dir(run: Path, description: Mapping[str, Any], say: Callable[[str]
         for name, (before, now) in changed.items():
             say(f"{name} is {brief(now)} from here on, and was {brief(before)}")
         if changed or not has_begun:
-            partial = path.with_suffix(".partial")
             text = json.dumps({**description, "versions": versions()}, indent=2, ensure_ascii=False)
-            partial.write_text(text + "\n", encoding="utf-8")
-            partial.replace(path)
+            write_whole(path, (text + "\n").encode())
         yield
 
 
@@ -87,13 +87,24 @@ def _changed(theirs: Mapping[str, Any], ours: Mapping[str, Any], run: Path) -> d
     """
     before, now = _flat({name: theirs.get(name) for name in ours}), _flat(ours)
     differing = {
-        name: (before.get(name), now.get(name)) for name in sorted(before | now) if before.get(name) != now.get(name)
+        name: (before.get(name), now.get(name))
+        for name in sorted(before | now)
+        if before.get(name) != now.get(name) and not _is_same_place(before.get(name), now.get(name))
     }
     fixed = [name for name in differing if not _may_change(name, ours["settings"])]
     if fixed:
         listed = "; ".join(f"{name}: {brief(before.get(name))} there, {brief(now.get(name))} here" for name in fixed)
         raise UsageError(f"{run} holds a run with other settings ({listed}); give a new folder, or the same settings")
     return differing
+
+
+def _is_same_place(before: Any, now: Any) -> bool:
+    """Whether both name one folder or file, such as a model by a relative and by an absolute path."""
+    if not (isinstance(before, str) and isinstance(now, str)):
+        return False
+    with contextlib.suppress(OSError, ValueError):  # neither has to be a path
+        return Path(before).samefile(now)
+    return False
 
 
 def _may_change(name: str, settings: Mapping[str, Any]) -> bool:

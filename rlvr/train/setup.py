@@ -10,6 +10,7 @@ import torch
 
 from rlvr.environment import Environment, SingleTurnEnv
 from rlvr.environment.registry import make
+from rlvr.environment.source import source_of
 from rlvr.errors import UsageError
 from rlvr.rewards.parts import Overlong
 from rlvr.train.config import Config, ResolvedConfig
@@ -153,4 +154,4 @@ def describe_run(config: Config, env: Environment, eval_env: Environment | None)
 
 
 def _described(env: Environment) -> dict[str, Any]:
-    return {"id": env.id, "split": env.split, **env.config, "reward": str(env.reward)}
+    return {"id": env.id, "split": env.split, **env.config, "reward": str(env.reward), "source": source_of(env)}

@@ -54,7 +54,7 @@ class ForkServer:
 
     def __init__(self, handler: Callable[[Any], Any]) -> None:
         self._handler = handler
-        self._pid = 0
+        self._pid = self._number = 0
         self._requests = self._replies = -1
 
     def ask(self, request: Any, *, cpu_s: float, wall_s: float) -> Any:
@@ -70,18 +70,19 @@ class ForkServer:
         """
         if not self._pid:
             self._fork()
+        self._number += 1
         try:
-            write_all(self._requests, framed(pickle.dumps((request, cpu_s))))
+            write_all(self._requests, framed(pickle.dumps((self._number, request, cpu_s))))
             self._wait(cpu_s, wall_s)
             reply = read_frame(self._replies)
         except BrokenPipeError:
             reply = None
         if reply is None:
             raise ChildLost("crash" if self.end() in _CRASHES else "died")
-        kind, value = json.loads(reply)
-        if kind == "memory":
+        number, kind, value = json.loads(reply)
+        if kind == "memory" or number != self._number:
             self.end()
-            raise ChildLost("memory")
+            raise ChildLost("memory" if number == self._number else "died")
         return value
 
     def end(self) -> int:
@@ -125,14 +126,17 @@ class ForkServer:
 
 def _serve(handler: Callable[[Any], Any], requests: int, replies: int) -> NoReturn:
     """The child's loop.  It ends with its parent: at the next read, or by the kernel if it is computing."""
+    pid = os.getpid()
     try:
         while (frame := read_frame(requests)) is not None:
-            request, cpu_s = pickle.loads(frame)  # noqa: S301  from our parent, over a pipe that no other process has
+            number, request, cpu_s = pickle.loads(frame)  # noqa: S301  from our parent, over a pipe that no other process has
             _bound_cpu(time.process_time() + cpu_s + _MARGIN_S)
             try:
-                reply = ["reply", handler(request)]
+                reply = [number, "reply", handler(request)]
             except MemoryError:
-                reply = ["memory", None]
+                reply = [number, "memory", None]
+            if os.getpid() != pid:
+                os._exit(0)  # the handler has forked, and this is not the process that was asked
             write_all(replies, framed(json.dumps(reply).encode("ascii")))
     finally:
         os._exit(1)

@@ -32,12 +32,13 @@ from rlvr.validate import require_optional_whole, require_seconds, require_whole
 from rlvr.workers import clock
 from rlvr.workers.framing import FrameTooLong, framed, take_frame
 
-__all__ = ["Handler", "WorkerPool", "shipped", "usable_cores"]
+__all__ = ["Handler", "REPLY_MIB", "WorkerPool", "shipped", "usable_cores"]
 
 Handler: TypeAlias = Callable[[Any], Any]
 """Runs in the worker: one item in, a JSON-able value out."""
 
-_REPLY_MIB = 64
+REPLY_MIB = 64
+"""The largest reply of a worker; a longer one is the loss of its item."""
 _STARTS = 3  # how often workers may die before they begin an item, until the item counts as lost
 _LONG_S = 3600.0  # poll(2) takes no more than 24 days at once
 
@@ -279,6 +280,7 @@ class _Worker:
         os.set_blocking(self._reply, False)
         os.set_blocking(self._request, False)
         self._buffer = bytearray()
+        self._number = 0  # of the request that was sent last: the set-up has 0
         self._unsent = framed(boot)
         with contextlib.suppress(BlockingIOError, WorkerDied):  # a spare gets ready by itself; see `wait_ready`
             self._push()
@@ -302,7 +304,7 @@ class _Worker:
         until = time.monotonic() + start_s
         try:
             self._send(until)
-            kind, _, _, value = self._receive(until)
+            kind, _, _, value = self._receive(until, ("ready", "failed"), 0)
         except _Late:
             raise WorkerDied(f"a worker was not ready within {start_s:g} s") from None
         if kind != "ready":
@@ -317,18 +319,20 @@ class _Worker:
     ) -> tuple[bool, list[Any], Unscored | None]:
         """Returns (whether it began, the results before the loss, the error that the next item was lost to)."""
         self._unsent = request
+        self._number += 1
         done: list[Any] = []
         begun = False
         self.fit = False  # until the last reply is in, so that an interrupt leaves nothing half-read behind
         try:
             until = time.monotonic() + start_s
             self._send(until)
-            kind, wall, cpu, value = self._receive(until)
+            kind, wall, cpu, value = self._receive(until, ("begin", "unread"), 0)
             if kind == "unread":
                 return begun, done, WorkerError(*value)
             begun = True
             while len(done) < count:
-                kind, wall, cpu, value = self._receive(wall + wall_s, None if cpu_s is None else cpu + cpu_s)
+                cpu_until = None if cpu_s is None else cpu + cpu_s
+                kind, wall, cpu, value = self._receive(wall + wall_s, ("ok", "error", "last"), len(done), cpu_until)
                 self.items += 1
                 done.append(value if kind == "ok" else WorkerError(*value))
                 if kind == "last":  # it ran out of memory and will not go on
@@ -387,16 +391,18 @@ class _Worker:
         except OSError:
             raise self._died() from None
 
-    def _receive(self, wall_until: float, cpu_until: float | None = None) -> tuple[str, float, float, Any]:
-        """The next reply: kind, and the child's own monotonic and CPU clock, from which the next item is timed."""
+    def _receive(
+        self, wall_until: float, kinds: tuple[str, ...], item: int, cpu_until: float | None = None
+    ) -> tuple[str, float, float, Any]:
+        """The next reply: kind, and the child's own monotonic and CPU clock, from which the next item is timed.
+
+        Raises:
+            WorkerDied: it has ended, or its reply is none of these kinds, or not to this request and item.
+        """
         while True:
             frame = self._frame()
             if frame is not None:
-                try:
-                    kind, wall, cpu, value = json.loads(frame)
-                except (ValueError, TypeError, RecursionError) as error:  # something else wrote into its pipe
-                    raise WorkerDied(f"a worker's reply cannot be read: {error}") from None
-                return kind, wall, cpu, value
+                return self._checked(frame, kinds, item)
             left = wall_until - time.monotonic()
             cpu_left = left if cpu_until is None else cpu_until - clock.cpu_s(self._process.pid)
             # A reply that is already in the pipe counts, however late we look.
@@ -414,11 +420,27 @@ class _Worker:
                 raise self._died()
             self._buffer += chunk
 
+    def _checked(self, frame: bytes, kinds: tuple[str, ...], item: int) -> tuple[str, float, float, Any]:
+        """What the reply says, if it is the one that is due; another process may have written into the pipe."""
+        try:
+            kind, number, place, wall, cpu, value = json.loads(frame)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise WorkerDied(f"a worker's reply cannot be read: {error}") from None
+        if (number, place) != (self._number, item) or kind not in kinds:
+            raise WorkerDied(
+                f"a worker's reply is out of place: {kind!r:.40} to request {number!r:.20}, item {place!r:.20}, where "
+                f"{' or '.join(kinds)} to request {self._number}, item {item} was due"
+            )
+        clocks = isinstance(wall, float) and isinstance(cpu, float) and wall <= time.monotonic() and cpu >= 0
+        if not clocks or (kind in _WITH_ERROR and not _is_error(value)):
+            raise WorkerDied(f"a worker's reply {kind!r} to item {item} has not the shape that it must have")
+        return kind, wall, cpu, value
+
     def _frame(self) -> bytes | None:
         try:
-            return take_frame(self._buffer, _REPLY_MIB << 20)
+            return take_frame(self._buffer, REPLY_MIB << 20)
         except FrameTooLong as error:
-            raise WorkerDied(f"a worker's reply has {error.length} bytes; the limit is {_REPLY_MIB} MiB") from None
+            raise WorkerDied(f"a worker's reply has {error.length} bytes; the limit is {REPLY_MIB} MiB") from None
 
     def _died(self) -> WorkerDied:
         """The error for a worker that has closed its end of a pipe: it is ending by itself, or gets SIGKILL here."""
@@ -427,6 +449,14 @@ class _Worker:
         signals = {s.value: s.name for s in signal.Signals}
         how = f"killed by {signals.get(-code, f'signal {-code}')}" if code < 0 else f"exit code {code}"
         return WorkerDied(f"the worker process ended: {how}")
+
+
+_WITH_ERROR = frozenset(("failed", "unread", "error", "last"))
+
+
+def _is_error(value: Any) -> bool:
+    """The name, message and traceback of an exception."""
+    return isinstance(value, list) and len(value) == 3 and all(isinstance(part, str) for part in value)
 
 
 class _Late(Exception):

@@ -3,25 +3,29 @@
     request pipe: a pickle of `setup`, then pickles of lists of items
     reply pipe:   ready | failed, then for each list: begin | unread, and for each item: ok | error | last
 
-A reply carries this process's monotonic and CPU clock, so that an item's time is counted from where the one before
-it ended.
+A reply carries the number of its request and of its item, so that the pool can tell one that is out of place, and this
+process's monotonic and CPU clock, so that an item's time is counted from where the one before it ended.
+
+Only this process replies.  One that a handler forks and that comes back here ends at once: its replies would be taken
+for those of the items that its parent is still working on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
-import json
 import os
 import pickle
 import select
 import signal
 import sys
 import threading
-import time
-import traceback
 from collections.abc import Callable, Sequence
+from json import dumps  # by name, here and below: a verifier may replace what stands in the modules
+from time import monotonic, process_time
 from typing import Any, NoReturn
 
+from rlvr.errors import described
 from rlvr.workers.framing import framed, read_frame, write_all
 
 __all__ = ["serve"]
@@ -40,8 +44,9 @@ def serve(request: int, reply: int, lifeline: int, memory_mib: int | None) -> No
     for fd in (request, reply, lifeline):
         os.set_inheritable(fd, False)  # not for programs that a verifier may start
     _die_with(lifeline)
+    channel = _Channel(request, reply)
     handler: Callable[[Any], Any] | None = None
-    while (frame := read_frame(request)) is not None:
+    while (frame := channel.next_request()) is not None:
         if handler is None:
             try:
                 if memory_mib is not None:
@@ -52,12 +57,55 @@ def serve(request: int, reply: int, lifeline: int, memory_mib: int | None) -> No
                 if memory_mib is not None:
                     bytearray(_ROOM_MIB << 20)  # a worker without room for an item would fail at every one
             except BaseException as error:  # noqa: BLE001  it is reported
-                _reply(reply, "failed", _described(_or_memory(error, memory_mib)))
+                channel.reply("failed", described(_or_memory(error, memory_mib)))
                 break
-            _reply(reply, "ready", None)
+            channel.reply("ready", None)
         else:
-            _answer(handler, frame, reply)
+            _answer(handler, frame, channel)
     os._exit(0)
+
+
+class _Channel:
+    """This process's end of the pipes; of no use to one that it has forked."""
+
+    def __init__(self, request: int, reply: int) -> None:
+        self._request, self._reply = request, reply
+        self._pid = os.getpid()
+        self._number = -1  # of the request: the set-up has 0
+        self._item = 0
+        os.register_at_fork(after_in_child=self._close)  # so that a reader of ours sees our end, whoever lives on
+
+    def _close(self) -> None:
+        for fd in (self._request, self._reply):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+    def next_request(self) -> bytes | None:
+        """The next frame; None at the end of the pipe."""
+        self.end_a_fork(0)
+        self._number += 1
+        self._item = 0
+        return read_frame(self._request)
+
+    def reply(self, kind: str, value: Any) -> None:
+        """Send a value that is JSON."""
+        self.reply_text(kind, dumps(value))
+
+    def reply_text(self, kind: str, text: str) -> None:
+        """Send a value that has become JSON already."""
+        self.end_a_fork(0)
+        payload = f'["{kind}",{self._number},{self._item},{monotonic()},{process_time()},{text}]'
+        self._item += kind in ("ok", "error", "last")
+        write_all(self._reply, framed(payload.encode("ascii")))
+
+    def end_a_fork(self, code: int) -> None:
+        """Nothing in the worker itself; the end of any other process.
+
+        Args:
+            code: what it exits with.
+        """
+        if os.getpid() != self._pid:
+            os._exit(code)
 
 
 def _or_memory(error: BaseException, memory_mib: int | None) -> BaseException:
@@ -71,47 +119,32 @@ def _or_memory(error: BaseException, memory_mib: int | None) -> BaseException:
     return error
 
 
-def _answer(handler: Callable[[Any], Any], frame: bytes, reply: int) -> None:
+def _answer(handler: Callable[[Any], Any], frame: bytes, channel: _Channel) -> None:
     try:
         items: Sequence[Any] = pickle.loads(frame)  # noqa: S301  see above
     except BaseException as error:  # noqa: BLE001  it is reported
-        _reply(reply, "unread", _described(error))
+        channel.reply("unread", described(error))
         os._exit(0)
-    _reply(reply, "begin", None)
+    channel.reply("begin", None)
     for item in items:
         try:
             # NaN is no JSON, and a value that is no JSON is the handler's error, not a crash of the loop.
             kind, value = "ok", handler(item)
-            text = json.dumps(value, allow_nan=False)
+            text = dumps(value, allow_nan=False)
         except MemoryError as error:
             error.__traceback__ = error.__context__ = None  # frees the memory that the reply needs
-            _reply(reply, "last", _described(error))  # nothing in this process can be trusted now
+            channel.reply("last", described(error))  # nothing in this process can be trusted now
             os._exit(0)
         except BaseException as error:  # noqa: BLE001  even SystemExit is the item's
-            kind, text = "error", json.dumps(_described(error))
-        _send_text(reply, kind, text)
+            channel.end_a_fork(_exit_code(error))
+            kind, text = "error", dumps(described(error))
+        channel.reply_text(kind, text)
 
 
-def _described(error: BaseException) -> tuple[str, str, str]:
-    try:
-        message = str(error)
-    except Exception:  # noqa: BLE001  the exception's class may define __str__
-        message = "(its text cannot be had)"
-    return type(error).__name__, _cut(message, 500), _cut("".join(traceback.format_exception(error)), 20_000)
-
-
-def _cut(text: str, most: int) -> str:
-    """At most `most` characters: an error may quote a whole completion, of 1 MB perhaps."""
-    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
-
-
-def _reply(fd: int, kind: str, value: Any) -> None:
-    _send_text(fd, kind, json.dumps(value))
-
-
-def _send_text(fd: int, kind: str, text: str) -> None:
-    payload = f'["{kind}",{time.monotonic()},{time.process_time()},{text}]'.encode("ascii")
-    write_all(fd, framed(payload))
+def _exit_code(error: BaseException) -> int:
+    """What a process that this exception ends would exit with."""
+    code = error.code if isinstance(error, SystemExit) else 1
+    return code & 0xFF if isinstance(code, int) else int(code is not None)
 
 
 def _limit_memory(memory_mib: int) -> None:

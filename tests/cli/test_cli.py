@@ -16,6 +16,7 @@ import tyro
 import rlvr
 from rlvr.cli import envs, main, replay
 from rlvr.cli.entry import COMMANDS
+from rlvr.data.rows import dump_row, read_whole
 from rlvr.scoring.tally import Tally
 from tests.environments import PLACE, Trials, right
 
@@ -310,7 +311,7 @@ def test_an_error_of_the_disk_is_one_line(score, monkeypatch):
 
     monkeypatch.setattr("rlvr.cli.score.Journal.write", full)
     code, said, _ = score(right(1))
-    assert (code, said) == (2, "rlvr: [Errno 28] No space left on device\n")
+    assert (code, said) == (2, "rlvr: [Errno 28] No space left on device (the disk is full; free some of it)\n")
 
 
 def test_an_environment_that_workers_cannot_rebuild_is_one_line(score, tmp_path):
@@ -377,20 +378,28 @@ def test_a_replay_that_agrees_exits_with_0(score, say, tmp_path, ending):
     assert (code, said) == (0, "2 verdicts replayed, 0 differ; 1 unscored records passed over\n")
 
 
+def edit(path, before, after):
+    """Change a file of scores as its owner may: without the checksums."""
+    text = "".join(dump_row(row).decode() for row in read_whole(path))
+    path.write_text(text.replace(before, after))
+
+
 def test_a_replay_that_does_not_agree_exits_with_1(score, say, tmp_path):
     """And names record, field and values."""
     score(right(1, 2))
     path = tmp_path / "out.jsonl"
-    path.write_text(path.read_text().replace('"answer": "2"', '"answer": "[/red]"'))
+    edit(path, '"answer": "2"', '"answer": "[/red]"')
     code, said = say("replay", path, "--workers", 0)
-    assert (code, said) == (1, "line:2: answer was '[/red]', is now '2'\n2 verdicts replayed, 1 differ\n")
+    note, *found = said.splitlines()
+    assert "out.jsonl has no checksums" in note
+    assert (code, found) == (1, ["line:2: answer was '[/red]', is now '2'", "2 verdicts replayed, 1 differ"])
 
 
 def test_many_differences_do_not_fill_the_screen(score, say, tmp_path):
     """20 records are shown, all are counted."""
     score(right(*range(50)))
     path = tmp_path / "out.jsonl"
-    path.write_text(path.read_text().replace('"value": 1.0', '"value": 0.5'))
+    edit(path, '"value": 1.0', '"value": 0.5')
     code, said = say("replay", path, "--workers", 0)
     assert code == 1
     assert said.count("value was 0.5, is now 1.0") == 20

@@ -292,7 +292,7 @@ def test_a_torn_last_line_is_dropped(tmp_path, torn):
     partial = tmp_path / "out.jsonl.partial"
     partial.write_bytes(b'{"id": "a"}\n' + torn)
     with Journal(tmp_path / "out.jsonl", resume=True) as out:
-        assert out.done == [{"id": "a"}]
+        assert (out.done, list(out.rows())) == (1, [{"id": "a"}])
         out.write({"id": "c"})
         out.finish()
     assert out.path.read_bytes() == b'{"id": "a"}\n{"id": "c"}\n'
@@ -303,7 +303,7 @@ def test_a_run_killed_in_its_first_row_is_resumed_from_the_start(tmp_path, torn)
     """What is torn is all there is."""
     (tmp_path / "out.jsonl.partial").write_bytes(torn)
     with Journal(tmp_path / "out.jsonl", resume=True) as out:
-        assert out.done == []
+        assert (out.done, list(out.rows())) == (0, [])
         out.finish()
     assert out.path.read_bytes() == b""
 
@@ -329,8 +329,11 @@ def test_a_run_that_is_still_going_on_is_not_joined(tmp_path):
 def test_a_damaged_line_in_the_middle_is_not_built_upon(tmp_path):
     """No kill leaves that behind, a full disk or an editor may; silently it would end in the output."""
     (tmp_path / "out.jsonl.partial").write_bytes(b'{"id": "a"}\n\x00\x00\n{"id": "c"}\n')
-    with pytest.raises(UsageError, match=r"out\.jsonl\.partial, line 2: not a JSON object.*pass --overwrite"):
-        Journal(tmp_path / "out.jsonl", resume=True)
+    with (
+        Journal(tmp_path / "out.jsonl", resume=True) as journal,
+        pytest.raises(UsageError, match=r"out\.jsonl\.partial, line 2: not a JSON object.*pass --overwrite"),
+    ):
+        list(journal.rows())
 
 
 @pytest.mark.parametrize(

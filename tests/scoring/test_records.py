@@ -38,6 +38,8 @@ def test_a_record_says_what_was_asked_what_came_of_it_and_who_said_so(recorded):
     version = recorded[0].pop("rlvr")
     assert set(recorded[0].pop("versions")) == {"math-verify", "sympy"}
     assert version.count(".") >= 2
+    [(module, digest)] = recorded[0].pop("source").items()
+    assert (module, len(digest)) == ("tests.environments", 16)
     assert recorded[0] == {
         "id": "row 0",
         "outcome": "correct",

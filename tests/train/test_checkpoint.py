@@ -1,7 +1,9 @@
 """Checkpoints: whole or absent, the newest few, and the same state again."""
 
+import errno
 import random
 import signal
+import warnings
 
 import pytest
 import torch
@@ -107,3 +109,51 @@ def test_an_ignored_sigint_stays_ignored():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_no_damage_loads_in_silence(tmp_path):
+    """torch reads 93 of 100 files with one bit flipped and says nothing."""
+    path = checkpoint.save(tmp_path, 1, {"w": torch.arange(2000.0), "n": [1, "x"]}, keep=1)
+    whole, rng = path.read_bytes(), random.Random("flips")
+    places = [rng.randrange(len(whole)) for _ in range(150)] + list(range(len(whole) - 45, len(whole)))
+    flipped = []
+    for place in places:
+        flipped.append(bytearray(whole))
+        flipped[-1][place] ^= 1 << rng.randrange(8)
+    for damaged in (*flipped, *(whole[:length] for length in (len(whole) - 1, len(whole) - 21, len(whole) // 2, 0))):
+        path.write_bytes(damaged)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises((DataError, RuntimeWarning), match=r"checkpoint|no checksum|damaged"):
+                checkpoint.load(path)
+
+
+def test_a_checkpoint_is_a_file_of_torchs(tmp_path):
+    """The checksum stands in the zip's comment; and torch's own settings are as they were."""
+    path = checkpoint.save(tmp_path, 1, {"w": torch.arange(3)}, keep=1)
+    assert torch.load(path, weights_only=True)["w"].tolist() == [0, 1, 2]
+    assert torch.serialization.get_crc32_options()
+
+
+def test_a_checkpoint_of_an_older_version_loads_and_says_that_nothing_protects_it(tmp_path):
+    """It has no checksum."""
+    path = tmp_path / "step-00000001.pt"
+    torch.save({"step": 1}, path)
+    with pytest.warns(RuntimeWarning, match=r"step-00000001\.pt has no checksum: damage to it would pass unnoticed"):
+        assert checkpoint.load(path) == {"step": 1}
+    torch.save([1, 2], path)
+    with pytest.raises(DataError, match="it holds a list"):
+        checkpoint.load(path)
+
+
+def test_a_full_disk_leaves_no_half_checkpoint(tmp_path, monkeypatch):
+    """Nor does it take the place that the next try needs."""
+
+    def full(state, file):
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint.save(tmp_path, 2, {"a": 2}, keep=2)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,176 @@
+"""Files that are whole or absent, also after a power cut: what a name leads to was on the disk before it got the name.
+
+write PATH.partial ──▶ fsync ──▶ rename, or link where nothing may be replaced ──▶ fsync of the folder
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO
+
+from rlvr.errors import UsageError
+
+__all__ = ["Checksummed", "publish", "sync_file", "sync_folder", "whole_file", "whole_folder", "write_whole"]
+
+_WORTH_A_THREAD = 1 << 20  # bytes
+
+
+def sync_file(file: IO[bytes]) -> None:
+    """Have the disk hold what was written; without it a power cut can leave an empty file under a new name.
+
+    Args:
+        file: open for writing.
+    """
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the disk hold the names in a folder: those that were made, and that others are gone.
+
+    Args:
+        folder: the folder.
+    """
+    entry = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(entry)
+    except OSError:
+        pass  # a file system that cannot; its names are as safe as it makes them
+    finally:
+        os.close(entry)
+
+
+def publish(partial: Path, path: Path, *, overwrite: bool) -> None:
+    """Give a finished file its name, in one step.  The file itself must have been synced.
+
+    Args:
+        partial: its name until now, in the same folder.
+        path: the name that it gets.
+        overwrite: whether it may replace another file.
+
+    Raises:
+        UsageError: there is another file, and it may not be replaced; `partial` stays.
+    """
+    if overwrite:
+        partial.replace(path)
+    else:
+        try:
+            os.link(partial, path)  # unlike a rename, it replaces nothing
+        except FileExistsError:
+            raise UsageError(
+                f"{path} was made by another program meanwhile and is left as it is; what this run wrote is whole and "
+                f"stands in {partial}: give it another name"
+            ) from None
+        except OSError:  # a file system without links
+            if path.exists():
+                raise UsageError(f"{path} exists; what this run wrote stands in {partial}") from None
+            partial.replace(path)
+        else:
+            sync_folder(path.parent)  # or a power cut could take both names
+            partial.unlink()
+    sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, *, overwrite: bool = True) -> Iterator[IO[bytes]]:
+    """A file to write, which gets its name when the block ends well; otherwise nothing is left of it.
+
+    Args:
+        path: the name that it gets.
+        overwrite: whether it may replace another file.
+
+    Raises:
+        UsageError: see `publish`.
+    """
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            sync_file(file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
+    publish(partial, path, overwrite=overwrite)
+
+
+@contextlib.contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A folder to write into, which gets its name when the block ends well; otherwise nothing is left of it.
+
+    A folder that is there is replaced.  Unlike with files this takes two steps: between them the old one is `PATH.old`.
+
+    Args:
+        path: the name that it gets.
+    """
+    new, old = (path.with_name(path.name + ending) for ending in (".partial", ".old"))
+    for left_behind in (new, old):
+        shutil.rmtree(left_behind, ignore_errors=True)
+    try:
+        new.mkdir(parents=True)
+        yield new
+        for written in new.rglob("*"):
+            if written.is_file():
+                with written.open("rb+") as file:
+                    sync_file(file)
+        sync_folder(new)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    if path.exists():
+        path.rename(old)
+    new.rename(path)
+    sync_folder(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all; one that is there is replaced.
+
+    Args:
+        path: the file.
+        data: its content.
+    """
+    with whole_file(path) as file:
+        file.write(data)
+
+
+class Checksummed:
+    """A file that is written from its start to its end, with the checksum of what was written.
+
+    Attributes:
+        crc32: of all bytes so far.
+
+    Args:
+        file: where they go.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._beside = ThreadPoolExecutor(1, "checksum")  # both are C code that lets other threads run
+        self.crc32 = 0
+
+    def write(self, data: bytes) -> int:
+        """Write all of it.
+
+        Args:
+            data: bytes, or what has them in one piece, such as a memoryview.
+        """
+        if len(data) < _WORTH_A_THREAD:
+            self.crc32 = zlib.crc32(data, self.crc32)
+            return self._file.write(data)
+        crc32 = self._beside.submit(zlib.crc32, data, self.crc32)
+        try:
+            return self._file.write(data)
+        finally:
+            self.crc32 = crc32.result()
+
+    def flush(self) -> None:
+        """Hand it to the system."""
+        self._file.flush()
