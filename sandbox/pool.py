@@ -285,8 +285,7 @@ def _alive(replies: list[dict[str, Any]]) -> list[dict[str, Any]]:
 _NAMESPACES_REMEDY: Final = (
     "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0; "
     "in a container: --security-opt seccomp=unconfined, and for root --cap-add SYS_ADMIN)"
-    '{root}; score on another host with "rlvr serve" (docs/using/serving.md); '
-    'or take less isolation by name: Sandbox(level="restricted"), docs/reference/sandbox.md'
+    '{root}; or score on another host with "rlvr serve" (docs/using/serving.md)'
 )
 
 

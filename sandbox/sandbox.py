@@ -64,7 +64,8 @@ class Sandbox:
         limits: of runs that are given none of their own; None for the defaults of `Limits`.
         workers: how many programs may run at once; "auto" for one more than there are usable cores, so that the cores
             stay busy while this process prepares a run.
-        python: path of an interpreter for Python programs; None for the one of this process.
+        python: path of an interpreter for Python programs, or of the folder of a virtual environment, all of whose
+            packages they may then import; None for the interpreter of this process.
         packages: distributions that programs may import beside the standard library: ("numpy",).
         allow_missing: names of guarantees that may be missing (docs/reference/sandbox.md); they are then in
             `run.isolation.waived`.

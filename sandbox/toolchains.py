@@ -86,6 +86,11 @@ print(json.dumps({"found": found, "missing": missing}))
 """
 
 
+_ENVIRONMENT_FACTS: Final = (
+    "import json, sysconfig; print(json.dumps([sysconfig.get_path('purelib'), sysconfig.get_path('platlib')]))"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Python:
     """An interpreter, as it describes itself.
@@ -110,10 +115,17 @@ class Packages:
     Attributes:
         names: of the distributions that were asked for.
         folders: top-level file or folder, of these and of what they require → its path on the host.
+        environment: folders with all packages of a virtual environment; empty if only `names` may be imported.
     """
 
     names: tuple[str, ...]
     folders: Mapping[str, str]
+    environment: tuple[str, ...] = ()
+
+    @property
+    def visible(self) -> tuple[str, ...]:
+        """The paths on the host that a slot sees."""
+        return self.environment or tuple(self.folders.values())
 
     @property
     def preload(self) -> tuple[str, ...]:
@@ -126,12 +138,12 @@ def find_python(executable: str | None = None) -> Python:
     """The interpreter behind a path; for a virtual environment, the one that it was made from.
 
     Args:
-        executable: the path; None for this process's interpreter.
+        executable: the path, or that of the folder of a virtual environment; None for this process's interpreter.
 
     Raises:
         UsageError: it does not run, or is too old for the guest's code.
     """
-    asked = executable or sys.executable
+    asked = _interpreter(executable)
     facts = _asked([asked, "-I", "-S", "-c", _PYTHON_FACTS], f"python={asked!r}")
     found = Python(tuple(facts["version"]), facts["executable"], facts["prefix"], tuple(facts["path"]))
     if found.version < _OLDEST:
@@ -146,26 +158,36 @@ def find_packages(names: tuple[str, ...], executable: str | None = None) -> Pack
 
     Args:
         names: of distributions.
-        executable: the interpreter's path; None for this process's.
+        executable: see `find_python`; with a virtual environment's folder, all its packages may be imported.
 
     Raises:
         UsageError: one is not installed; the error names it.
     """
+    whole: tuple[str, ...] = ()
+    asked = _interpreter(executable)
+    if executable and Path(executable).is_dir():
+        found = _asked([asked, "-I", "-c", _ENVIRONMENT_FACTS], f"python={executable!r}")
+        whole = tuple(sorted({path for path in found if Path(path).is_dir()}))
     if not names:
-        return Packages((), {})
-    asked = executable or sys.executable
+        return Packages((), {}, whole)
     facts = _asked([asked, "-c", _PACKAGE_FACTS, *names], f"packages={names!r}")
     if facts["missing"]:
         raise UsageError(
             f"packages={names!r}: {', '.join(facts['missing'])} is not installed for {asked}; install it there with pip"
         )
-    return Packages(names, facts["found"])
+    return Packages(names, facts["found"], whole)
 
 
-def _asked(command: Sequence[str], what: str) -> dict[str, Any]:
+def _interpreter(executable: str | None) -> str:
+    """The path of an interpreter; a virtual environment's own for its folder."""
+    asked = executable or sys.executable
+    return str(Path(asked, "bin", "python")) if Path(asked).is_dir() else asked
+
+
+def _asked(command: Sequence[str], what: str) -> Any:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S, stdin=subprocess.DEVNULL)
-        answer: dict[str, Any] = json.loads(done.stdout)
+        answer = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         said = getattr(error, "stderr", None) or (done.stderr[-300:] if isinstance(error, ValueError) else error)
         raise UsageError(f"{what}: the interpreter does not answer: {said}") from None
@@ -227,7 +249,7 @@ def root_plan(python: Python, packages: Packages, caches: Mapping[str, str]) -> 
         links |= {f"/usr/local/bin/{name}": python.executable for name in ("python", "python3")}
     shared = [(folder, name) for name, folder in caches.items()]
     empty = [f"{folder}/{name}" for folder in _libraries(python) for name in ("site-packages", "dist-packages")]
-    allowed = [(folder, folder) for folder in packages.folders.values()]
+    allowed = [(folder, folder) for folder in packages.visible]
     plan = {"binds": list(binds.items()), "links": list(links.items()), "empty": empty, "packages": allowed}
     return {**plan, "caches": shared}
 
@@ -261,4 +283,4 @@ def search_path(python: Python, packages: Packages) -> list[str]:
         python: the interpreter of the programs.
         packages: what they may import.
     """
-    return [*python.path, *sorted({str(Path(folder).parent) for folder in packages.folders.values()})]
+    return [*python.path, *(packages.environment or sorted({str(Path(path).parent) for path in packages.visible}))]

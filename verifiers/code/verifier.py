@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from rlvr.errors import DataError, SandboxFailed, UsageError
 from rlvr.sandbox import Limits, Program, TestSuite
-from rlvr.sandbox.records import LANGUAGES
+from rlvr.sandbox.languages import LANGUAGES
 from rlvr.types import Outcome, Verdict
 from rlvr.validate import require_one_of
 from rlvr.verifiers.code.cases import CheckerProgram, CodeReference, StdioCase, read
