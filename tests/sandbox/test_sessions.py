@@ -17,7 +17,7 @@ import pytest
 from rlvr.errors import UsageError
 from rlvr.sandbox import Ending, Limits, Program, Sandbox
 from tests.sandbox.sandboxes import descendants, keeper_of
-from tests.sandbox.test_sandbox_soak import gone, zygotes
+from tests.sandbox.test_sandbox_soak import gone, parent, zygotes
 
 QUICK = Limits(cpu_s=0.3, wall_s=30.0, memory_mib=96, output_mib=1.0, processes=16, disk_mib=8.0)
 
@@ -325,8 +325,11 @@ def test_a_parent_that_is_killed_leaves_no_session():
 def test_a_box_that_is_killed_is_our_failure(sandbox):
     """The state is lost, so it is not tried again."""
     session = sandbox.session()
-    for pid in zygotes(sandbox):
+    slots = zygotes(sandbox)
+    held = [pid for pid in descendants(keeper_of(sandbox)) if parent(pid) in slots]  # boxes, the session's among them
+    for pid in slots:
         os.kill(pid, signal.SIGKILL)
+    assert gone(held)
     reply = session.run("1")
     assert (reply.ending, reply.open) == ("IE", False)
     session.close()
