@@ -82,7 +82,7 @@ def dialect_of(row: Mapping[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------------ dialects
 
 
-def plain(row: Mapping[str, Any]) -> Problem:
+def _plain(row: Mapping[str, Any]) -> Problem:
     """`inputs` and `outputs`, and perhaps `fn_name`, `checker`, `cpu_s`, `memory_mib`: this library's own form."""
     if "inputs" not in row or "outputs" not in row:
         raise rlvr.DataError(f"no tests among its columns {', '.join(map(repr, row))}")
@@ -98,7 +98,7 @@ def plain(row: Mapping[str, Any]) -> Problem:
     )
 
 
-def apps(row: Mapping[str, Any]) -> Problem:
+def _apps(row: Mapping[str, Any]) -> Problem:
     """APPS (Hendrycks et al., arXiv:2105.09938; card of `codeparrot/apps`, eval/testing_util.py of hendrycks/apps).
 
     `input_output` is JSON with `inputs`, `outputs` and, for functions, `fn_name`; `solutions` is a JSON list.  Inputs
@@ -113,19 +113,19 @@ def apps(row: Mapping[str, Any]) -> Problem:
     )
 
 
-def taco(row: Mapping[str, Any]) -> Problem:
+def _taco(row: Mapping[str, Any]) -> Problem:
     """TACO (Li et al., arXiv:2312.14852; card of `BAAI/TACO`): as APPS, with limits in words.
 
     `time_limit` is such as "2.0 seconds" and `memory_limit` such as "256.0 megabytes"; both may be missing.
     """
-    problem = apps(row)
+    problem = _apps(row)
     return _limited(problem, _amount(row.get("time_limit")), _amount(row.get("memory_limit")))
 
 
 _CONTEST_TESTS: Final = ("public_tests", "private_tests", "generated_tests")
 
 
-def codecontests(row: Mapping[str, Any]) -> Problem:
+def _codecontests(row: Mapping[str, Any]) -> Problem:
     """CodeContests (Li et al., arXiv:2203.07814; card of `deepmind/code_contests`).
 
     Tests are pairs of lists, `input` and `output`, in three columns.  `time_limit` has `seconds` and `nanos`.  A few
@@ -150,7 +150,7 @@ def codecontests(row: Mapping[str, Any]) -> Problem:
     return _limited(problem, seconds, (row.get("memory_limit_bytes") or 0) / (1 << 20))
 
 
-def livecodebench(row: Mapping[str, Any]) -> Problem:
+def _livecodebench(row: Mapping[str, Any]) -> Problem:
     """LiveCodeBench (Jain et al., arXiv:2403.07974; lcb_runner/benchmarks/code_generation.py).
 
     Tests are JSON lists of `input`, `output` and `testtype`; private ones may be packed, by base64, zlib and a pickle
@@ -176,7 +176,7 @@ def livecodebench(row: Mapping[str, Any]) -> Problem:
     )
 
 
-def codeforces(row: Mapping[str, Any]) -> Problem:
+def _codeforces(row: Mapping[str, Any]) -> Problem:
     """Codeforces (card of `open-r1/codeforces`, utils/competitive_programming/cf_scoring.py of huggingface/open-r1).
 
     `official_tests` is a list of `input` and `output`; limits are seconds and megabytes.  `generated_checker` is a
@@ -204,12 +204,12 @@ def codeforces(row: Mapping[str, Any]) -> Problem:
 
 
 DIALECTS: Final[dict[str, Callable[[Mapping[str, Any]], Problem]]] = {
-    "plain": plain,
-    "apps": apps,
-    "taco": taco,
-    "codecontests": codecontests,
-    "livecodebench": livecodebench,
-    "codeforces": codeforces,
+    "plain": _plain,
+    "apps": _apps,
+    "taco": _taco,
+    "codecontests": _codecontests,
+    "livecodebench": _livecodebench,
+    "codeforces": _codeforces,
 }
 """The dialects by name."""
 

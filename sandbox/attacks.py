@@ -8,7 +8,7 @@ from typing import Final
 
 from rlvr.sandbox.records import Ending, Limits
 
-__all__ = ["LIMIT_ATTACKS", "REACHING", "LimitAttack"]
+__all__ = ["LIMIT_ATTACKS", "LimitAttack", "REACHING"]
 
 REACHING: Final = r"""
 SYS = lambda x86, arm: arm if ARM else x86

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["LANGUAGES", "PRECOMPILED", "PROGRAM", "Language"]
+__all__ = ["LANGUAGES", "Language", "PRECOMPILED", "PROGRAM"]
 
 PROGRAM: Final = "program"
 """The file that compiling makes."""

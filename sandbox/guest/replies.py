@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["Buffer", "unpacked"]
+__all__ = ["Buffer", "TOLD", "unpacked"]
 
 TOLD: Final = 4096  # bytes of what a program's process tells its box
 _KILLED: Final = ("", "cpu", "wall", "memory", "output", "disk")

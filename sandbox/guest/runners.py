@@ -11,13 +11,13 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from rlvr.sandbox.guest.session import TEST_FILE, Session, Stop
+from rlvr.sandbox.guest.suite_run import TEST_FILE, Stop, SuiteRun
 from rlvr.sandbox.guest.texts import described
 
 __all__ = ["run_pytest", "run_unittest"]
 
 
-def run_unittest(session: Session) -> None:
+def run_unittest(session: SuiteRun) -> None:
     """Run the suite with unittest; each test method is a case.
 
     Args:
@@ -34,7 +34,7 @@ def run_unittest(session: Session) -> None:
 
 
 class _Result(unittest.TestResult):
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SuiteRun) -> None:
         super().__init__()
         self._session = session
         self._told: set[int] = set()
@@ -73,7 +73,7 @@ def _name(test: Any) -> str:
     return name[len("tests.") :] if name.startswith("tests.") else name
 
 
-def run_pytest(session: Session) -> None:
+def run_pytest(session: SuiteRun) -> None:
     """Run the suite with pytest; each test function is a case.
 
     Args:
@@ -102,7 +102,7 @@ def run_pytest(session: Session) -> None:
     session.finish()
 
 
-def _lend_names(session: Session, text: str) -> None:
+def _lend_names(session: SuiteRun, text: str) -> None:
     """Make the program's names builtins, where the file uses them without defining them.
 
     That is needed because pytest imports the file as an ordinary module, without `session._Fallback`.
@@ -115,7 +115,7 @@ def _lend_names(session: Session, text: str) -> None:
     session.remote.asked = False  # by the tests themselves
 
 
-def _found(session: Session, name: str) -> Any:
+def _found(session: SuiteRun, name: str) -> Any:
     entry = session.spec["entry_point"]
     if entry and name in ("candidate", entry):
         return session.remote.entry(entry)
@@ -131,7 +131,7 @@ def _globals(table: symtable.SymbolTable) -> set[str]:
 
 
 class _Plugin:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SuiteRun) -> None:
         self._session = session
         self._outcomes: dict[str, tuple[str, str]] = {}
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from rlvr.sandbox.guest.remote import Remote
 from rlvr.sandbox.guest.runners import run_pytest, run_unittest
-from rlvr.sandbox.guest.session import CASES, MESSAGE, NAME, Session, Stop
+from rlvr.sandbox.guest.suite_run import CASES, MESSAGE, NAME, Stop, SuiteRun
 from rlvr.sandbox.guest.texts import described
 from rlvr.sandbox.guest.values import read
 
@@ -67,7 +67,7 @@ def main(spec: dict[str, Any], channel_fd: int, results_fd: int) -> None:
     """
     sys.setrecursionlimit(max(10_000, sys.getrecursionlimit()))  # calls back and forth take a dozen frames each
     sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115  it is not read
-    session = Session(spec, Remote(channel_fd), results_fd)
+    session = SuiteRun(spec, Remote(channel_fd), results_fd)
     if _READS_OUTPUT.search(spec["setup"] + "\n" + spec["test"]):
         session.remote.refused = "the tests read what the program prints, or replace parts of it"
     try:
@@ -84,14 +84,14 @@ def main(spec: dict[str, Any], channel_fd: int, results_fd: int) -> None:
             pass
 
 
-def _style(name: str) -> Callable[[Session], None]:
+def _style(name: str) -> Callable[[SuiteRun], None]:
     return {"check": _check, "asserts": _asserts, "unittest": run_unittest, "pytest": run_pytest}[name]
 
 
 # -------------------------------------------------------------------------------------- check and asserts
 
 
-def _check(session: Session) -> None:
+def _check(session: SuiteRun) -> None:
     """HumanEval: `check(candidate)`; some test files call it themselves at their end."""
     session.setup()
     text = session.spec["test"]
@@ -112,7 +112,7 @@ def _calls_check(node: ast.stmt) -> bool:
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "check"
 
 
-def _asserts(session: Session) -> None:
+def _asserts(session: SuiteRun) -> None:
     """MBPP: each `assert` of the top level is a case, the statements between them are run as they come."""
     session.setup()
     text = session.spec["test"]
@@ -132,9 +132,9 @@ def _asserts(session: Session) -> None:
             session.run(code)
 
 
-def _attempt(session: Session, name: str, code: Any) -> None:
+def _attempt(session: SuiteRun, name: str, code: Any) -> None:
     try:
-        exec(code, session.names)  # noqa: S102  see Session.run
+        exec(code, session.names)  # noqa: S102  see SuiteRun.run
     except Stop:
         raise
     except BaseException as error:  # noqa: BLE001  SystemExit too is a failure

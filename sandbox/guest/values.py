@@ -30,14 +30,21 @@ from time import thread_time
 from typing import Any, Final
 
 __all__ = [
+    "BITS",
     "BYTES",
     "BadValue",
     "Budget",
     "DEPTH",
+    "DIGITS",
+    "FACTORIES",
+    "FIELDS",
+    "FRACTION_BITS",
+    "NAME",
     "NODES",
     "New",
     "NotAValue",
     "Opaque",
+    "TYPES",
     "mro",
     "name_of",
     "read",

@@ -211,20 +211,21 @@ def test_a_program_that_hangs_keeps_no_other_waiting(sandbox):
         assert hung.result().ending is Ending.IE
 
 
+@pytest.mark.slow
 def test_the_wall_clock_stands_still_while_there_is_no_core(sandbox):
     """Beside three endless processes per core a program gets a quarter; it ends, or the bound of the time is used up."""
     hogs = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(3 * usable_cores())]
     try:
-        limits = Limits(cpu_s=5.0, wall_s=0.5)
-        busy = sandbox.run(python("import time\nwhile time.process_time() < 0.2: pass\nprint('done')"), limits=limits)
+        limits = Limits(cpu_s=5.0, wall_s=1.0)
+        busy = sandbox.run(python("import time\nwhile time.process_time() < 0.9: pass\nprint('done')"), limits=limits)
         idle = sandbox.run(python("import time; time.sleep(99)"), limits=limits)
     finally:
         for hog in hogs:
             hog.kill()
             hog.wait()
     assert busy.starved_s > 0.05
-    assert busy.text == "done\n" or busy.starved_s == 0.5
-    assert (idle.ending, idle.starved_s < 0.4) == (Ending.TLE, True)
+    assert busy.text == "done\n" or busy.starved_s == 1.0
+    assert (idle.ending, idle.starved_s < 0.8) == (Ending.TLE, True)
 
 
 # ------------------------------------------------------------------------------------------ calls and suites

@@ -189,9 +189,13 @@ def test_a_forged_report_ends_the_call_and_hides_no_time(sandbox):
         before = cpu_of(sandbox)
         time.sleep(0.4)
         assert cpu_of(sandbox) - before < 0.2  # stopped, though it loops
-        second = session.run("print('never')")
-        assert second.ending == "TLE"
-        assert 0.2 < second.cpu_s < 1.5
+        for _ in range(12):  # what it still had to say may end some calls, and runs none of them
+            later = session.run("print('never')")
+            assert later.text == ""
+            if later.ending != "OK":
+                break
+        assert later.ending == "TLE"
+        assert 0.2 < later.cpu_s < 1.5
 
 
 def test_nothing_runs_between_two_calls(sandbox):

@@ -274,7 +274,7 @@ def test_a_setup_that_dies_is_tried_three_times(tmp_path):
 
 def test_a_reply_has_an_end(pool, monkeypatch):
     """A worker cannot fill our memory: beyond 64 MiB, here 1, it is killed."""
-    monkeypatch.setattr(workers, "_REPLY_MIB", 1)
+    monkeypatch.setattr(workers, "REPLY_MIB", 1)
     [error] = pool.run(["x" * 2_000_000], wall_s=WALL_S)
     assert isinstance(error, WorkerDied)
     assert "reply has 20000" in str(error)

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from rlvr.sandbox.guest.session import STANDARD_NAMES
+from rlvr.sandbox.guest.suite_run import STANDARD_NAMES
 from rlvr.sandbox.guest.values import New
 
 __all__ = ["Expressions", "NotPlain"]

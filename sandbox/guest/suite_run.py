@@ -15,7 +15,7 @@ from rlvr.sandbox.guest.texts import described, shown_asserts
 from rlvr.sandbox.guest.values import write
 from rlvr.workers.framing import write_all
 
-__all__ = ["CASES", "MESSAGE", "NAME", "STANDARD_NAMES", "Session", "Stop", "TESTS", "TEST_FILE"]
+__all__ = ["CASES", "MESSAGE", "NAME", "STANDARD_NAMES", "Stop", "SuiteRun", "TESTS", "TEST_FILE"]
 
 TESTS = "tests"  # `__name__` of the tests' module
 TEST_FILE: Final = "test_solution"
@@ -43,7 +43,7 @@ class Stop(BaseException):
     """Ends the suite: its results are written."""
 
 
-class Session:
+class SuiteRun:
     """One run of a suite.
 
     Args:
@@ -191,7 +191,7 @@ class Session:
 class _Fallback(dict):  # type: ignore[type-arg]
     """The builtins of the tests.  A name that neither they nor the tests define is looked up in the program."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SuiteRun) -> None:
         super().__init__(vars(builtins))
         self._session = session
 
