@@ -106,7 +106,7 @@ def out_of_place(number: int) -> list[str]:
         json.dumps(["begin", number, 2, NOW, 0.5, None]),
         json.dumps([["ok"], number, 2, NOW, 0.5, "forged"]),
         json.dumps(["ok", number, 2, NOW * 2 + 1e6, 0.5, "forged"]),  # time for ever
-        '["ok", number, 2, NaN, 0.5, "forged"]',
+        f'["ok", {number}, 2, NaN, 0.5, "forged"]',
         json.dumps(["ok", number, 2, "soon", 0.5, "forged"]),
         json.dumps(["error", number, 2, NOW, 0.5, None]),
         json.dumps(["error", number, 2, NOW, 0.5, ["ValueError", 3, ""]]),
