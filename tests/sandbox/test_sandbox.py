@@ -223,6 +223,8 @@ def test_the_wall_clock_stands_still_while_there_is_no_core(sandbox):
         for hog in hogs:
             hog.kill()
             hog.wait()
+    if busy.wall_s - busy.cpu_s < 0.2:
+        pytest.skip("the scheduler of this machine gave it a core all the time, in a group of its own")
     assert busy.starved_s > 0.05
     assert busy.text == "done\n" or busy.starved_s == 1.0
     assert (idle.ending, idle.starved_s < 0.8) == (Ending.TLE, True)
