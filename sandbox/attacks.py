@@ -125,7 +125,7 @@ def _memory(what: str, source: str, limits: Limits = _MEMORY) -> LimitAttack:
 LIMIT_ATTACKS: Final = (
     LimitAttack(
         "cpu",
-        "short children that nobody waits for",
+        "short children that are not waited for",
         "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nfor _ in range(60):\n"
         "    if os.fork() == 0:\n        end = time.process_time() + 0.008\n"
         "        while time.process_time() < end: pass\n        os._exit(0)\n    time.sleep(0.009)",
