@@ -161,7 +161,8 @@ def _show_warning(err: Console, message: Warning | str, category: type[Warning],
     """One line, without the place in our source."""
     if issubclass(category, (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)):
         return
-    err.print(f"[yellow]warning:[/] {escape(str(message).splitlines()[0])}", soft_wrap=True, highlight=False)
+    first = next(iter(str(message).splitlines()), category.__name__)
+    err.print(f"[yellow]warning:[/] {escape(first)}", soft_wrap=True, highlight=False)
 
 
 def _parsed(argv: Sequence[str]) -> _Command:
