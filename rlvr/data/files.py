@@ -6,6 +6,7 @@ write PATH.partial ──▶ fsync ──▶ rename, or link where nothing may b
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import zlib
@@ -36,12 +37,16 @@ def sync_folder(folder: Path) -> None:
 
     Args:
         folder: the folder.
+
+    Raises:
+        OSError: the disk failed; a file system that cannot sync folders is no error.
     """
     entry = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(entry)
-    except OSError:
-        pass  # a file system that cannot; its names are as safe as it makes them
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot
+            raise
     finally:
         os.close(entry)
 

@@ -1,12 +1,15 @@
 """After a power cut there is the old state or the new one, never a third."""
 
+import contextlib
+import errno
 import json
+import os
 import shutil
 
 import pytest
 import torch
 
-from rlvr.data.files import write_whole
+from rlvr.data.files import sync_folder, write_whole
 from rlvr.data.rows import Journal, read_whole
 from rlvr.errors import DataError
 from rlvr.train import checkpoint
@@ -122,3 +125,15 @@ def test_the_recorder_finds_a_missing_sync(tmp_path, monkeypatch):
         except DataError:
             lost += 1
     assert lost
+
+
+@pytest.mark.parametrize(("number", "is_said"), [(errno.EIO, True), (errno.ENOSPC, True), (errno.EINVAL, False)])
+def test_a_disk_that_fails_to_sync_a_folder_is_not_passed_over(tmp_path, monkeypatch, number, is_said):
+    """A file system that has no such call is another matter."""
+
+    def failing(descriptor):
+        raise OSError(number, "of the disk")
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(OSError, match="of the disk") if is_said else contextlib.nullcontext():
+        sync_folder(tmp_path)
