@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -14,7 +14,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 
 from rlvr.data.rows import read_rows, require_output
 from rlvr.environment import Environment
-from rlvr.environment.registry import load, make
+from rlvr.environment.registry import defaults_of, make
 from rlvr.errors import UsageError
 
 __all__ = [
@@ -33,7 +33,8 @@ __all__ = [
 ]
 
 EnvironmentArgument: TypeAlias = Annotated[
-    Positional[str], arg(metavar="ENV", help="The environment: its id, or path/to/file.py:Class.")
+    Positional[str],
+    arg(metavar="ENV", help="The environment: its id, or path/to/file.py:name of a class or an object."),
 ]
 InputFile: TypeAlias = Annotated[Positional[Path], arg(metavar="FILE")]
 NameValues: TypeAlias = Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")]
@@ -47,13 +48,13 @@ WallSeconds: TypeAlias = Annotated[
 MemoryMib: TypeAlias = Annotated[int, arg(help="Memory limit of each worker process, in MiB.")]
 
 
-def options_of(env: type[Environment], given: Sequence[str], flag: str = "--option") -> dict[str, Any]:
+def options_of(defaults: Mapping[str, Any], given: Sequence[str], flag: str = "--option") -> dict[str, Any]:
     """An environment's options from NAME=VALUE pairs: a value is text where the default is, and JSON otherwise.
 
     Where the default does not tell (None, or there is none) it is JSON if it can be, else text.
 
     Args:
-        env: the class of the environment, which knows the defaults.
+        defaults: of the environment, see `defaults_of`.
         given: pairs as they were typed, such as "split=test".
         flag: the flag that they were given to; errors name it.
 
@@ -65,7 +66,7 @@ def options_of(env: type[Environment], given: Sequence[str], flag: str = "--opti
         name, equals, value = pair.partition("=")
         if not equals:
             raise UsageError(f"{flag} {pair}: write NAME=VALUE, such as {flag} split=test")
-        default = env.options().get(name, "")
+        default = defaults.get(name, "")
         try:
             options[name] = value if isinstance(default, str) else json.loads(value)
         except ValueError:
@@ -85,7 +86,7 @@ def environment_of(env: str, given: Sequence[str]) -> Environment:
     Raises:
         UsageError: there is no such environment or option.
     """
-    return make(env, **options_of(load(env), given))
+    return make(env, **options_of(defaults_of(env), given))
 
 
 def require_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None], *, overwrite: bool) -> None:

@@ -15,7 +15,7 @@ from rich.markup import escape
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, arg
 
 from rlvr.cli.arguments import NameValues, options_of
-from rlvr.environment.registry import load
+from rlvr.environment.registry import defaults_of
 from rlvr.errors import UsageError, import_optional
 from rlvr.train.config import Config
 from rlvr.validate import nearest
@@ -46,8 +46,11 @@ class TrainCommand:
         if self.config.run.is_file():
             raise UsageError(f"{self.config.run} is a file; give --run a folder")
         loop = import_optional("rlvr.train.loop", "train")
-        env = load(self.config.env)
-        options, others = options_of(env, self.option), options_of(env, self.eval_option, flag="--eval-option")
+        defaults = defaults_of(self.config.env)
+        options, others = (
+            options_of(defaults, self.option),
+            options_of(defaults, self.eval_option, flag="--eval-option"),
+        )
         config = replace(self.config, env_options=options, eval_options=others)
         with loop.Trainer(config, console=err) as trainer:
             trainer.run()

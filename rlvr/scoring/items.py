@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rlvr.data.rows import Line, Row, read_rows
+from rlvr.data.columns import likely
+from rlvr.data.formats import read_rows
+from rlvr.data.lines import Line, Row
 from rlvr.environment import Environment
 from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.types import Completion, Task
@@ -125,7 +127,8 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
         raise DataError(f"a {type(row).__name__}, not a mapping of columns")
     known = {name: _cell(name, value) for name, value in row.items() if not _is_missing(name, value)}
     if "completion" not in known:
-        raise DataError(f"no column 'completion'; it has {', '.join(map(repr, known)) or 'none'}")
+        names = ", ".join(map(repr, known)) or "none"
+        raise DataError(f"no column 'completion'; it has {names}{likely(known, 'completion')}")
     if env.reward.group_level and "reference" in known and "task" not in known:
         raise DataError(f"no column 'task', and the reward {env.reward} compares the completions of one task")
     try:
@@ -135,7 +138,8 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
     try:
         task = env.task_of(known)
     except RlvrError as error:
-        raise DataError(str(error)) from error
+        hint = "" if known.keys() & {"reference", "task"} else likely(known, "reference")
+        raise DataError(f"{error}{hint}") from error
     except Exception as error:  # an environment's code, run on a row of any form
         raise DataError(f"{type(error).__name__}: {error}") from error
     rest = {name: value for name, value in row.items() if name not in _COLUMNS}
