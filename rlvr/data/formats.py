@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
+from rlvr.data.hub import at_once
 from rlvr.data.lines import Line, Row, json_lines, parquet
 from rlvr.errors import DataError
 
@@ -147,7 +148,8 @@ def hub_rows(source: str, split: str, *, name: str | None = None) -> Iterable[Ro
     try:
         import datasets
 
-        rows: Iterable[Row] = datasets.load_dataset(source, name, split=split)
+        with at_once():
+            rows: Iterable[Row] = datasets.load_dataset(source, name, split=split)
     except Exception as error:  # hub, network and data set errors share no root
         raise DataError(
             f"data set {source!r}, split {split!r}: {type(error).__name__}: {str(error)[:200]}; "

@@ -5,8 +5,10 @@ What an environment's `task` or `task_from` raises is a `DataError` of that row;
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import date, time
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -142,8 +144,19 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
         raise DataError(f"{error}{hint}") from error
     except Exception as error:  # an environment's code, run on a row of any form
         raise DataError(f"{type(error).__name__}: {error}") from error
-    rest = {name: value for name, value in row.items() if name not in _COLUMNS}
+    rest = {name: _passed_on(value) for name, value in row.items() if name not in _COLUMNS}
     return _with_length(env, Item(str(known.get("id", f"line:{number}")), task, completion, rest))
+
+
+def _passed_on(value: Any) -> Any:
+    """A value that scoring does not use, as a record can hold it: no number is null there, and a date its text."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, (list, tuple)):
+        return [_passed_on(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _passed_on(item) for name, item in value.items()}
+    return value.isoformat() if isinstance(value, (date, time)) else value
 
 
 def _is_missing(name: str, value: Any) -> bool:

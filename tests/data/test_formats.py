@@ -168,7 +168,7 @@ def test_a_folder_of_datasets_is_read(tmp_path):
     assert [line.row for line in read_rows(tmp_path / "one")] == ROWS
     both = datasets.DatasetDict({"train": datasets.Dataset.from_list(ROWS), "test": datasets.Dataset.from_list(ROWS)})
     both.save_to_disk(str(tmp_path / "two"))
-    with pytest.raises(DataError, match="has the splits train, test; give one of them: .*two/train"):
+    with pytest.raises(DataError, match=r"has the splits train, test; give one of them: .*two/train"):
         read_rows(tmp_path / "two")
     assert [line.row for line in read_rows(tmp_path / "two" / "test")] == ROWS
 
