@@ -40,6 +40,6 @@ def _answers() -> bool:
 
     try:
         get_session().head(constants.ENDPOINT, timeout=_PATIENCE_S)
-    except Exception:  # the errors of requests and of httpx, whichever it uses
+    except Exception:  # noqa: BLE001  the errors of requests and of httpx, whichever it uses
         return False
     return True
