@@ -29,6 +29,7 @@ _UNPRIVILEGED: Final = 65534
 _TRIES: Final = 3  # of runs whose slot or box was killed from outside
 _SPARE_SLOTS: Final = 16  # idle ones beyond those of the workers; what sessions leave behind goes
 _ENDING_S: Final = 10.0
+_GRACE_S: Final = 15.0  # beyond a run's wall limit, until its box is taken for dead
 _DEAD: Final = 50  # slots found dead before they took the run; idle ones that were killed, so they are no tries
 _PRELOAD: Final = (
     "abc argparse array ast base64 bisect builtins calendar cmath collections collections.abc contextlib copy "
@@ -96,6 +97,46 @@ class SlotPool:
                 except SandboxFailed:
                     self._bury(slot)
                     raise
+
+        return self._tried(attempt)
+
+    def run_two(
+        self,
+        build: Callable[[], Sequence[Request]],
+        limits: Sequence[Limits],
+        wall_s: float,
+        *,
+        sent: Callable[[], None],
+    ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Run two requests, each in a slot of its own; they take the place of one run among `workers`.
+
+        Args:
+            build: makes the two requests; see `run`.
+            limits: of the one and of the other.
+            wall_s, sent: see `run`.
+
+        Returns:
+            For each its reply, and what its cgroup counted.
+
+        Raises:
+            SandboxFailed: see `run`.
+        """
+
+        def attempt() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+            with self._checkout() as first, self._slot() as second:
+                slots = first, second
+                try:
+                    for slot, own in zip(slots, limits, strict=True):
+                        self._limit(slot, own)
+                    for slot, request in zip(slots, build(), strict=True):
+                        slot.send([request])
+                    sent()
+                    found = [self._replies(slot, wall_s) for slot in slots]
+                except BaseException:  # a program that runs on would be in the next run's slot
+                    for slot in slots:
+                        self._bury(slot)
+                    raise
+                return [(reply, counts) for [reply], counts in found]
 
         return self._tried(attempt)
 
@@ -175,30 +216,40 @@ class SlotPool:
         self, slot: Slot, requests: Sequence[Request], limits: Limits, wall_s: float, sent: Callable[[], None]
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         self._limit(slot, limits)
+        slot.send(requests)
+        sent()
+        return self._replies(slot, wall_s)
+
+    def _replies(self, slot: Slot, wall_s: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """The replies to what was sent to a slot, and what its cgroup counted."""
         group = slot.cgroup
         if group is None:
-            return _alive(slot.run(requests, wall_s, sent)), {"kills": 0, "peak": None}
+            return _alive(slot.replies(wall_s + _GRACE_S)), {"kills": 0, "peak": None}
         try:
-            replies = slot.run(requests, wall_s, sent)
+            replies = slot.replies(wall_s + _GRACE_S)
         except SandboxFailed:
             if not (kills := group.kills()):
                 raise
             self._bury(slot)  # the kernel took the zygote too: the memory was the program's all the same
-            return [{"died": -signal.SIGKILL} for _ in requests], {"kills": kills, "peak": None}
+            return [{"died": -signal.SIGKILL} for _ in range(slot.asked)], {"kills": kills, "peak": None}
         kills = group.kills()
         return replies if kills else _alive(replies), {"kills": kills, "peak": group.peak()}
 
     @contextlib.contextmanager
     def _checkout(self) -> Iterator[Slot]:
         self._own()
-        with self._free:
-            slot = self._idle_one() or self._started()
-            try:
-                yield slot
-            finally:
-                with self._lock:
-                    if slot in self._live:
-                        self._idle.append(slot)
+        with self._free, self._slot() as slot:
+            yield slot
+
+    @contextlib.contextmanager
+    def _slot(self) -> Iterator[Slot]:
+        slot = self._idle_one() or self._started()
+        try:
+            yield slot
+        finally:
+            with self._lock:
+                if slot in self._live:
+                    self._idle.append(slot)
 
     def _own(self) -> None:
         if os.getpid() != self._owner:  # forked: what we hold is the parent's

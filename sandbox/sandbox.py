@@ -23,6 +23,7 @@ from rlvr.sandbox.compiling import Compiler, Files, files_of
 from rlvr.sandbox.guest import calls as guest_calls
 from rlvr.sandbox.guest import suite as guest_suite
 from rlvr.sandbox.guest.values import NotAValue
+from rlvr.sandbox.interaction import Interaction, Talk
 from rlvr.sandbox.pool import MIB, SlotPool
 from rlvr.sandbox.records import (
     Call,
@@ -313,6 +314,57 @@ class Sandbox:
             _close([*made, clocks])
         return _run_of(replies[0], counts, theirs, limits), _run_of(replies[1], counts, ours, limits)
 
+    def interact(
+        self,
+        program: Program,
+        interactor: Program,
+        *,
+        limits: Limits | None = None,
+        interactor_limits: Limits | None = None,
+        accepts: int = 0,
+    ) -> Interaction:
+        """Run a program together with an interactor: what each writes, the other reads.  They cannot see each other.
+
+        Args:
+            program: untrusted.
+            interactor: trusted, with its files, such as the test's input.
+            limits: of the program, instead of the sandbox's own; `output_mib` also bounds what it says.
+            interactor_limits: of the interactor, instead of the sandbox's own.
+            accepts: the interactor's exit code after which the program may come to its end; after any other it is
+                stopped.
+
+        Raises:
+            IsolationUnavailable: see `warm`.
+        """
+        isolation = self.isolation()
+        limits, own = limits or self.limits, interactor_limits or self.limits
+        header, files, built = self._compiler.compiled(program)
+        header_, files_, built_ = self._compiler.compiled(interactor)
+        if built.ending != Ending.OK or built_.ending != Ending.OK:
+            return Interaction(
+                dataclasses.replace(built, isolation=isolation), dataclasses.replace(built_, isolation=isolation)
+            )
+        talk = Talk({**self._message(limits), "watch": "talk"}, {**self._message(own), "watch": "relay"})
+        talk.prepare(limits, own, accepts)
+        with talk, _Streams(b"") as theirs, _Streams(b"") as ours:
+            bundles = theirs.bundle(header, files), ours.bundle({**header_, "interactor": True}, files_)
+
+            def build() -> list[Request]:
+                theirs.rewind()
+                ours.rewind()
+                return talk.requests({**theirs.fds, "bundle": bundles[0]}, {**ours.fds, "bundle": bundles[1]})
+
+            try:
+                found = self._pool.run_two(build, (limits, own), talk.patience_s, sent=talk.sent)
+            except SandboxFailed as error:
+                failed = Run(Ending.IE, why=str(error), isolation=isolation)
+                return Interaction(failed, failed)
+            runs = [
+                dataclasses.replace(_run_of(reply, counts, streams, one), isolation=isolation)
+                for (reply, counts), streams, one in zip(found, (theirs, ours), (limits, own), strict=True)
+            ]
+            return talk.outcome(runs[0], runs[1], limits)
+
     def _execute(
         self,
         header: Mapping[str, Any],
@@ -435,6 +487,15 @@ class Sandbox:
             options: the other arguments of `test`.
         """
         return await self._aside(self.test, program, suite, **options)
+
+    async def ainteract(self, program: Program, interactor: Program, **options: Any) -> Interaction:
+        """`interact` without blocking the event loop.
+
+        Args:
+            program, interactor: see `interact`.
+            options: the other arguments of `interact`.
+        """
+        return await self._aside(self.interact, program, interactor, **options)
 
     async def _aside(self, work: Callable[..., _T], *args: Any, **options: Any) -> _T:
         return await asyncio.wrap_future(self._executor().submit(work, *args, **options))

@@ -110,7 +110,7 @@ class Session:
         }
         self._numbered = language == "python"
         self._closed = False
-        self._line = _Line(pool, limits, lambda: {"id": numbers(), "episode": True, "limits": whole}, header)
+        self._line = _Line(pool, limits, lambda: {"id": numbers(), "watch": "episode", "limits": whole}, header)
         self._drop = weakref.finalize(self, self._line.drop)
 
     def __enter__(self) -> Session:

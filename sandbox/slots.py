@@ -16,7 +16,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +31,7 @@ from rlvr.workers.framing import framed, write_all
 __all__ = ["Keeper", "NoNamespaces", "NotTaken", "Request", "Slot", "memfd", "packed"]
 
 _START_S: Final = 60.0
-_GRACE_S: Final = 15.0  # beyond a run's wall limit, until its box is taken for dead
+_CLOSING_S: Final = 15.0
 _REPLY_BYTES: Final = 1 << 16
 _FOLDERS: Final = [str(Path(module).parent) for module in (__file__, framing.__file__)]
 
@@ -169,7 +169,7 @@ class Keeper:
         """End it and all its slots; returns when nothing is left."""
         self._control.close()
         try:
-            self._process.wait(_GRACE_S)
+            self._process.wait(_CLOSING_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -210,24 +210,6 @@ class Slot:
         if cgroup:
             cgroup.settle()
 
-    def run(
-        self, requests: Sequence[Request], wall_s: float, sent: Callable[[], None] = lambda: None
-    ) -> list[dict[str, Any]]:
-        """The replies, in the order of the requests.
-
-        Args:
-            requests: one for each box that is to work.
-            wall_s: wall seconds that they may take.
-            sent: called once the requests have been sent.
-
-        Raises:
-            NotTaken: the slot was dead, and none of this was begun.
-            SandboxFailed: the slot cannot be used any more; close it.
-        """
-        self.send(requests)
-        sent()
-        return self.replies(wall_s + _GRACE_S)
-
     def send(self, requests: Sequence[Request]) -> None:
         """Give the requests to the boxes.
 
@@ -245,6 +227,11 @@ class Slot:
             raise NotTaken(f"a slot of the sandbox is gone: {error}") from None
         self._wanted = [request.message["id"] for request in requests]
 
+    @property
+    def asked(self) -> int:
+        """How many requests were sent last."""
+        return len(self._wanted)
+
     def replies(self, wall_s: float) -> list[dict[str, Any]]:
         """The replies to the requests that were sent last.
 
@@ -252,7 +239,8 @@ class Slot:
             wall_s: wall seconds to wait for them.
 
         Raises:
-            NotTaken, SandboxFailed: see `run`.
+            NotTaken: the slot was dead, and none of this was begun.
+            SandboxFailed: the slot cannot be used any more; close it.
         """
         replies: dict[int, dict[str, Any]] = {}
         deadline = time.monotonic() + wall_s

@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 
 from rlvr.sandbox.guest import user
 from rlvr.sandbox.guest.episode import Episode
+from rlvr.sandbox.guest.exchange import Relay, Talk
 from rlvr.sandbox.guest.linux import (
     CLONE_NEWNS,
     CLONE_NEWPID,
@@ -44,6 +45,7 @@ HUNG_UP = 3  # exit code: the host closed its end, or the slot cannot be used an
 
 _RUNS = 500  # of one box; then a new one takes its place, without whatever the runs may have left in it
 _FDS = 8
+_WATCHES: dict[str, type[Watch]] = {"": Watch, "episode": Episode, "talk": Talk, "relay": Relay}
 _REQUEST_BYTES = 1 << 16
 _RINGS_MS = 100  # for the kernel's collector of rings of sockets, which works on its own time
 
@@ -90,7 +92,7 @@ def main(
                 os._exit(HUNG_UP)
             request = json.loads(message)
             os.write(note, TAKEN.pack(serial, request["id"]))
-            run = (Episode if "episode" in request else Watch)(request, fds, meters, score, config)
+            run = _WATCHES[request.get("watch", "")](request, fds, meters, score, config)
             reply = buffer.filled(run.reply(buffer))
             os.chdir("/")
             detach(BOX)  # before the reply: it is memory, and the next run may begin at once

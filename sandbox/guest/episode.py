@@ -20,7 +20,7 @@ import time
 from typing import Any
 
 from rlvr.sandbox.guest.replies import Buffer
-from rlvr.sandbox.guest.watch import Watch
+from rlvr.sandbox.guest.watch import Watch, wake_up
 
 __all__ = ["Episode"]
 
@@ -70,15 +70,9 @@ class Episode(Watch):
 
     def _listen(self) -> None:
         """Be woken when a process ends, from here on, when there is a program to be told of."""
-        ended, wake = os.pipe()
-        for fd in (ended, wake):
-            os.set_blocking(fd, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-        self.children = ended
+        self.children = wake_up()
         self.poll = select.poll()
-        for fd in (ended, self.control.fileno(), self.program.fileno()):
+        for fd in (self.children, self.control.fileno(), self.program.fileno()):
             self.poll.register(fd, select.POLLIN)
 
     def _tell(self, message: dict[str, Any]) -> None:

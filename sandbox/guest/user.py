@@ -35,9 +35,12 @@ from rlvr.sandbox.guest.linux import (
 )
 from rlvr.sandbox.guest.root import WORK
 
-__all__ = ["FULL", "give_up", "main", "prepare"]
+__all__ = ["FAILED", "FULL", "NO_WORD", "give_up", "main", "prepare"]
 
 FULL = b"full"  # what the box is told if the program's files do not fit into its scratch
+
+NO_WORD, FAILED = 102, 103
+"""Exit codes of an interactor in Python that raises: because what it read is no word that it can use, or otherwise."""
 
 _SPARE_FD = 64  # above every descriptor that a run is given
 _THREAD_STACK = 8 << 20
@@ -126,7 +129,7 @@ def main(request: Mapping[str, Any], fds: Mapping[str, int], tell: int, config: 
         os.write(tell, f"setup: {type(error).__name__}: {error}".encode()[:4000])
         os._exit(1)
     os.close(tell)
-    _exit(_ending(run))
+    _exit(_ending(run, "interactor" in header))
 
 
 def _execute(argv: list[str], env: Mapping[str, str]) -> NoReturn:
@@ -248,8 +251,8 @@ def _open_streams() -> None:
         setattr(sys, f"__{name}__", text)
 
 
-def _ending(run: Callable[[], Any]) -> int:
-    """Run it; returns the exit code that Python's own main would give."""
+def _ending(run: Callable[[], Any], interactor: bool) -> int:
+    """Run it; returns the exit code that Python's own main would give, or that of an interactor."""
     try:
         run()
     except SystemExit as stop:
@@ -266,6 +269,8 @@ def _ending(run: Callable[[], Any]) -> int:
             trace = trace.tb_next if trace else None
         with contextlib.suppress(BaseException):
             sys.excepthook(type(error), error.with_traceback(trace), trace)
+        if interactor:
+            return NO_WORD if isinstance(error, ValueError | LookupError | OverflowError | EOFError) else FAILED
         return 1
     return 0
 

@@ -22,7 +22,7 @@ from rlvr.sandbox.guest.replies import Buffer
 from rlvr.sandbox.guest.root import BOX, limit_scratch
 from rlvr.workers import clock
 
-__all__ = ["SOCKETS", "Watch"]
+__all__ = ["SOCKETS", "Watch", "living", "wake_up"]
 
 SOCKETS = "/proc/self/net/unix"
 """The table of Unix sockets of the slot."""
@@ -70,6 +70,7 @@ class Watch:
         self.answered, self.answered_cpu_s = 0, 0.0  # size of the results, and the clock when they last grew
         self.threads: dict[str, tuple[float, float]] = {}  # thread → seconds on a core, seconds waiting for one
         self.waited, self.waited_at = 0.0, 0.0
+        self.idle = 0.0  # seconds in which it had to wait for another program, which count for that one
 
     def reply(self, buffer: Buffer) -> dict[str, Any]:
         """Run it, and return the reply to the host but for what the program's process told, which is in the buffer."""
@@ -149,13 +150,13 @@ class Watch:
     def _pause(self) -> float:
         """Seconds in which no limit can be exceeded; with all cores at work, CPU time runs that many times faster."""
         past = time.monotonic() - self.started
-        wall: float = self.limits["wall_s"] + self.waited - past
+        wall: float = self.limits["wall_s"] + self.waited + self.idle - past
         used = self._cpu() if past > _POLL_S else 0.0  # looking is slow, and most programs end before the first time
         cpu: float = (min(self.limits["cpu_s"], self.answered_cpu_s + self._case_cpu_s()) - used) / self.config["cores"]
         return max(0.001, min(wall, max(cpu, _POLL_S), _POLL_S if self.config["sampled"] else _POLL_MAX_S))
 
     def _exceeded(self) -> str:
-        past, limit = time.monotonic() - self.started, self.limits["wall_s"]
+        past, limit = time.monotonic() - self.started - self.idle, self.limits["wall_s"]
         if past > limit + self.waited:
             self.waited = min(self._starved(), limit)  # bounded, as threads can keep one another waiting
         if past > limit + self.waited:
@@ -185,7 +186,7 @@ class Watch:
     def _cpu(self) -> float:
         """CPU seconds so far: of processes that ended and were waited for, and of those that run."""
         total = self._reaped_cpu()
-        for pid in _living():
+        for pid in living():
             with contextlib.suppress(OSError, ValueError):
                 if pid != self.pid:
                     total += _cpu_by_ticks(pid)
@@ -204,7 +205,7 @@ class Watch:
         The kernel keeps them for each thread that lives.  Those that ended since the last look are taken to have waited
         as long, for each second on a core, as the others did.  A kernel that does not keep them shows zeros.
         """
-        for pid in _living():
+        for pid in living():
             with contextlib.suppress(OSError):
                 for thread in os.listdir(f"/proc/{pid}/task"):
                     with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
@@ -251,16 +252,16 @@ class Watch:
             - self.given
             + _socket_bytes()
         )
-        quick = extra + sum(_resident(pid) for pid in _living())
+        quick = extra + sum(_resident(pid) for pid in living())
         if quick > self.limits["memory"]:
             distinct: list[int] = []
-            for pid in _living():
+            for pid in living():
                 if not any(same_memory(pid, other) for other in distinct):
                     distinct.append(pid)
             return extra + sum(_proportional(pid) for pid in distinct)
         # Pages of a shared mapping may be held without being in any process's count: then the whole host's has grown
         grown = shared_memory() - self.shared
-        if grown > self.limits["memory"] + extra and any(_shares(pid) for pid in _living()):
+        if grown > self.limits["memory"] + extra and any(_shares(pid) for pid in living()):
             return grown
         return quick
 
@@ -268,7 +269,7 @@ class Watch:
         """Bytes of kernel memory for the mappings of all processes, which no status shows; looked at now and then."""
         now = time.monotonic()
         if now > self.mapped_at + max(_MAPPED_S, 20 * self.mapped_s):
-            self.mappings = sum(map(_mappings, _living())) * _MAPPING_BYTES
+            self.mappings = sum(map(_mappings, living())) * _MAPPING_BYTES
             self.mapped_at = time.monotonic()
             self.mapped_s = self.mapped_at - now
         return int(self.mappings)
@@ -316,7 +317,18 @@ def _reaped_cpu() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _living() -> Iterator[int]:
+def wake_up() -> int:
+    """Reading end of a pipe that is written to when a child ends, or has ended; for a box that then ends."""
+    ended, wake = os.pipe()
+    for fd in (ended, wake):
+        os.set_blocking(fd, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+    return ended
+
+
+def living() -> Iterator[int]:
     """Every process of the run: the box's pid namespace shows no others."""
     return (int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1")
 

@@ -11,7 +11,7 @@ from rlvr.sandbox import Limits, Program, TestSuite
 from rlvr.sandbox.languages import LANGUAGES
 from rlvr.types import Outcome, Verdict
 from rlvr.validate import require_one_of
-from rlvr.verifiers.code.cases import CheckerProgram, CodeReference, StdioCase, read
+from rlvr.verifiers.code.cases import CheckerProgram, CodeReference, Interactor, StdioCase, read
 from rlvr.verifiers.code.checker import Compare, refuse_empty
 from rlvr.verifiers.code.compare import comparator
 from rlvr.verifiers.code.continuation import preceded
@@ -34,7 +34,7 @@ class CodeVerifier:
         'AC'
 
     The reference is plain JSON: see `rlvr.verifiers.code.cases`.  The reasons: `AC` is CORRECT; `no-program` UNPARSED;
-    `WA TLE MLE OLE RE CE` WRONG, with partial credit if `partial` is set.
+    `WA TLE MLE OLE ILE RE CE` WRONG, with partial credit if `partial` is set.
 
     Attributes:
         language: the language of the programs; calls and suites need "python".
@@ -67,7 +67,7 @@ class CodeVerifier:
 
     def __post_init__(self) -> None:
         require_one_of("language", self.language, LANGUAGES)
-        if not isinstance(self.compare, Program | CheckerProgram):
+        if not isinstance(self.compare, Program | CheckerProgram | Interactor):
             comparator(self.compare)
         for name in ("packages", "allow_missing"):
             given = getattr(self, name)
