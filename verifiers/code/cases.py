@@ -254,8 +254,8 @@ def _helper(what: str, given: Any, more: tuple[str, ...]) -> Program:
     """The task's own program."""
     if not isinstance(given, Mapping) or not isinstance(given.get("source"), str):
         raise DataError(f"the reference's {what} is {brief(given)}; it must be an object with 'source'")
-    if unknown := given.keys() - {"source", "language", "protocol", "files", *more}:
-        raise DataError(f"the reference's {what} has {', '.join(map(repr, sorted(unknown)))}, which it cannot have")
+    if given.keys() - {"source", "language", "protocol", "files", *more}:
+        raise DataError(f"the reference's {what} has {', '.join(map(repr, given))}, of which one is unknown")
     return Program(given.get("language", "python"), given["source"], given.get("files") or {})
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from rlvr.sandbox import Ending, Interaction, Limits, Program
-from rlvr.sandbox.guest.user import NO_WORD
 from rlvr.verifiers.code.cases import Interactor, StdioCase
 from rlvr.verifiers.code.checker import first_line, with_room
 from rlvr.verifiers.code.verdicts import CaseVerdict
@@ -98,7 +97,7 @@ def _failed(done: Interaction, interactor: Interactor) -> _Finding:
     theirs = done.interactor
     if done.ended_early:
         return _WA, "it ended before the interactor had decided"
-    if interactor.program.language == "python" and theirs.exit_code == NO_WORD and done.asked:
+    if interactor.program.language == "python" and done.no_word and done.asked:
         return _WA, f"the interactor cannot read it: {_last_line(theirs.stderr)}"
     if done.asked and theirs.ending in _OVER:
         wall = "wall seconds" in theirs.why
