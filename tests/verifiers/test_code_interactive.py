@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from rlvr.sandbox.toolchains import tool
 from rlvr.verifiers.code import CodeVerifier, Interactor, StdioCase, judge
 from rlvr.verifiers.code.shared import shared_sandbox
 
-LIMITS = Limits(cpu_s=0.4, wall_s=1.5, memory_mib=96, output_mib=1.0)
+LIMITS = Limits(cpu_s=0.4, wall_s=5, memory_mib=96, output_mib=1.0)
 GUESSES = """
 import sys
 secret, tries = int(open(sys.argv[1]).read()), 8
@@ -38,7 +39,9 @@ while True:
 """
 
 
-def judged(program: str | Program, interactor: str | Program = GUESSES, protocol: str = "testlib", **limits):
+def judged(
+    program: str | Program, interactor: str | Program = GUESSES, protocol: str = "testlib", wall_s: float = 5, **limits
+):
     """The verdict on one case, whose input is 37."""
     program = program if isinstance(program, Program) else Program("python", program)
     interactor = interactor if isinstance(interactor, Program) else Program("python", interactor)
@@ -47,7 +50,7 @@ def judged(program: str | Program, interactor: str | Program = GUESSES, protocol
         [StdioCase("37", "an answer")],
         Interactor(interactor, protocol, **{"cpu_s": 0.5, **limits}),
         sandbox=shared_sandbox(workers=2),
-        limits=LIMITS,
+        limits=replace(LIMITS, wall_s=wall_s),
     )
     return str(found.verdict), found.why, found
 
@@ -90,7 +93,6 @@ WRONG = {
     "floods after all": (HALVES + "while True: print('x' * 1000)", "OLE", "1 MiB of output"),
     "reads on after all": (HALVES + "input()", "RE", "EOFError"),
     "spins": ("while True: pass", "TLE", "over 0.4 CPU seconds"),
-    "sleeps": ("import time\ntime.sleep(60)", "TLE", "1.5 wall seconds"),
     "takes memory": ("x = bytearray(1 << 29)", "MLE", "over 96 MiB"),
     "ignores the protocol": ("print('hello, what is it?', flush=True)\ninput()", "WA", "ValueError"),
     "says bytes that are no text": ("import os\nos.write(1, b'\\xff\\xfe\\n')\ninput()", "WA", "UnicodeDecodeError"),
@@ -138,7 +140,13 @@ def test_an_interactor_that_fails_by_itself_is_our_failure(interactor, why):
 def test_an_interactor_that_sleeps_costs_the_program_nothing():
     """The program's wall clock stands still while it has to wait; the interactor has its own."""
     slow = GUESSES.replace("    guess =", "    import time; time.sleep(0.3)\n    guess =")
-    assert judged(HALVES.replace("1, 100", "1, 200"), slow)[0] == "AC"  # seven times, in 1.5 s
+    assert judged(HALVES.replace("1, 100", "1, 200"), slow, wall_s=1.5)[0] == "AC"  # seven times
+
+
+def test_a_program_that_sleeps_is_slow_and_not_stuck():
+    """It would go on by itself, so its wall clock decides."""
+    verdict, why, _ = judged("import time\ntime.sleep(60)", wall_s=0.8)
+    assert (verdict, "0.8 wall seconds" in why) == ("TLE", True)
 
 
 FLOODED = {
