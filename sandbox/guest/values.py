@@ -16,6 +16,7 @@ the text: no text is cheap to write and dear to read.
 from __future__ import annotations
 
 import builtins
+import gc
 import json
 import re
 import sys
@@ -76,8 +77,10 @@ _FREE_NODES = 5_000  # not in the text: the rows of an empty array
 _EXPONENT, _EXPONENT_NODES = 5, 64  # a Decimal of so many characters after its E takes long to hash
 _DIMENSIONS = 8  # of an array
 _NAMED = 8  # classes of namedtuples: making one takes a quarter of a millisecond
+_PAUSED = 1 << 14  # bytes of a text that is read without the garbage collector
 _KEYS_S = 1e-7  # for keys, by byte of text: several times what it takes where their hashes do not collide
-_FREE_S = 0.002
+_FREE_S = 0.001
+_FEW_KEYS = 64  # collide as they may, they take microseconds
 _LONGEST_NUMBER = 100  # digits outside of strings; longer ints are sent in hex
 
 globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the program may change `builtins`
@@ -185,12 +188,12 @@ class Budget:
         Raises:
             BadValue: the keys collide, or one is there twice.
         """
-        if len(keys) <= 64:
+        if len(keys) <= _FEW_KEYS:
             table.update(items)
         else:
             began, rest = thread_time(), iter(items)
             allowed = _FREE_S + _KEYS_S * self._bytes - self._keys_s
-            while part := list(islice(rest, max(16, (1 << 13) // (len(table) + 128)))):
+            while part := list(islice(rest, max(8, (1 << 13) // (len(table) + 128)))):
                 table.update(part)
                 if thread_time() - began > allowed:
                     raise BadValue("keys whose hashes collide")
@@ -272,6 +275,10 @@ def read(
     if data.count(b"[") + data.count(b"{") > DEPTH or data.count(b",") > NODES or _LONG in data.translate(_DIGITS):
         _examine(_STRINGS.sub(b'""', data))
     scan = _Json(object_pairs_hook=_Decoder(budget, other, arrays).tagged, parse_constant=_no_constant)
+    # Nothing in the text is garbage, and looking for some would take as long as all the rest.
+    paused = other is None and len(data) > _PAUSED and gc.isenabled()
+    if paused:
+        gc.disable()
     try:
         text = data.decode("ascii")
         value, end = scan.scan_once(text, 0)  # type: ignore[attr-defined]
@@ -287,6 +294,9 @@ def read(
         StopIteration,
     ) as error:
         raise BadValue(f"malformed: {type(error).__name__}: {str(error)[:100]}") from None
+    finally:
+        if paused:
+            gc.enable()
     if end != len(text):
         raise BadValue("malformed: more than one value")
     return value
@@ -603,8 +613,8 @@ class _Decoder:
             return self.budget.fill(empty, items, items)
         if len(items) % 2:
             raise BadValue("malformed: a key without a value")
-        keys = items[::2]
-        return self.budget.fill(empty, keys, zip(keys, items[1::2], strict=True))
+        each = iter(items)
+        return self.budget.fill(empty, items[::2], zip(each, each, strict=True))
 
     def to_int(self, payload: Any) -> Any:
         if type(payload) is not str or not _HEX.match(payload) or len(payload) > BITS // 4 + 3:
@@ -658,8 +668,8 @@ class _Decoder:
         return None if payload is None else timezone(self.to_timedelta(payload))
 
     def to_counter(self, payload: Any) -> Any:
-        counter: Any = Counter.__new__(Counter)
-        dict.update(counter, self.table({}, payload))  # Counter's own update adds
+        counter: Any = _COUNTER(Counter)  # without its own __init__ and update, which add
+        dict.update(counter, self.table({}, payload))
         return counter
 
     def to_ordered(self, payload: Any) -> Any:
@@ -761,6 +771,7 @@ def _nested(flat: list[Any], shape: list[int]) -> Any:
     return flat
 
 
+_COUNTER = dict.__new__
 _HEX = re.compile(r"-?0x[0-9a-f]+\Z")
 _DECIMAL = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:E[+-][0-9]{1,20})?|Infinity|NaN[0-9]*)\Z")
 _DTYPE = re.compile(r"(?:[<>|=][biufc][0-9]{1,2}|[USO])\Z")
