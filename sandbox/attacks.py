@@ -153,6 +153,11 @@ LIMIT_ATTACKS: Final = (
         "m = []\nfor _ in range(8): m.append(mmap.mmap(-1, 10 << 20)); touch(m[-1]); m[-1].madvise(mmap.MADV_DONTNEED)",
     ),
     _memory(
+        "memory of a thread that outlives the main one",
+        "import platform, threading\ndef work():\n    m = bytearray(80 << 20); touch(m); time.sleep(1); os._exit(0)\n"
+        "threading.Thread(target=work).start()\nlibc.syscall(93 if platform.machine() == 'aarch64' else 60, 0)",
+    ),
+    _memory(
         "page tables",
         "for _ in range(2):\n    size = 40 << 30\n"
         "    m = libc.mmap(None, ctypes.c_size_t(size), 1, 0x4022, -1, ctypes.c_long(0))\n"

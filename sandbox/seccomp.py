@@ -150,11 +150,12 @@ _FILTERED: Final = """
     getsockopt 55 209, setpriority 141 140, mknod 133 -, mknodat 259 33, memfd_create 319 279, clone3 435 435,
 """
 
-# CLONE_NEW*, and CLONE_PARENT: the new process would be a child of pid 1 that pid 1 did not start.
-_CLONE_MASK: Final = 0x7E02_0000 | 0x8000
+# CLONE_NEW*, and CLONE_PARENT: the new process would be a child of pid 1 that pid 1 did not start.  And CLONE_THREAD
+# without CLONE_FILES: what such a thread holds is in no table of its process.
+_CLONE_MASK: Final = 0x7E02_0000 | 0x8000 | 0x1_0000 | 0x400
 
 _RULES: Final[Mapping[str, Rule]] = {
-    "clone": Switch(0, {0: ALLOW}, refuse(errno.EPERM), mask=_CLONE_MASK),
+    "clone": Switch(0, dict.fromkeys((0, 0x400, 0x1_0400), ALLOW), refuse(errno.EPERM), mask=_CLONE_MASK),
     "clone3": refuse(errno.ENOSYS),  # its flags lie behind a pointer; libraries then use clone
     # AF_UNIX alone: the network namespace is empty, and the other families are a large part of the kernel
     "socket": _only(0, "1", errno.EAFNOSUPPORT),
@@ -168,9 +169,10 @@ _RULES: Final[Mapping[str, Rule]] = {
     "getsockopt": Switch(2, dict.fromkeys((77, 31, 59), refuse(errno.ENOPROTOOPT)), ALLOW),
     # TCGETS TIOCGPGRP TIOCOUTQ TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX TCGETS2: questions, and flags of their own
     "ioctl": _only(1, "0x5401 0x540F 0x5411 0x5413 0x541B 0x5421 0x5450 0x5451 0x802C542A", errno.ENOTTY),
-    # DUPFD GETFD SETFD GETFL SETFL, GETLK SETLK SETLKW and their OFD_, DUPFD_CLOEXEC SETPIPE_SZ GETPIPE_SZ GET_SEALS.
+    # DUPFD GETFD SETFD GETFL SETFL, GETLK SETLK SETLKW, DUPFD_CLOEXEC SETPIPE_SZ GETPIPE_SZ GET_SEALS.
+    # Not OFD_SETLK: such locks live in descriptors that were sent, where pid 1 of the run cannot count them.
     # Not SETLEASE: the host's open() of such a file would wait for 45 s.  Not ADD_SEALS: output may be a memfd of ours.
-    "fcntl": _only(1, "0 1 2 3 4 5 6 7 36 37 38 1030 1031 1032 1034", errno.EINVAL),
+    "fcntl": _only(1, "0 1 2 3 4 5 6 7 1030 1031 1032 1034", errno.EINVAL),
     # SET_ and GET_PDEATHSIG, GET_DUMPABLE, SET_ and GET_NAME, GET_SECCOMP, CAPBSET_READ, GET_SECUREBITS, SET_ and
     # GET_TIMERSLACK, SET_ and GET_NO_NEW_PRIVS, SVE_GET_VL.  Not SET_VMA: its names are memory that no limit counts.
     "prctl": _only(0, "1 2 3 15 16 21 23 27 29 30 38 39 51", errno.EINVAL),

@@ -227,7 +227,7 @@ class Episode(Watch):
         return max(0.0, self.waited - waited)
 
     def _over_total(self) -> str:
-        if self._kills() != self.kills_before or (self.config["sampled"] and self._memory() > self.limits["memory"]):
+        if self._over_memory():
             return "memory"
         if self._cpu() > self.limits["cpu_s"]:
             return "total-cpu"

@@ -13,7 +13,7 @@ import signal
 import stat
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rlvr.sandbox.guest import user
@@ -31,8 +31,9 @@ _POLL_S = 0.01  # how often memory and output are looked at where no kernel limi
 _POLL_MAX_S = 0.25
 _EVADED_S = 0.25  # allowed between the clocks: the cgroup's also counts the zygote's work on the next box
 _WAITED_S = 0.25  # how often threads are asked how long they waited for a core; those that end between are missed
-_MAPPED_S = 0.1
+_SELDOM_S, _SELDOM_SHARE = 0.1, 0.05  # how often, and for how much of the time, it is looked at what is dear to find
 _MAPPING_BYTES = 300  # struct vm_area_struct, and its share of a tree of them
+_LOCKS = 1 << 14  # on parts of files, of all processes together: 192 bytes each that the kernel charges to nobody
 _CLOCK = struct.Struct("<d")
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _SOCKET_BYTES = 416 << 10  # twice what a Unix socket's buffer is; programs cannot make it larger (sandbox/seccomp.py)
@@ -60,7 +61,8 @@ class Watch:
         self.fds = dict(zip(request["fds"], fds, strict=True))
         self.usage, self.events, *exact = meters
         self.exact, self.score = (exact[0] if exact else -1), score
-        self.mappings = self.mapped_at = self.mapped_s = 0.0
+        self.mapped = _Seldom(lambda: sum(map(_mappings, map(_member, living()))) * _MAPPING_BYTES)
+        self.locked = _Seldom(lambda: sum(map(_locks, map(_member, living()))))
         self.killed = ""
         self.over = False
         self.given = self._held()
@@ -174,10 +176,11 @@ class Watch:
                 return "cpu"
         if any(os.fstat(self.fds[name]).st_size > self.limits["output"] for name in ("stdout", "stderr")):
             return "output"
-        over = self.config["sampled"] and self._memory() > self.limits["memory"]
-        if over or self._kills() != self.kills_before:
-            return "memory"
-        return ""
+        return "memory" if self._over_memory() else ""
+
+    def _over_memory(self) -> bool:
+        sampled = self.config["sampled"] and self._memory() > self.limits["memory"]
+        return sampled or self._kills() != self.kills_before or self.locked.figure() > _LOCKS
 
     def _case_cpu_s(self) -> float:
         """The limit on one call among several in a run.  A call is over when the size of the results grows."""
@@ -246,7 +249,7 @@ class Watch:
         """
         held = os.statvfs(BOX)  # the mount point, since the program may remove the folders below it
         extra = (
-            self._mapped()
+            self.mapped.figure()
             + (held.f_blocks - held.f_bfree) * held.f_frsize
             + self._held()
             - self.given
@@ -255,24 +258,15 @@ class Watch:
         quick = extra + sum(_resident(pid) for pid in living())
         if quick > self.limits["memory"]:
             distinct: list[int] = []
-            for pid in living():
+            for pid in map(_member, living()):
                 if not any(same_memory(pid, other) for other in distinct):
                     distinct.append(pid)
             return extra + sum(_proportional(pid) for pid in distinct)
         # Pages of a shared mapping may be held without being in any process's count: then the whole host's has grown
         grown = shared_memory() - self.shared
-        if grown > self.limits["memory"] + extra and any(_shares(pid) for pid in living()):
+        if grown > self.limits["memory"] + extra and any(_shares(_member(pid)) for pid in living()):
             return grown
         return quick
-
-    def _mapped(self) -> int:
-        """Bytes of kernel memory for the mappings of all processes, which no status shows; looked at now and then."""
-        now = time.monotonic()
-        if now > self.mapped_at + max(_MAPPED_S, 20 * self.mapped_s):
-            self.mappings = sum(map(_mappings, living())) * _MAPPING_BYTES
-            self.mapped_at = time.monotonic()
-            self.mapped_s = self.mapped_at - now
-        return int(self.mappings)
 
     def _held(self) -> int:
         """Bytes of the files that the host lent."""
@@ -312,6 +306,27 @@ class Watch:
             os.close(source)
 
 
+class _Seldom:
+    """What the kernel holds for all processes and no status shows; looked for now and then.
+
+    Args:
+        find: looks for it.
+    """
+
+    def __init__(self, find: Callable[[], int]) -> None:
+        self._find = find
+        self._found, self._at, self._took = 0, 0.0, 0.0
+
+    def figure(self) -> int:
+        """As found at the last look."""
+        now = time.monotonic()
+        if now > self._at + max(_SELDOM_S, self._took / _SELDOM_SHARE):
+            self._found = self._find()
+            self._at = time.monotonic()
+            self._took = self._at - now
+        return self._found
+
+
 def _reaped_cpu() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
@@ -344,10 +359,20 @@ def _cpu_by_ticks(pid: int, own: bool = True) -> float:
     return (cutime + cstime + (utime + stime if own else 0)) * _TICK_S
 
 
+def _member(pid: int) -> int:
+    """A thread that lives: where the main one has ended, /proc/PID shows nothing of what the others hold."""
+    with contextlib.suppress(OSError, IndexError):
+        if _stat(pid)[0] == b"Z":
+            threads = (int(name) for name in os.listdir(f"/proc/{pid}/task"))
+            return next((thread for thread in threads if _stat(thread)[0] not in b"ZX"), pid)
+    return pid
+
+
 def _resident(pid: int) -> int:
     """Bytes in RAM and in swap, and of page tables."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as file:
-        return sum(_kib(line) for line in file if line.startswith((b"VmRSS:", b"VmSwap:", b"VmPTE:"))) << 10
+        found = sum(_kib(line) for line in file if line.startswith((b"VmRSS:", b"VmSwap:", b"VmPTE:"))) << 10
+        return found or (_resident(member) if (member := _member(pid)) != pid else 0)
     return 0
 
 
@@ -364,6 +389,16 @@ def _mappings(pid: int) -> int:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
         return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 16), b""))
     return 0
+
+
+def _locks(pid: int) -> int:
+    """How many parts of files it has locked: a lock is gone when any descriptor of its file is closed."""
+    total = 0
+    with contextlib.suppress(OSError):
+        for fd in os.listdir(f"/proc/{pid}/fdinfo"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/fdinfo/{fd}", "rb") as file:
+                total += sum(line.startswith(b"lock:") for line in file)
+    return total
 
 
 def _kib(line: bytes) -> int:
