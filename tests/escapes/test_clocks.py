@@ -110,7 +110,9 @@ def test_cpu_time_of_threads_counts(host):
     run = host.run(
         "import hashlib, threading\n"
         "def work():\n    while True: hashlib.sha256(bytes(1 << 22))\n"
-        "for _ in range(4): threading.Thread(target=work).start()",
+        "threads = [threading.Thread(target=work) for _ in range(4)]\n"
+        "for t in threads: t.start()\n"
+        "for t in threads: t.join()",
         limits=SHORT,
     )
     assert run.ending == "TLE"
@@ -134,7 +136,7 @@ def test_the_cpu_limit_cannot_be_raised(host):
         "while True: pass",
         limits=SHORT,
     )
-    assert (run.ending, run.text) == ("TLE", "refused\n")
+    assert (run.ending, run.text.partition("Traceback")[0]) == ("TLE", "refused\n")  # a session shows what ended it
 
 
 def test_a_lower_priority_hides_nothing(host):

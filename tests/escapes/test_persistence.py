@@ -96,7 +96,10 @@ def test_a_compiled_program_is_not_changed_by_its_run(host):
 
 def test_the_compiler_s_cache_cannot_be_written(host):
     """All C++ programs share a precompiled header; a program, or a compilation, cannot put another in its place."""
-    run = host.run("echo x > /cache/bits/stdc++.h.gch; echo x > /cache/x; mkdir /cache/y; ls /cache", language="bash")
+    run = host.run(
+        "{ echo x > /cache/bits/stdc++.h.gch; echo x > /cache/x; mkdir /cache/y; } 2> /dev/null; ls /cache",
+        language="bash",
+    )
     assert set(run.text.split()) <= {"bits"}
 
 
