@@ -35,7 +35,8 @@ _CLOSING_S: Final = 15.0
 _REPLY_BYTES: Final = 1 << 16
 _FOLDERS: Final = [str(Path(module).parent) for module in (__file__, framing.__file__)]
 
-# The packages are faked: a guest has a few modules of theirs, and their __init__.py is never run there.
+# The packages are faked: a guest has a few modules of theirs, and their __init__.py is never run there.  Programs can
+# read this command line, and the file names in the code that they are forked from: no path of the host is in them.
 _BOOT: Final = """
 import sys, types
 for name, *folder in (("rlvr",), ("rlvr.sandbox", sys.argv[1]), ("rlvr.workers", sys.argv[2])):
@@ -80,9 +81,10 @@ class Keeper:
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._errors = memfd(b"", name="keeper")
-        settings = memfd(json.dumps(config).encode())
-        command = [python.executable, "-S", "-s", "-X", "utf8", "-c", _BOOT, *_FOLDERS]
-        command += [str(theirs.fileno()), str(settings), str(os.getpid())]
+        settings = memfd(json.dumps({**config, "host": os.getpid()}).encode())
+        folders = [os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for folder in _FOLDERS]
+        command = [python.executable, "-S", "-s", "-X", "utf8", "-c", _BOOT]
+        command += [*(f"/proc/self/fd/{fd}" for fd in folders), str(theirs.fileno()), str(settings)]
         try:
             self._process = subprocess.Popen(
                 command,
@@ -91,12 +93,13 @@ class Keeper:
                 stderr=self._errors,
                 env=environment(),
                 cwd="/",
-                pass_fds=[theirs.fileno(), settings],
+                pass_fds=[theirs.fileno(), settings, *folders],
                 start_new_session=True,  # Ctrl-C in a terminal is for us alone
             )
         finally:
             theirs.close()
-            os.close(settings)
+            for fd in (settings, *folders):
+                os.close(fd)
         self.pid = self._answer()["ready"]
 
     def start_slot(self, cgroup: Cgroup | None) -> Slot:

@@ -28,20 +28,21 @@ _TICK_MS = 500  # how often we check that the host is still there: forks of it m
 _STACK_BYTES = 1 << 30  # the room below the stack is laid out at exec; deep recursion needs it
 _MESSAGE_BYTES = 1 << 20
 _FIRST_USER = 2_000_000_000  # far from the users of any host, also those that systemd hands out
+_USER_BITS = 27
 
 
-def main(control_fd: int, config_fd: int, host_pid: int) -> None:
+def main(control_fd: int, config_fd: int) -> None:
     """Serve until the host closes the control socket or ends.
 
     Args:
         control_fd: the socket to the host.
-        config_fd: a file with `SlotPool`'s settings as JSON.
-        host_pid: the host's process number.
+        config_fd: a file with `SlotPool`'s settings and the host's process number as JSON.
     """
-    _make_room(host_pid)
+    _make_room()
     control = socket.socket(fileno=control_fd)
     with open(config_fd, "rb", closefd=True) as file:
         config = json.load(file)
+    host_pid = config.pop("host")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to act on
     sys.path[:] = config["path"]
     for module in config["preload"]:
@@ -61,7 +62,7 @@ def main(control_fd: int, config_fd: int, host_pid: int) -> None:
         keeper.close()
 
 
-def _make_room(host_pid: int) -> None:
+def _make_room() -> None:
     """Execute this program again with a high stack limit, since the memory layout is decided at exec.
 
     Stacks of threads are set back to 8 MiB later (`user.prepare`).
@@ -161,7 +162,9 @@ def _map_users(pid: int, uid: int, gid: int) -> None:
         _write(f"/proc/{pid}/setgroups", "deny")
     else:
         with contextlib.suppress(OSError):
-            _write(f"/proc/{pid}/uid_map", f"1000 {_FIRST_USER + pid} 1")
+            # Drawn, as programs can read it, and a process number of the host would be none of their business
+            drawn = int.from_bytes(os.urandom(4), "little") >> (32 - _USER_BITS)
+            _write(f"/proc/{pid}/uid_map", f"1000 {_FIRST_USER + drawn} 1")
             uid = -1
     if uid >= 0:
         _write(f"/proc/{pid}/uid_map", f"1000 {uid} 1")

@@ -2,10 +2,14 @@
 
 import dataclasses
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
+
+from rlvr import sandbox
+from tests.sandbox.sandboxes import descendants, keeper_of
 
 
 def test_a_file_of_the_host_is_not_there(host):
@@ -210,3 +214,21 @@ def test_the_table_of_mounts_names_no_folder_of_the_host_that_is_not_there(host)
         "print('/.cache' in open('/proc/self/mountinfo').read() + open('/proc/self/mounts').read())"
     )
     assert run.text == "False\n"
+
+
+def test_no_path_of_ours_and_no_process_number_is_told(host):
+    """By its command line, by that of pid 1, by the code that it was forked from, or by its mounts and users."""
+    run = host.run(
+        "import os, sys\n"
+        "frame, told = sys._getframe(), [str(sys.orig_argv), str(sys.path)]\n"
+        "while frame: told.append(frame.f_code.co_filename); frame = frame.f_back\n"
+        "for name in ('1/cmdline', 'self/cmdline', 'self/mountinfo', 'self/uid_map', 'self/cgroup', 'self/environ'):\n"
+        "    told.append(open('/proc/' + name).read().replace('\\0', ' '))\n"
+        "print('\\n'.join(told))"
+    )
+    assert str(Path(sandbox.__file__).parent) not in run.text
+    numbers = {str(os.getpid()), str(keeper_of(host.sandbox)), *map(str, descendants(keeper_of(host.sandbox)))}
+    words = set(re.findall("[0-9]+", run.text))
+    assert words.isdisjoint(number for number in numbers if int(number) > 1000)
+    drawn = [int(word) for word in words if 2_000_000_000 <= int(word) < 2_147_483_648]
+    assert not any(str(user - 2_000_000_000) in numbers for user in drawn)
