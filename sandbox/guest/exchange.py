@@ -117,7 +117,8 @@ class Relay(Talk):
 
     def _start(self, fds: Mapping[str, int]) -> int:
         self.asked = self.closed = self.told = self.unread = False
-        self.order, self.stuck = 0, ((), 0)
+        self.order = 0
+        self.stuck: tuple[tuple[int, ...], int] = (), 0
         self.heard, self.heard_cpu_s, self.since_s = 0, 0.0, 0.0
         self.transcript, self.speaker = bytearray(), b""
         from_program, to_program = (os.dup(fds[name]) for name in self.lent)
