@@ -41,7 +41,7 @@ from rlvr.sandbox.guest.values import (
 
 __all__ = ["Budget", "read"]
 
-_FREE_NODES = 5_000  # not in the text: the rows of an empty array
+_FREE_NODES = 10_000  # not in the text: the rows of an empty array
 _EXPONENT, _EXPONENT_NODES = 5, 64  # a Decimal of so many characters after its E takes long to hash
 _NAMED = 8  # classes of namedtuples: making one takes a quarter of a millisecond
 _PAUSED = 1 << 14  # bytes of a text that is read without the garbage collector
@@ -359,7 +359,7 @@ class _Decoder:
             or len(shape) > DIMENSIONS
         ):
             raise BadValue("malformed: no array")
-        self.budget.spend(4 * (max(sizes) - len(flat)) + 16 * len(shape))
+        self.budget.spend(8 * (max(sizes) - len(flat)) + 16 * len(shape))
         if numpy is None:
             return _nested(flat, shape)
         if dtype in "US" and len(flat) * max(map(len, flat), default=0) > _ARRAY_BYTES // 4:
