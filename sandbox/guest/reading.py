@@ -245,6 +245,11 @@ class _Decoder:
         if len(items) % 2:
             raise BadValue("malformed: a key without a value")
         each = iter(items)
+        if len(items) <= 2 * _FEW_KEYS:
+            empty.update(zip(each, each))  # noqa: B905  it has as many keys as values
+            if 2 * len(empty) == len(items):
+                return empty
+            raise BadValue("malformed: a key twice")
         return self.budget.fill(empty, items[::2], zip(each, each, strict=True))
 
     def to_int(self, payload: Any) -> Any:
