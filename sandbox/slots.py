@@ -28,7 +28,7 @@ from rlvr.sandbox.toolchains import Python, environment
 from rlvr.workers import framing
 from rlvr.workers.framing import framed, write_all
 
-__all__ = ["Keeper", "NoNamespaces", "NotTaken", "Request", "Slot", "memfd", "packed"]
+__all__ = ["CannotIsolate", "Keeper", "NotTaken", "Request", "Slot", "memfd", "packed"]
 
 _START_S: Final = 60.0
 _GRACE_S: Final = 15.0  # beyond a run's wall limit, until its box is taken for dead
@@ -46,8 +46,8 @@ main(*map(int, sys.argv[3:]))
 """
 
 
-class NoNamespaces(Exception):
-    """The kernel does not let this user make namespaces."""
+class CannotIsolate(Exception):
+    """The kernel does not let this user have what the level needs: namespaces, or Landlock."""
 
 
 class NotTaken(SandboxFailed):
@@ -106,7 +106,7 @@ class Keeper:
             cgroup: what its processes are counted in; None where this user may not make one.
 
         Raises:
-            NoNamespaces: this user's rights do not suffice.
+            CannotIsolate: this user's rights do not suffice.
             SandboxFailed: for any other reason.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -149,7 +149,7 @@ class Keeper:
         answer: dict[str, Any] = json.loads(message)
         if "failed" in answer:
             if "errno" in answer:
-                raise NoNamespaces(answer["failed"])
+                raise CannotIsolate(answer["failed"])
             raise SandboxFailed(answer["failed"])
         return answer
 

@@ -170,8 +170,7 @@ class Episode(Watch):
 
     def _signal(self, number: int) -> None:
         """Every process but this one; those that are being forked get it too."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, number)
+        self.level.signal_all(number)
 
     def _interrupt(self) -> tuple[float, float]:
         """As Ctrl-C on a terminal; returns the clocks at which patience ends."""
@@ -233,8 +232,8 @@ class Episode(Watch):
         return max(0.0, self.waited - waited)
 
     def _over_total(self) -> str:
-        if self._kills() != self.kills_before or (self.config["sampled"] and self._memory() > self.limits["memory"]):
-            return "memory"
+        if over := self._out_of_bounds():
+            return over
         if self._cpu() > self.limits["cpu_s"]:
             return "total-cpu"
         if time.monotonic() - self.started > self.limits["wall_s"]:

@@ -13,19 +13,17 @@ import signal
 import stat
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rlvr.sandbox.guest import user
-from rlvr.sandbox.guest.linux import clone, same_memory, shared_memory
+from rlvr.sandbox.guest.linux import same_memory, shared_memory
+from rlvr.sandbox.guest.namespaces import Namespaces
 from rlvr.sandbox.guest.replies import Buffer
-from rlvr.sandbox.guest.root import BOX, limit_scratch
+from rlvr.sandbox.guest.restricted import Restricted
 from rlvr.workers import clock
 
-__all__ = ["SOCKETS", "Watch"]
-
-SOCKETS = "/proc/self/net/unix"
-"""The table of Unix sockets of the slot."""
+__all__ = ["Watch"]
 
 _POLL_S = 0.01  # how often memory and output are looked at where no kernel limit watches them
 _POLL_MAX_S = 0.25
@@ -35,7 +33,6 @@ _MAPPED_S = 0.1
 _MAPPING_BYTES = 300  # struct vm_area_struct, and its share of a tree of them
 _CLOCK = struct.Struct("<d")
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-_SOCKET_BYTES = 416 << 10  # twice what a Unix socket's buffer is; programs cannot make it larger (sandbox/seccomp.py)
 _OOM_BOX, _OOM_PROGRAM = b"500", b"1000"  # for want of memory the kernel kills the highest first; the zygote has 0
 
 
@@ -48,14 +45,22 @@ class Watch:
         meters: see `box.main`.
         score: a descriptor of the box's oom_score_adj, -1 for none.
         config: see `SlotPool`.
+        level: sets the run apart from the host.
 
     Attributes:
         over: the run ended by itself and left no process behind, so the box may be used again.
     """
 
     def __init__(
-        self, request: dict[str, Any], fds: list[int], meters: list[int], score: int, config: Mapping[str, Any]
+        self,
+        request: dict[str, Any],
+        fds: list[int],
+        meters: list[int],
+        score: int,
+        config: Mapping[str, Any],
+        level: Namespaces | Restricted,
     ) -> None:
+        self.level = level
         self.request, self.config, self.limits = request, config, request["limits"]
         self.fds = dict(zip(request["fds"], fds, strict=True))
         self.usage, self.events, *exact = meters
@@ -98,15 +103,14 @@ class Watch:
 
     def _start(self, fds: Mapping[str, int]) -> int:
         """Start the program with these descriptors; returns one from which `_listen_to` reads why it could not run."""
-        if [self.limits["disk"], self.limits["files"]] != [self.config["disk"], self.config["files"]]:
-            limit_scratch(self.limits["disk"], self.limits["files"])
+        self.level.limit(self.limits["disk"], self.limits["files"])
         told, tell = os.pipe()
         self.usage_before, self.kills_before = self._usage(), self._kills()
         self._oom(_OOM_PROGRAM)
         self.started = time.monotonic()
-        self.pid = clone(0)  # os.fork() would cost twice as much, for hooks that one thread does not need
+        self.pid = self.level.start()
         if self.pid == 0:
-            user.main(self.request, fds, tell, self.config)
+            user.main(self.request, fds, tell, self.config, self.level)
         self._oom(_OOM_BOX)
         os.close(tell)
         return told
@@ -173,10 +177,14 @@ class Watch:
                 return "cpu"
         if any(os.fstat(self.fds[name]).st_size > self.limits["output"] for name in ("stdout", "stderr")):
             return "output"
+        return self._out_of_bounds()
+
+    def _out_of_bounds(self) -> str:
+        """"memory", or another limit on what the run holds at once; "" for none."""
         over = self.config["sampled"] and self._memory() > self.limits["memory"]
         if over or self._kills() != self.kills_before:
             return "memory"
-        return ""
+        return self.level.exceeded(self.limits)
 
     def _case_cpu_s(self) -> float:
         """The limit on one call among several in a run.  A call is over when the size of the results grows."""
@@ -185,7 +193,7 @@ class Watch:
     def _cpu(self) -> float:
         """CPU seconds so far: of processes that ended and were waited for, and of those that run."""
         total = self._reaped_cpu()
-        for pid in _living():
+        for pid in self.level.living():
             with contextlib.suppress(OSError, ValueError):
                 if pid != self.pid:
                     total += _cpu_by_ticks(pid)
@@ -204,7 +212,7 @@ class Watch:
         The kernel keeps them for each thread that lives.  Those that ended since the last look are taken to have waited
         as long, for each second on a core, as the others did.  A kernel that does not keep them shows zeros.
         """
-        for pid in _living():
+        for pid in self.level.living():
             with contextlib.suppress(OSError):
                 for thread in os.listdir(f"/proc/{pid}/task"):
                     with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
@@ -243,24 +251,17 @@ class Watch:
 
         Shared pages are counted once only where the quick sum is over the limit, since that takes longer.
         """
-        held = os.statvfs(BOX)  # the mount point, since the program may remove the folders below it
-        extra = (
-            self._mapped()
-            + (held.f_blocks - held.f_bfree) * held.f_frsize
-            + self._held()
-            - self.given
-            + _socket_bytes()
-        )
-        quick = extra + sum(_resident(pid) for pid in _living())
+        extra = self._mapped() + self.level.scratch_bytes() + self._held() - self.given + self.level.socket_bytes()
+        quick = extra + sum(_resident(pid) for pid in self.level.living())
         if quick > self.limits["memory"]:
             distinct: list[int] = []
-            for pid in _living():
+            for pid in self.level.living():
                 if not any(same_memory(pid, other) for other in distinct):
                     distinct.append(pid)
             return extra + sum(_proportional(pid) for pid in distinct)
         # Pages of a shared mapping may be held without being in any process's count: then the whole host's has grown
         grown = shared_memory() - self.shared
-        if grown > self.limits["memory"] + extra and any(_shares(pid) for pid in _living()):
+        if grown > self.limits["memory"] + extra and any(_shares(pid) for pid in self.level.living()):
             return grown
         return quick
 
@@ -268,7 +269,7 @@ class Watch:
         """Bytes of kernel memory for the mappings of all processes, which no status shows; looked at now and then."""
         now = time.monotonic()
         if now > self.mapped_at + max(_MAPPED_S, 20 * self.mapped_s):
-            self.mappings = sum(map(_mappings, _living())) * _MAPPING_BYTES
+            self.mappings = sum(map(_mappings, self.level.living())) * _MAPPING_BYTES
             self.mapped_at = time.monotonic()
             self.mapped_s = self.mapped_at - now
         return int(self.mappings)
@@ -280,10 +281,9 @@ class Watch:
     def _end_all(self) -> int:
         """Kill and reap every process that is left; the program's wait status if it was among them, else 0."""
         status = 0
-        try:
-            os.kill(-1, signal.SIGKILL)
-        except ProcessLookupError:
-            self.over = not self.killed
+        self.over = not self.killed and _childless()
+        if not self.over:
+            self.level.signal_all(signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, ended = self._reaped(0)
@@ -316,9 +316,13 @@ def _reaped_cpu() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _living() -> Iterator[int]:
-    """Every process of the run: the box's pid namespace shows no others."""
-    return (int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1")
+def _childless() -> bool:
+    """Whether no process of the run is left: those whose parent has ended are children of the box."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
 
 
 def _stat(pid: int) -> list[bytes]:
@@ -363,10 +367,3 @@ def _shares(pid: int) -> bool:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
         return any(b"s " in line[:40] and b"/dev/zero" in line for line in file)
     return False
-
-
-def _socket_bytes() -> int:
-    """Bytes that the Unix sockets of the slot may hold at most."""
-    with contextlib.suppress(OSError), open(SOCKETS, "rb") as file:
-        return (sum(1 for _ in file) - 1) * _SOCKET_BYTES
-    return 0

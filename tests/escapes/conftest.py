@@ -31,13 +31,20 @@ NOT_IN_A_SESSION = frozenset(
 )
 
 
+# About promises that the level "restricted" does not make, or mechanisms that it does not have.
+NOT_RESTRICTED = {
+}
+
+
 def pytest_collection_modifyitems(items):
-    """Leave out the attacks that a call of a session cannot be."""
-    items[:] = [
-        item
-        for item in items
-        if not (item.originalname in NOT_IN_A_SESSION and "-session" in item.callspec.params.get("attacked", ""))
-    ]
+    """Leave out the attacks that a call of a session cannot be, and those on what a level does not promise."""
+    items[:] = [item for item in items if not _left_out(item)]
+
+
+def _left_out(item):
+    attacked = item.callspec.params.get("attacked", "") if hasattr(item, "callspec") else ""
+    in_session = "-session" in attacked and item.originalname in NOT_IN_A_SESSION
+    return in_session or ("-restricted" in attacked and item.originalname in NOT_RESTRICTED)
 
 
 @pytest.fixture(scope="session")
@@ -47,14 +54,18 @@ def canaries():
     canaries.close()
 
 
-@pytest.fixture(scope="session", params=[*USERS, *(f"{user}-session" for user in USERS)])
+HOWS = ("", "-session", "-restricted", "-restricted-session")
+
+
+@pytest.fixture(scope="session", params=[user + how for how in HOWS for user in USERS])
 def attacked(request, canaries):
     """Fails with the doctor's words where this machine cannot isolate."""
-    user, _, how = request.param.partition("-")
-    with sandbox_as(user) as sandbox:
+    user, *how = request.param.split("-")
+    with sandbox_as(user, level="restricted" if "restricted" in how else "namespaces") as sandbox:
         counted = any(g.name == "memory" and "cgroup" in str(g.mechanism) for g in sandbox.check())
-        assert counted == (user == "root"), "root needs a cgroup; an ordinary user is tested without one"
-        yield (SessionHost if how else Host)(sandbox, canaries, counted)
+        wanted = user == "root" and "restricted" not in how
+        assert counted == wanted, "root needs a cgroup; an ordinary user and a level are tested without one"
+        yield (SessionHost if "session" in how else Host)(sandbox, canaries, counted)
 
 
 @pytest.fixture
