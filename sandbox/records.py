@@ -198,7 +198,7 @@ def holding(killed: str, limits: Limits) -> tuple[Ending, str] | None:
         case "disk":
             return Ending.MLE, f"its files are larger than the disk limit of {limits.disk_mib:g} MiB"
         case "files":
-            return Ending.MLE, f"over {limits.files} files and folders"
+            return Ending.MLE, f"over {limits.files} files and folders, or too deep to be counted"
         case "processes":
             return Ending.RE, f"over {limits.processes} processes and threads"
         case "hidden":

@@ -232,7 +232,7 @@ class Episode(Watch):
         return max(0.0, self.waited - waited)
 
     def _over_total(self) -> str:
-        if over := self._out_of_bounds():
+        if over := self.level.crowded() or self._out_of_bounds():
             return over
         if self._cpu() > self.limits["cpu_s"]:
             return "total-cpu"

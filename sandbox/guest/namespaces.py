@@ -136,15 +136,14 @@ class Namespaces:
         fresh_scratch(self.config["disk"], self.config["files"])
         os.chdir(WORK)
 
-    def limit(self, disk: int, files: int) -> None:
+    def limit(self, limits: Mapping[str, Any]) -> None:
         """Change the limits of the scratch.
 
         Args:
-            disk: bytes.
-            files: files and folders.
+            limits: of the run.
         """
-        if (disk, files) != (self.config["disk"], self.config["files"]):
-            limit_scratch(disk, files)
+        if (limits["disk"], limits["files"]) != (self.config["disk"], self.config["files"]):
+            limit_scratch(limits["disk"], limits["files"])
 
     def start(self) -> int:
         """Fork the program's process; its pid, there 0."""
@@ -163,12 +162,17 @@ class Namespaces:
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, number)
 
-    def exceeded(self, limits: Mapping[str, Any]) -> str:
-        """The limit of those that the kernel does not keep at this level over which the run is; "" for none.
+    def crowded(self) -> str:
+        """ "processes" if the run has more than its limit and the kernel does not keep it; else "".  Asked first, since
+        with each look that takes longer the processes of a fork bomb become more."""
+        return ""
 
-        Args:
-            limits: of the run.
-        """
+    def exceeded(self) -> str:
+        """Another limit over which the run is that the kernel does not keep: "hidden", "disk" or "files"; else ""."""
+        return ""
+
+    def overfull(self) -> str:
+        """The limit of the scratch over which the run is where the kernel does not keep it, "disk" or "files"; else ""."""
         return ""
 
     def scratch_bytes(self) -> int:
@@ -219,13 +223,13 @@ class Namespaces:
     def confine(self) -> None:
         """The program's process has unpacked its files: from here on it is the program's."""
 
-    def processes(self, limit: int) -> int | None:
+    def processes(self, limits: Mapping[str, Any]) -> int | None:
         """RLIMIT_NPROC; None where the kernel's count is not of the run alone.
 
         Args:
-            limit: processes and threads of the run.
+            limits: of the run.
         """
-        return limit + int(self.config["own_processes"])
+        return int(limits["processes"] + self.config["own_processes"])
 
 
 def _write(path: str, text: str) -> None:

@@ -55,10 +55,11 @@ _OF_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE  # a rule for a file 
 
 _OPENSSL = "/etc/ssl/openssl.cnf"  # node goes on without it, but not where it may not open it
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_OWN = ("cmdline", "comm", "environ", "fd", "limits", "maps", "stat", "statm", "status")  # of /proc/self
+_OWN = ("cmdline", "comm", "environ", "fd", "limits", "maps", "mem", "stat", "statm", "status")  # of /proc/self
 _FOLDERS = ("home", "tmp")
 _SPARE_TASKS = 2  # beyond the limit, as RLIMIT_NPROC of the other level has some too
 _PATH_BYTES = 3000  # of a path in the scratch; a longer one could not be looked at
+_UNKNOWN = 1 << 62
 _FRESH_S = 0.002  # for which a list of processes is good
 _SCAN_S = 0.01
 _SOCKET_BYTES = 416 << 10  # as in `namespaces`
@@ -75,6 +76,7 @@ class Restricted:
         self._tasks: tuple[float, list[int], int] = (0.0, [], 0)  # when, processes, threads
         self._scanned_at = self._scan_s = 0.0
         self._hidden: set[int] = set()
+        self._limits: Mapping[str, Any] = {}
 
     # ------------------------------------------------------------------------------------------- the keeper
 
@@ -173,8 +175,8 @@ class Restricted:
         os.chdir(f"{self._scratch}/home")
         self._tasks, self._scanned_at, self._hidden = (0.0, [], 0), 0.0, set()
 
-    def limit(self, disk: int, files: int) -> None:
-        """The limits are looked at, see `exceeded`."""
+    def limit(self, limits: Mapping[str, Any]) -> None:
+        self._limits = limits  # they are looked at
 
     def start(self) -> int:
         dumpable(True)  # or the program's process, until it says so itself, would look as one that hides
@@ -191,7 +193,7 @@ class Restricted:
         if time.monotonic() > self._tasks[0] + _FRESH_S:
             found: list[int] = []
             threads, todo = 0, [os.getpid()]
-            while todo:
+            while todo and threads <= self._limits["processes"] + _SPARE_TASKS + 1:  # of a bomb there may be thousands
                 pid = todo.pop()
                 with contextlib.suppress(OSError):
                     for thread in os.listdir(f"/proc/{pid}/task"):
@@ -217,27 +219,28 @@ class Restricted:
             return
         raise OSError("Landlock does not keep signals in here")
 
-    def exceeded(self, limits: Mapping[str, Any]) -> str:
-        """Processes and files, and whether a process makes itself one that cannot be looked at."""
-        _, processes, threads = self._looked()
-        if threads > limits["processes"] + _SPARE_TASKS:
-            return "processes"
-        if self._hides(processes):
+    def crowded(self) -> str:
+        return "processes" if self._looked()[2] > self._limits["processes"] + _SPARE_TASKS else ""
+
+    def exceeded(self) -> str:
+        if self._hides(self._looked()[1]):
             return "hidden"
         now = time.monotonic()
         if now > self._scanned_at + max(_SCAN_S, 20 * self._scan_s):
-            used, files = _scanned(self._scratch)
-            used += self._deleted(processes)
+            over = self.overfull()
             self._scanned_at = time.monotonic()
             self._scan_s = self._scanned_at - now
-            if files > limits["files"] + len(_FOLDERS):
-                return "files"
-            if used > limits["disk"]:
-                return "disk"
+            return over
         return ""
 
+    def overfull(self) -> str:
+        used, files = _scanned(self._scratch)
+        if files > self._limits["files"] + len(_FOLDERS):
+            return "files"
+        return "disk" if used + self._deleted(self._looked()[1]) > self._limits["disk"] else ""
+
     def _hides(self, processes: list[int]) -> bool:
-        """Whether one executes a file that it may not read: the kernel then closes its /proc to us as well.
+        """Whether one executes a file that it may not read: the kernel then closes its /proc to us.
 
         Told by two looks, as a process may look so for a moment while it executes another program.
         """
@@ -313,7 +316,7 @@ class Restricted:
             os.close(fd)
         landlock_enter(ruleset)
 
-    def processes(self, limit: int) -> int | None:
+    def processes(self, limits: Mapping[str, Any]) -> int | None:
         return None  # the kernel counts by user, and the user has other processes
 
 
@@ -357,7 +360,7 @@ def _readable(plan: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def _scanned(folder: str) -> tuple[int, int]:
-    """Bytes and number of files below a folder; what cannot be looked at is more than any limit."""
+    """Bytes and number of files below a folder; what cannot be looked at counts as more than any limit."""
     used, files, todo = 0, 0, [folder]
     while todo:
         try:
@@ -365,7 +368,7 @@ def _scanned(folder: str) -> tuple[int, int]:
                 for entry in entries:
                     files += 1
                     if len(entry.path) > _PATH_BYTES:
-                        return 1 << 62, files
+                        return used, _UNKNOWN
                     with contextlib.suppress(FileNotFoundError):
                         used += entry.stat(follow_symlinks=False).st_blocks * 512
                         if entry.is_dir(follow_symlinks=False):
@@ -373,7 +376,7 @@ def _scanned(folder: str) -> tuple[int, int]:
         except FileNotFoundError:
             continue
         except OSError:  # the program took our right to read it away
-            return 1 << 62, files
+            return used, _UNKNOWN
     return used, files
 
 

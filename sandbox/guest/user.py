@@ -114,7 +114,7 @@ def main(
         python = header["kind"] != "exec"
         level.confine()
         tell = _arrange(fds, tell)
-        _limit(request["limits"], config, python, level.processes(request["limits"]["processes"]))
+        _limit(request["limits"], config, python, level.processes(request["limits"]))
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)  # the box may have a handler
         if python:

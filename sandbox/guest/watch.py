@@ -81,6 +81,7 @@ class Watch:
         told = self._start(self.fds)
         status = self._wait()
         wall = time.monotonic() - self.started
+        self.killed = self.killed or self.level.overfull()  # since the last look
         self._end_all()
         cpu = self._reaped_cpu()
         evaded = self._usage() - self.usage_before
@@ -103,7 +104,7 @@ class Watch:
 
     def _start(self, fds: Mapping[str, int]) -> int:
         """Start the program with these descriptors; returns one from which `_listen_to` reads why it could not run."""
-        self.level.limit(self.limits["disk"], self.limits["files"])
+        self.level.limit(self.limits)
         told, tell = os.pipe()
         self.usage_before, self.kills_before = self._usage(), self._kills()
         self._oom(_OOM_PROGRAM)
@@ -159,6 +160,8 @@ class Watch:
         return max(0.001, min(wall, max(cpu, _POLL_S), _POLL_S if self.config["sampled"] else _POLL_MAX_S))
 
     def _exceeded(self) -> str:
+        if self.level.crowded():
+            return "processes"
         past, limit = time.monotonic() - self.started, self.limits["wall_s"]
         if past > limit + self.waited:
             self.waited = min(self._starved(), limit)  # bounded, as threads can keep one another waiting
@@ -184,7 +187,7 @@ class Watch:
         over = self.config["sampled"] and self._memory() > self.limits["memory"]
         if over or self._kills() != self.kills_before:
             return "memory"
-        return self.level.exceeded(self.limits)
+        return self.level.exceeded()
 
     def _case_cpu_s(self) -> float:
         """The limit on one call among several in a run.  A call is over when the size of the results grows."""
