@@ -64,15 +64,15 @@ LEVELS: Final[Mapping[str, Level]] = {
             "cpu": "clocks of all processes, read by the run's parent",
             "wall": "the run's parent",
             "memory": _BOX,
+            "processes": "seccomp: each new process and thread is asked of the run's parent, which counts",
             "output": "memfds under RLIMIT_FSIZE",
             "fresh": "the scratch folder is emptied after each run",
             "tree": "a signal to all of a Landlock scope, from a parent that adopts orphans and reaps all",
         },
         missing={
-            "names-unseen": "existence, size and times of every file can be asked for by its name, and the host's name",
+            "names-unseen": "existence, size and times of every file can be asked for by its name, and the host's name is shown",
             "processes-unseen": "whether a process number is in use can be asked",
-            "processes": f"more than the limit end the run, but only {_BOX} sees them",
-            "disk": f"more than the limits end the run, but only {_BOX} sees it; the scratch is in the host's temp folder",
+            "disk": f"more than the limits ends the run, but only {_BOX}, sees it",
         },
     ),
 }

@@ -262,6 +262,7 @@ class SlotPool:
             "packages": list(self._packages.preload),
             "root": root_plan(self._python, self._packages, self._caches),
             "filter": seccomp.program(restricted=self._level == "restricted").hex(),
+            "forks": seccomp.forks().hex(),
             "outer_uid": uid,
             "outer_gid": gid,
             "stock": _STOCK,

@@ -27,10 +27,11 @@ from typing import Final, TypeAlias
 
 from rlvr.errors import UsageError, brief
 
-__all__ = ["ALLOW", "KILL", "NUMBERS", "POLICY", "RESTRICTED", "Rule", "Switch", "program", "refuse"]
+__all__ = ["ALLOW", "ASK", "KILL", "NUMBERS", "POLICY", "RESTRICTED", "Rule", "Switch", "forks", "program", "refuse"]
 
 ALLOW: Final = 0x7FFF_0000
 KILL: Final = 0x8000_0000  # the whole process, with SIGSYS
+ASK: Final = 0x7FC0_0000  # whoever holds the filter's listener
 
 
 def refuse(error: int) -> int:
@@ -261,14 +262,32 @@ def program(arch: str | None = None, *, memfd: bool = False, restricted: bool = 
     Raises:
         UsageError: the list has no numbers for this machine.
     """
+    machine = _known(arch)
+    policy = {**POLICY, **(RESTRICTED if restricted else {}), **({"memfd_create": ALLOW} if memfd else {})}
+    return _assembled(machine, policy, refuse(errno.ENOSYS))  # x32 numbers are beyond the last one
+
+
+def forks(arch: str | None = None) -> bytes:
+    """A filter that asks for each new process and thread, and allows all else.
+
+    Args:
+        arch: see `program`.
+    """
+    return _assembled(_known(arch), dict.fromkeys(("clone", "fork", "vfork"), ASK), ALLOW)
+
+
+def _known(arch: str | None) -> str:
     machine = platform.machine() if arch is None else arch
     machine = _ALIASES.get(machine.lower(), machine)
     if machine not in _AUDIT_ARCH:
         raise UsageError(
             f"the machine is {brief(machine)}; the seccomp list has the numbers of {' and '.join(_AUDIT_ARCH)}"
         )
+    return machine
+
+
+def _assembled(machine: str, policy: Mapping[str, Rule], otherwise: Rule) -> bytes:
     column = list(_AUDIT_ARCH).index(machine)
-    policy = {**POLICY, **(RESTRICTED if restricted else {}), **({"memfd_create": ALLOW} if memfd else {})}
     rules = {number: rule for name, rule in policy.items() if (number := NUMBERS[name][column]) is not None}
     return b"".join(
         [
@@ -277,7 +296,7 @@ def program(arch: str | None = None, *, memfd: bool = False, restricted: bool = 
             _op(_IF_EQUAL, _AUDIT_ARCH[machine], then=1),
             _op(_RETURN, KILL),
             _op(_LOAD, _NR),
-            *_search(_spans(rules, refuse(errno.ENOSYS))),  # x32 numbers are beyond the last one
+            *_search(_spans(rules, otherwise)),
         ]
     )
 

@@ -78,8 +78,17 @@ class Episode(Watch):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         self.children = ended
         self.poll = select.poll()
-        for fd in (ended, self.control.fileno(), self.program.fileno()):
-            self.poll.register(fd, select.POLLIN)
+        for fd in (ended, self.control.fileno(), self.program.fileno(), self.level.listening()):
+            if fd >= 0:
+                self.poll.register(fd, select.POLLIN)
+
+    def _polled(self, seconds: float) -> dict[int, int]:
+        """What is ready, without what the level answers at once."""
+        ready = dict(self.poll.poll(seconds * 1000))
+        asked = self.level.listening()
+        if (event := ready.pop(asked, 0)) and (event & select.POLLHUP or not self.level.answer()):
+            self.poll.unregister(asked)
+        return ready
 
     def _tell(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):
@@ -92,7 +101,7 @@ class Episode(Watch):
         """
         self._signal(signal.SIGSTOP)
         while True:
-            ready = dict(self.poll.poll(_IDLE_S * 1000))
+            ready = self._polled(_IDLE_S)
             if self.control.fileno() in ready:
                 message = self._heard()
                 if message is None or "call" in message:
@@ -128,7 +137,7 @@ class Episode(Watch):
         looked = began
         while status is None:
             pause_s = min(max(0.002, (time.monotonic() - began) / 10), _LOOK_S[self.config["sampled"]])
-            ready = dict(self.poll.poll(pause_s * 1000))
+            ready = self._polled(pause_s)
             if self.children in ready:
                 self._reap()
             if self.program.fileno() in ready:

@@ -42,7 +42,9 @@ __all__ = [
     "read_only",
     "same_memory",
     "shared_memory",
+    "signal_descriptor",
     "system_call_filter",
+    "system_call_listener",
     "task_clock",
     "unshare",
 ]
@@ -72,6 +74,8 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP = 1, 4, 22
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 24, 38, 47, 4
 _SECCOMP_MODE_FILTER = 2
+_SECCOMP_SET_MODE_FILTER = 1
+_SECCOMP_LISTENER = 1 << 3 | 1 << 5  # NEW_LISTENER, WAIT_KILLABLE_RECV
 _CAPABILITY_VERSION_3 = 0x20080522
 
 # Only what is called by number; the two architectures that sandbox/seccomp.py knows.
@@ -80,6 +84,8 @@ _SYS_CLONE = 220 if _ARM else 56
 _SYS_PIVOT_ROOT = 41 if _ARM else 155
 _SYS_MOUNT_SETATTR = 442
 _SYS_KCMP, _KCMP_VM = 272 if _ARM else 312, 1
+_SYS_SECCOMP = 277 if _ARM else 317
+_SYS_SIGNALFD4 = 74 if _ARM else 289
 _SYS_PERF_EVENT_OPEN = 241 if _ARM else 298
 _SYS_LANDLOCK_CREATE_RULESET, _SYS_LANDLOCK_ADD_RULE, _SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
 _LANDLOCK_CREATE_RULESET_VERSION, _LANDLOCK_RULE_PATH_BENEATH = 1, 1
@@ -313,3 +319,31 @@ def system_call_filter(code: bytes) -> Callable[[], None]:
         _checked(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, address, 0, 0), "PR_SET_SECCOMP")
 
     return load
+
+
+def system_call_listener(code: bytes) -> Callable[[], int]:
+    """A function that loads a seccomp filter, and returns the descriptor at which its SECCOMP_RET_USER_NOTIF are asked.
+
+    Args:
+        code: see `system_call_filter`.
+    """
+    buffer: Any = ctypes.create_string_buffer(code, len(code))
+    program = _Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))
+    address = ctypes.byref(program)
+
+    def load() -> int:
+        made = _libc.syscall(_SYS_SECCOMP, _SECCOMP_SET_MODE_FILTER, _SECCOMP_LISTENER, address)
+        return _checked(made, "seccomp with a listener")
+
+    return load
+
+
+def signal_descriptor(number: int) -> int:
+    """A descriptor that can be read when a signal, which is blocked, is pending: signalfd(2).
+
+    Args:
+        number: of the signal.
+    """
+    mask = struct.pack("<Q", 1 << (number - 1))
+    flags = os.O_CLOEXEC | os.O_NONBLOCK
+    return _checked(_libc.syscall(_SYS_SIGNALFD4, -1, mask, ctypes.c_size_t(len(mask)), flags), "signalfd")

@@ -149,6 +149,22 @@ class Namespaces:
         """Fork the program's process; its pid, there 0."""
         return clone(0)  # os.fork() would cost twice as much, for hooks that one thread does not need
 
+    def listening(self) -> int:
+        """A descriptor that is ready when `answer` must be called; -1 for none."""
+        return -1
+
+    def answer(self) -> bool:
+        """Answer what the run asks; False if it will ask nothing more."""
+        return False
+
+    def wait(self, timeout: float) -> None:
+        """Until a child ends.
+
+        Args:
+            timeout: seconds.
+        """
+        signal.sigtimedwait([signal.SIGCHLD], timeout)
+
     def living(self) -> Iterator[int]:
         """Every process of the run: the box's pid namespace shows no others."""
         return (int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1")

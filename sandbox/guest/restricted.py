@@ -15,10 +15,15 @@ What the kernel counts for no process tree (processes, files) is looked at every
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
+import select
 import shutil
 import signal
+import socket
 import stat
+import struct
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -35,6 +40,8 @@ from rlvr.sandbox.guest.linux import (
     landlock_rule,
     landlock_ruleset,
     no_new_privileges,
+    signal_descriptor,
+    system_call_listener,
 )
 
 __all__ = ["ABI", "Restricted"]
@@ -63,6 +70,10 @@ _UNKNOWN = 1 << 62
 _FRESH_S = 0.002  # for which a list of processes is good
 _SCAN_S = 0.01
 _SOCKET_BYTES = 416 << 10  # as in `namespaces`
+_NOTIFICATION = 80  # bytes of struct seccomp_notif, which begins with a number that the answer repeats
+_ANSWER = struct.Struct("<QqiI")  # struct seccomp_notif_resp; the last is 1 to let the call go on
+_NOTIF_RECV, _NOTIF_SEND = 0xC050_2100, 0xC018_2101
+_RECEIVE_S = 0.005
 
 
 class Restricted:
@@ -92,6 +103,7 @@ class Restricted:
         with _opened("/") as fd:
             landlock_rule(ruleset, _REFER, fd)
         self._enter(ruleset)
+        self._ask = system_call_listener(bytes.fromhex(self.config["forks"]))
         self._base = tempfile.mkdtemp(prefix="rlvr-", dir=self.config["scratch"])
 
     def start_slot(self) -> int:
@@ -166,6 +178,8 @@ class Restricted:
         adopt_orphans()
         self._enter(ruleset)
         self.guard()
+        self._ended = signal_descriptor(signal.SIGCHLD)
+        signal.signal(signal.SIGALRM, _interrupted)
         for name in _FOLDERS:
             os.mkdir(f"{self._scratch}/{name}", 0o700)
             self._rules.append((_SCRATCH, os.open(f"{self._scratch}/{name}", os.O_PATH | os.O_CLOEXEC)))
@@ -173,17 +187,64 @@ class Restricted:
 
     def enter_run(self) -> None:
         os.chdir(f"{self._scratch}/home")
+        self._forks = -1
         self._tasks, self._scanned_at, self._hidden = (0.0, [], 0), 0.0, set()
 
     def limit(self, limits: Mapping[str, Any]) -> None:
         self._limits = limits  # they are looked at
 
     def start(self) -> int:
+        ours, theirs = socket.socketpair()
         dumpable(True)  # or the program's process, until it says so itself, would look as one that hides
         pid = clone(0)
-        if pid:
-            dumpable(False)
+        if pid == 0:
+            self._asks = theirs
+            return 0
+        dumpable(False)
+        theirs.close()
+        with ours:
+            _, fds, _, _ = socket.recv_fds(ours, 1, 1)  # nothing if it failed before
+        [self._forks] = fds or [-1]
+        self._ready = select.poll()
+        for fd in (self._forks, self._ended):
+            if fd >= 0:
+                self._ready.register(fd, select.POLLIN)
         return pid
+
+    def listening(self) -> int:
+        return self._forks
+
+    def answer(self) -> bool:
+        """Let the run have one more process or thread, or have its call fail, as with RLIMIT_NPROC.
+
+        Those that were let through and are not there yet are not counted: a run may have twice its limit for a moment.
+        """
+        request = bytearray(_NOTIFICATION)
+        signal.setitimer(signal.ITIMER_REAL, _RECEIVE_S)  # a call that was withdrawn meanwhile would keep us waiting
+        try:
+            fcntl.ioctl(self._forks, _NOTIF_RECV, request)
+        except OSError as error:
+            return error.errno not in (errno.ENOTCONN, errno.EBADF)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        self._tasks = 0.0, [], 0
+        full = self._looked()[2] >= self._limits["processes"] + _SPARE_TASKS
+        number, error = int.from_bytes(request[:8], "little"), -errno.EAGAIN if full else 0
+        with contextlib.suppress(OSError):  # whoever asked has been killed
+            fcntl.ioctl(self._forks, _NOTIF_SEND, _ANSWER.pack(number, 0, error, 0 if full else 1))
+        return True
+
+    def wait(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while (left := deadline - time.monotonic()) > 0:  # then the run is looked at, however much it asks
+            ready = dict(self._ready.poll(left * 1000))
+            if not ready:
+                return
+            if self._ended in ready:
+                os.read(self._ended, 1024)
+                return
+            if ready[self._forks] & select.POLLHUP or not self.answer():
+                self._ready.unregister(self._forks)
 
     def living(self) -> Iterator[int]:
         return iter(self._looked()[1])
@@ -193,7 +254,7 @@ class Restricted:
         if time.monotonic() > self._tasks[0] + _FRESH_S:
             found: list[int] = []
             threads, todo = 0, [os.getpid()]
-            while todo and threads <= self._limits["processes"] + _SPARE_TASKS + 1:  # of a bomb there may be thousands
+            while todo:
                 pid = todo.pop()
                 with contextlib.suppress(OSError):
                     for thread in os.listdir(f"/proc/{pid}/task"):
@@ -220,7 +281,7 @@ class Restricted:
         raise OSError("Landlock does not keep signals in here")
 
     def crowded(self) -> str:
-        return "processes" if self._looked()[2] > self._limits["processes"] + _SPARE_TASKS else ""
+        return "processes" if self._looked()[2] > 2 * (self._limits["processes"] + _SPARE_TASKS) else ""
 
     def exceeded(self) -> str:
         if self._hides(self._looked()[1]):
@@ -286,6 +347,8 @@ class Restricted:
 
     def leave_run(self, partner: bool) -> bool:
         os.chdir("/")
+        if self._forks >= 0:
+            os.close(self._forks)
         try:
             for name in _FOLDERS:
                 _empty(f"{self._scratch}/{name}")
@@ -315,9 +378,17 @@ class Restricted:
             landlock_rule(ruleset, (_READ_FILE | _READ_DIR) & _allowed(fd), fd)
             os.close(fd)
         landlock_enter(ruleset)
+        socket.send_fds(self._asks, [b"."], [self._ask()])
+        self._asks.close()
+        for number in (signal.SIGTERM, signal.SIGALRM):  # which the box handles
+            signal.signal(number, signal.SIG_DFL)
 
     def processes(self, limits: Mapping[str, Any]) -> int | None:
-        return None  # the kernel counts by user, and the user has other processes
+        return None  # the kernel counts by user, who has other processes; see `answer`
+
+
+def _interrupted(*_: object) -> None:
+    raise InterruptedError
 
 
 @contextlib.contextmanager

@@ -116,7 +116,6 @@ def main(
         tell = _arrange(fds, tell)
         _limit(request["limits"], config, python, level.processes(request["limits"]))
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
-        _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)  # the box may have a handler
         if python:
             _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         else:  # Python ignores them, and they would stay ignored

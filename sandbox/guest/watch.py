@@ -132,7 +132,7 @@ class Watch:
         while True:
             timeout = self._pause()
             if timeout > 0:
-                signal.sigtimedwait([signal.SIGCHLD], timeout)
+                self.level.wait(timeout)
             while True:
                 pid, status = self._reaped(os.WNOHANG)
                 if pid == self.pid:

@@ -43,10 +43,15 @@ NOT_RESTRICTED = frozenset(
     test_hard_links_run_out
     test_inodes_run_out
     test_what_a_run_left_in_its_scratch_is_no_room_for_the_next
-    test_threads_count_as_processes
-    test_zombies_are_bounded_and_go
     test_every_number_is_tried
     test_process_numbers_begin_anew
+    test_descriptors_in_flight_go_with_the_run
+    test_sparse_files_take_no_room
+    test_a_deep_tree_of_folders_goes_with_the_run
+    test_only_unix_sockets_can_be_made
+    test_two_runs_at_once_do_not_see_each_other
+    test_a_walk_over_everything_finds_no_secret
+    test_set_user_id_programs_gain_nothing
     test_the_filter_cannot_be_taken_off
     test_a_program_cannot_leave_the_line_of_those_to_be_killed
     test_proc_shows_the_run_and_no_machine
