@@ -70,7 +70,7 @@ LEVELS: Final[Mapping[str, Level]] = {
             "tree": "a signal to all of a Landlock scope, from a parent that adopts orphans and reaps all",
         },
         missing={
-            "names-unseen": "existence, size and times of every file can be asked for by its name, and the host's name is shown",
+            "names-unseen": "whether a file exists, its size and times can be asked for; so can the name of the host",
             "processes-unseen": "whether a process number is in use can be asked",
             "disk": f"more than the limits ends the run, but only {_BOX}, sees it",
         },

@@ -54,7 +54,9 @@ class SlotPool:
         memory: "cgroup v1", "cgroup v2", or "" where this user may not make one.
     """
 
-    def __init__(self, python: Python, packages: Packages, caches: Mapping[str, str], limits: Limits, workers: int, level: str):
+    def __init__(
+        self, python: Python, packages: Packages, caches: Mapping[str, str], limits: Limits, workers: int, level: str
+    ):
         self._python, self._packages, self._caches = python, packages, caches
         self._limits, self._workers, self._level = limits, workers, level
         self._hierarchy = _hierarchy() if level == "namespaces" else None  # of the other, the sampling is tested

@@ -249,7 +249,7 @@ class _Canary:
         """What an attack has changed in the folder; "" for nothing."""
         if self.target.exists():
             return f"wrote {self.target}"
-        if sorted(os.listdir(self.secret.parent)) != ["datagrams", "secret", "socket"]:
+        if sorted(path.name for path in self.secret.parent.iterdir()) != ["datagrams", "secret", "socket"]:
             return f"changed names in {self.secret.parent}"
         found = self.secret.stat()
         whole = self.secret.read_text() == self.facts["secret"]

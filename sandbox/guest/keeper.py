@@ -28,7 +28,7 @@ __all__ = ["main"]
 _TICK_MS = 500  # how often we check that the host is still there: forks of it may hold our socket open
 _STACK_BYTES = 1 << 30  # the room below the stack is laid out at exec; deep recursion needs it
 _MESSAGE_BYTES = 1 << 20
-_LEVELS = {"namespaces": Namespaces, "restricted": Restricted}
+_LEVELS: Mapping[str, type[Namespaces | Restricted]] = {"namespaces": Namespaces, "restricted": Restricted}
 
 
 def main(control_fd: int, config_fd: int, host_pid: int) -> None:

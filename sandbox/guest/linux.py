@@ -32,6 +32,7 @@ __all__ = [
     "die_with_parent",
     "drop_capabilities",
     "dumpable",
+    "ioctl",
     "landlock_abi",
     "landlock_enter",
     "landlock_rule",
@@ -336,6 +337,21 @@ def system_call_listener(code: bytes) -> Callable[[], int]:
         return _checked(made, "seccomp with a listener")
 
     return load
+
+
+def ioctl(fd: int, request: int, data: bytearray) -> int:
+    """ioctl(2), which a signal ends: Python's own may begin again.
+
+    Args:
+        fd: of what.
+        request: its number.
+        data: is read or written.
+
+    Returns:
+        0 or the errno.
+    """
+    there = (ctypes.c_char * len(data)).from_buffer(data)
+    return ctypes.get_errno() if _libc.ioctl(fd, ctypes.c_ulong(request), there) < 0 else 0
 
 
 def signal_descriptor(number: int) -> int:

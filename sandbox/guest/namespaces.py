@@ -179,8 +179,7 @@ class Namespaces:
             os.kill(-1, number)
 
     def crowded(self) -> str:
-        """ "processes" if the run has more than its limit and the kernel does not keep it; else "".  Asked first, since
-        with each look that takes longer the processes of a fork bomb become more."""
+        """Whether the run has far too many processes: "processes" or "".  Asked first, as other looks take longer."""
         return ""
 
     def exceeded(self) -> str:
@@ -188,7 +187,7 @@ class Namespaces:
         return ""
 
     def overfull(self) -> str:
-        """The limit of the scratch over which the run is where the kernel does not keep it, "disk" or "files"; else ""."""
+        """Whether the scratch is over a limit that the kernel does not keep: "disk", "files" or ""."""
         return ""
 
     def scratch_bytes(self) -> int:

@@ -9,14 +9,14 @@ Each process is under the rules of those above it too.  A signal to all, which a
 processes of that scope and of those in it, at once and also those that are being forked: what pid 1 can do in a pid
 namespace.  Orphans become children of the box.
 
-What the kernel counts for no process tree (processes, files) is looked at every 10 ms.
+For each new process and thread the kernel asks the box, which counts (seccomp's listener).  Memory and files are looked
+at every 10 ms.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import select
 import shutil
@@ -35,6 +35,7 @@ from rlvr.sandbox.guest.linux import (
     die_with_parent,
     drop_capabilities,
     dumpable,
+    ioctl,
     landlock_abi,
     landlock_enter,
     landlock_rule,
@@ -71,7 +72,7 @@ _FRESH_S = 0.002  # for which a list of processes is good
 _SCAN_S = 0.01
 _SOCKET_BYTES = 416 << 10  # as in `namespaces`
 _NOTIFICATION = 80  # bytes of struct seccomp_notif, which begins with a number that the answer repeats
-_ANSWER = struct.Struct("<QqiI")  # struct seccomp_notif_resp; the last is 1 to let the call go on
+_ANSWER = struct.Struct("<8sqiI")  # struct seccomp_notif_resp; the last is 1 to let the call go on
 _NOTIF_RECV, _NOTIF_SEND = 0xC050_2100, 0xC018_2101
 _RECEIVE_S = 0.005
 
@@ -179,7 +180,7 @@ class Restricted:
         self._enter(ruleset)
         self.guard()
         self._ended = signal_descriptor(signal.SIGCHLD)
-        signal.signal(signal.SIGALRM, _interrupted)
+        signal.signal(signal.SIGALRM, lambda *_: None)  # it ends a system call, see `answer`
         for name in _FOLDERS:
             os.mkdir(f"{self._scratch}/{name}", 0o700)
             self._rules.append((_SCRATCH, os.open(f"{self._scratch}/{name}", os.O_PATH | os.O_CLOEXEC)))
@@ -220,18 +221,17 @@ class Restricted:
         Those that were let through and are not there yet are not counted: a run may have twice its limit for a moment.
         """
         request = bytearray(_NOTIFICATION)
-        signal.setitimer(signal.ITIMER_REAL, _RECEIVE_S)  # a call that was withdrawn meanwhile would keep us waiting
-        try:
-            fcntl.ioctl(self._forks, _NOTIF_RECV, request)
-        except OSError as error:
-            return error.errno not in (errno.ENOTCONN, errno.EBADF)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(
+            signal.ITIMER_REAL, _RECEIVE_S, _RECEIVE_S
+        )  # or one that is withdrawn now would keep us waiting
+        failed = ioctl(self._forks, _NOTIF_RECV, request)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if failed:
+            return failed not in (errno.ENOTCONN, errno.EBADF)
         self._tasks = 0.0, [], 0
         full = self._looked()[2] >= self._limits["processes"] + _SPARE_TASKS
-        number, error = int.from_bytes(request[:8], "little"), -errno.EAGAIN if full else 0
-        with contextlib.suppress(OSError):  # whoever asked has been killed
-            fcntl.ioctl(self._forks, _NOTIF_SEND, _ANSWER.pack(number, 0, error, 0 if full else 1))
+        reply = bytes(request[:8]), 0, -errno.EAGAIN if full else 0, 0 if full else 1
+        ioctl(self._forks, _NOTIF_SEND, bytearray(_ANSWER.pack(*reply)))  # fails where the one who asked was killed
         return True
 
     def wait(self, timeout: float) -> None:
@@ -387,10 +387,6 @@ class Restricted:
         return None  # the kernel counts by user, who has other processes; see `answer`
 
 
-def _interrupted(*_: object) -> None:
-    raise InterruptedError
-
-
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[int]:
     fd = os.open(path, os.O_PATH)
@@ -408,8 +404,8 @@ def _allowed(fd: int) -> int:
 def _readable(plan: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """Path and access of all that programs may read, without the folders that the plan hides.
 
-    A rule holds for a whole tree, so a folder with hidden ones below it is taken apart.  Names in a hidden folder can be
-    listed; its files cannot be read.
+    A rule holds for a whole tree, so a folder with hidden ones below it is taken apart.  Names in a hidden folder can
+    be listed; its files cannot be read.
     """
     hidden = {os.path.realpath(path) for path in plan["empty"] if os.path.isdir(path)}
 

@@ -183,7 +183,7 @@ class Watch:
         return self._out_of_bounds()
 
     def _out_of_bounds(self) -> str:
-        """"memory", or another limit on what the run holds at once; "" for none."""
+        """ "memory", or another limit on what the run holds at once; "" for none."""
         over = self.config["sampled"] and self._memory() > self.limits["memory"]
         if over or self._kills() != self.kills_before:
             return "memory"

@@ -84,9 +84,7 @@ def _close_all_but(keep: list[int]) -> None:
     os.closerange(start, 1 << 16)
 
 
-def _serve(
-    slot: socket.socket, meters: list[int], config: Mapping[str, Any], level: Namespaces | Restricted
-) -> None:
+def _serve(slot: socket.socket, meters: list[int], config: Mapping[str, Any], level: Namespaces | Restricted) -> None:
     """Keep boxes ready for ever.  Two pipes wake us: `taken`, where a box writes its serial number, and SIGCHLD's."""
     taken, note = os.pipe()
     ended, wake = os.pipe()

@@ -60,8 +60,8 @@ import ctypes, fcntl, glob, json, math, os, resource, signal, socket, sys
 def listed(d):
     try: return os.listdir(d)
     except PermissionError: return []  # then nothing can be left there either
-left = [os.path.join(d, n) for d in ('.', '/tmp', '/dev/shm', '/var/tmp', '..', '../tmp', '/', os.path.dirname(os.__file__))
-        for n in listed(d) if 'LEFT' in n]
+folders = ('.', '/tmp', '/dev/shm', '/var/tmp', '..', '../tmp', '/', os.path.dirname(os.__file__))
+left = [os.path.join(d, n) for d in folders for n in listed(d) if 'LEFT' in n]
 assert not left, left
 assert 'LEFT' not in os.environ and 'PYTHONPATH' not in os.environ and '/LEFT' not in sys.path
 assert json.loads(json.dumps([1, None])) == [1, None] and math.sqrt(4) == 2 and len([1]) == 1

@@ -1,4 +1,4 @@
-"""Attack family: what namespaces would keep away, at the level that has none: Landlock, the filter and looks at the run."""
+"""Attack family: what namespaces would keep away, at the level that has none."""
 
 import dataclasses
 import os
@@ -28,7 +28,8 @@ def test_a_file_of_the_host_stays_as_it_is(host):
         "                lambda: os.open(path, os.O_RDWR), lambda: os.open(path, os.O_RDONLY),\n"
         "                lambda: os.link(path, 'linked'), lambda: os.link(path, path + '2'),\n"
         "                lambda: os.rename(path, 'moved'), lambda: os.rename('main.py', path),\n"
-        "                lambda: os.symlink('x', os.path.dirname(path) + '/link'), lambda: os.setxattr(path, 'user.x', b'1'),\n"
+        "                lambda: os.symlink('x', os.path.dirname(path) + '/link'), lambda: "
+        "os.setxattr(path, 'user.x', b'1'),\n"
         "                lambda: os.mkfifo(os.path.dirname(path) + '/fifo'), lambda: os.removexattr(path, 'user.x'),\n"
         "                lambda: os.rmdir(os.path.dirname(path)), lambda: os.rename(os.path.dirname(path), '../x')):\n"
         "    try: attempt()\n"
@@ -49,7 +50,8 @@ def test_a_library_that_may_be_read_stays_as_it_is(host):
         "import fcntl, os\n"
         "fd = os.open(os.__file__, os.O_RDONLY)\n"
         "for attempt in (lambda: os.fchmod(fd, 0), lambda: os.fchown(fd, 1, 1), lambda: os.utime(fd, (1, 1)),\n"
-        "                lambda: os.ftruncate(fd, 0), lambda: os.write(fd, b'x'), lambda: os.setxattr(fd, 'user.x', b''),\n"
+        "                lambda: os.ftruncate(fd, 0), lambda: os.write(fd, b'x'), lambda: "
+        "os.setxattr(fd, 'user.x', b''),\n"
         "                lambda: os.open(f'/proc/self/fd/{fd}', os.O_RDWR), lambda: os.open(os.__file__, os.O_TRUNC),\n"
         "                lambda: fcntl.fcntl(fd, fcntl.F_SETLEASE, 0), lambda: os.link(f'/proc/self/fd/{fd}', 'l')):\n"
         "    try: attempt()\n"
@@ -66,7 +68,8 @@ def test_a_path_without_access_gives_none(host):
     run = host.run(
         LIBC + "for path in (CANARY['file'], CANARY['folder'], '/', '/etc', '/proc', os.path.expanduser('~root')):\n"
         "    fd = os.open(path, os.O_PATH)\n"
-        "    for attempt in (lambda: os.open(f'/proc/self/fd/{fd}', os.O_RDONLY), lambda: os.listdir(f'/proc/self/fd/{fd}'),\n"
+        "    for attempt in (lambda: os.open(f'/proc/self/fd/{fd}', os.O_RDONLY), lambda: "
+        "os.listdir(f'/proc/self/fd/{fd}'),\n"
         "                    lambda: (os.fchdir(fd), os.listdir('.')), lambda: os.open('secret', 0, dir_fd=fd),\n"
         "                    lambda: os.open('shadow', 0, dir_fd=fd), lambda: os.execv(f'/proc/self/fd/{fd}', ['x']),\n"
         "                    lambda: os.sendfile(1, fd, 0, 99), lambda: os.getxattr(fd, 'user.x')):\n"
@@ -98,7 +101,7 @@ def test_socket_files_of_the_host_are_not_reached(host):
         "    except OSError: pass\n"
         "pair(socket.SOCK_STREAM); pair(socket.SOCK_SEQPACKET)"
     )
-    assert "SOCK_STREAM" not in run.text and run.text in ("", f"{5} b'x'\n"), run  # the other end gets it, whatever address
+    assert run.text in ("", "5 b'x'\n"), run  # the other end of the pair gets it, whatever address was given
 
 
 @pytest.mark.parametrize("target", ["os.getppid()", "CANARY['host_pid']", "CANARY['pid']", "-1", "-CANARY['host_pid']"])
@@ -129,14 +132,19 @@ def test_what_a_process_has_in_proc_is_its_own(host):
     run = host.run(
         "import os\n"
         "for pid in (1, os.getppid(), CANARY['host_pid'], CANARY['pid']):\n"
-        "    for name in os.listdir('/proc/self') if False else ('cmdline', 'environ', 'maps', 'mem', 'fd', 'status', 'stat',\n"
-        "        'root/etc/passwd', 'cwd/secret', 'mountinfo', 'net/unix', 'task', 'exe', 'limits', 'cgroup', 'oom_score_adj'):\n"
+        "    for name in os.listdir('/proc/self') if False else ('cmdline', 'environ', 'maps', "
+        "'mem', 'fd', 'status', 'stat',\n"
+        "        'root/etc/passwd', 'cwd/secret', 'mountinfo', 'net/unix', 'task', 'exe', 'limits', "
+        "'cgroup', 'oom_score_adj'):\n"
         "        for attempt in (lambda p: open(p, 'rb').read(9), os.listdir, lambda p: os.readlink(p)):\n"
         "            try: print(pid, name, attempt(f'/proc/{pid}/{name}'))\n"
         "            except OSError: pass\n"
-        "for path in ('/proc', '/proc/net/tcp', '/proc/self/net/unix', '/proc/self/mountinfo', '/proc/kallsyms', '/proc/cmdline',\n"
-        "             '/proc/sys/kernel/core_pattern', '/proc/self/oom_score_adj', '/proc/sysrq-trigger', '/sys', '/etc', '/home',\n"
-        "             '/proc/self/cgroup', '/proc/self/mem', '/proc/self/root/etc/passwd', '/dev', '/dev/tty', '/dev/ptmx', '/dev/shm'):\n"
+        "for path in ('/proc', '/proc/net/tcp', '/proc/self/net/unix', '/proc/self/mountinfo', "
+        "'/proc/kallsyms', '/proc/cmdline',\n"
+        "             '/proc/sys/kernel/core_pattern', '/proc/self/oom_score_adj', "
+        "'/proc/sysrq-trigger', '/sys', '/etc', '/home',\n"
+        "             '/proc/self/cgroup', '/proc/self/mem', '/proc/self/root/etc/passwd', '/dev', "
+        "'/dev/tty', '/dev/ptmx', '/dev/shm'):\n"
         "    for attempt in (lambda p: open(p, 'rb').read(9), lambda p: open(p, 'wb'), os.listdir):\n"
         "        try: print(path, attempt(path))\n"
         "        except OSError: pass\n"
@@ -147,7 +155,7 @@ def test_what_a_process_has_in_proc_is_its_own(host):
 
 def test_files_of_other_packages_cannot_be_read(host):
     """Their names can: the folder they are in is one of the interpreter's."""
-    folder = sysconfig.get_paths()["purelib"], os.path.dirname(os.__file__) + "/site-packages"
+    folder = sysconfig.get_paths()["purelib"], str(Path(os.__file__).with_name("site-packages"))
     run = host.run(
         "import os\n"
         f"for top in {folder!r}:\n"
@@ -173,7 +181,8 @@ def test_a_run_does_not_reach_the_scratch_of_another(host):
         "own = int(os.path.basename(slot))\n"
         "for pid in range(own - 300, own + 300):\n"
         "    for serial in range(1, 40):\n"
-        "        for attempt in (lambda p: open(p).read(), lambda p: open(p, 'a'), os.unlink, lambda p: os.link(p, 'x')):\n"
+        "        for attempt in (lambda p: open(p).read(), lambda p: open(p, 'a'), os.unlink, lambda "
+        "p: os.link(p, 'x')):\n"
         "            path = f'{base}/{pid}/{serial}/home/mine'\n"
         "            if path != os.path.abspath('mine'):\n"
         "                try: print(path, attempt(path))\n"
@@ -190,11 +199,14 @@ def test_a_run_does_not_reach_the_scratch_of_another(host):
     "write",
     [
         "f = open('big', 'wb', 0)\nwhile True: f.write(bytes(1 << 16))",
-        "held = []\nwhile True:\n    held.append(open('gone', 'wb', 0)); os.unlink('gone'); held[-1].write(bytes(1 << 20))",
+        "held = []\nwhile True:\n    held.append(open('gone', 'wb', 0)); os.unlink('gone'); "
+        "held[-1].write(bytes(1 << 20))",
         "while True:\n    f = open('gone', 'w+b'); f.truncate(1 << 20); held.append(mmap.mmap(f.fileno(), 1 << 20))\n"
         "    os.unlink('gone'); held[-1].write(bytes(1 << 20))",
-        "os.mkdir('d', 0o300); os.chdir('d')\nfor n in range(999): open(str(n), 'wb').write(bytes(1 << 16)); time.sleep(.01)",
-        "while True:\n    os.mkdir('d' * 200); os.chdir('d' * 200); open('f', 'wb').write(bytes(1 << 16)); time.sleep(.001)",
+        "os.mkdir('d', 0o300); os.chdir('d')\nfor n in range(999): open(str(n), 'wb').write(bytes(1 "
+        "<< 16)); time.sleep(.01)",
+        "while True:\n    os.mkdir('d' * 200); os.chdir('d' * 200); open('f', 'wb').write(bytes(1 << "
+        "16)); time.sleep(.001)",
         "n = 0\nwhile True: os.close(os.open(f'../tmp/{n}', os.O_CREAT)); n += 1",
         "n = 0\nwhile True: os.mkdir(f'{n}', 0); n += 1",
         "n = 0\nopen('a', 'w')\nwhile True: os.link('a', f'{n}'); n += 1",
@@ -204,7 +216,9 @@ def test_a_run_does_not_reach_the_scratch_of_another(host):
 )
 def test_too_much_in_the_scratch_ends_the_run(host, write):
     """Named or not, mapped, out of sight, too deep to be walked, or just before the end."""
-    run = host.run(f"import mmap, os, time\nheld = []\n{write}", limits=dataclasses.replace(SMALL, cpu_s=5.0, wall_s=10.0))
+    run = host.run(
+        f"import mmap, os, time\nheld = []\n{write}", limits=dataclasses.replace(SMALL, cpu_s=5.0, wall_s=10.0)
+    )
     assert run.ending == "MLE", run
 
 
@@ -213,7 +227,8 @@ def test_too_much_in_the_scratch_ends_the_run(host, write):
     [
         "while True:\n    try: os.fork()\n    except OSError: pass",
         "try:\n    while True:\n        if os.fork() == 0: time.sleep(60)\nexcept OSError: pass",
-        "try:\n    while True:\n        if os.fork() == 0:\n            os.setsid()\n            if os.fork(): os._exit(0)\n"
+        "try:\n    while True:\n        if os.fork() == 0:\n            os.setsid()\n            if "
+        "os.fork(): os._exit(0)\n"
         "            time.sleep(60)\nexcept OSError: pass",
         "def bomb():\n    while True:\n        try: threading.Thread(target=bomb, daemon=True).start()\n"
         "        except RuntimeError: pass\nbomb()",
@@ -261,11 +276,13 @@ def test_what_lies_in_memory_and_has_a_name_cannot_be_left(host):
     """Shared memory, semaphores, queues, keys: of the user, and so of other processes."""
     run = host.run(
         LIBC + "from multiprocessing import shared_memory\n"
-        "for attempt in (lambda: shared_memory.SharedMemory('LEFT', create=True, size=9), lambda: open('/dev/shm/LEFT', 'w'),\n"
+        "for attempt in (lambda: shared_memory.SharedMemory('LEFT', create=True, size=9), lambda: "
+        "open('/dev/shm/LEFT', 'w'),\n"
         "                lambda: open('/tmp/LEFT', 'w'), lambda: open('/var/tmp/LEFT', 'w')):\n"
         "    try: attempt(); print('made')\n"
         "    except OSError: pass\n"
-        "for call, *args in ((29, 7, 9, 0o1666), (64, 7, 1, 0o1666), (68, 7, 0o1666), (240, b'x', 0o102, 0o666, None),\n"
+        "for call, *args in ((29, 7, 9, 0o1666), (64, 7, 1, 0o1666), (68, 7, 0o1666), (240, b'x', "
+        "0o102, 0o666, None),\n"
         "                    (248, b'user', b'x', b'y', 1, -4), (319, b'x', 0)):\n"
         "    print(libc.syscall(call, *args))"
     )

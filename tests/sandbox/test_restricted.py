@@ -23,7 +23,9 @@ from tests.sandbox.sandboxes import descendants, keeper_of
 
 needs_landlock = pytest.mark.skipif(landlock_abi() < ABI, reason=f"Landlock has no version {ABI} here (Linux 6.12)")
 SMALL = Limits(cpu_s=1.0, wall_s=10.0, memory_mib=96, processes=16)
-DAEMONS = "import os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        os.setsid(); os.fork(); time.sleep(60)\n"
+DAEMONS = (
+    "import os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        os.setsid(); os.fork(); time.sleep(60)\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +130,8 @@ def test_the_scratch_goes_with_the_sandbox():
     with Sandbox(SMALL, workers=1, level="restricted") as sandbox:
         folder = Path(sandbox.run(Program("python", "import os; print(os.getcwd())")).text.strip())
         base = folder.parents[2]
-        assert base.name.startswith("rlvr-") and base.exists()
+        assert base.name.startswith("rlvr-")
+        assert base.exists()
     assert not base.exists()
 
 

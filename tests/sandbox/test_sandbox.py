@@ -17,7 +17,7 @@ from rlvr.sandbox import Call, Ending, Guarantee, Limits, Program, Run, Sandbox,
 from rlvr.sandbox.compiling import Compiler
 from rlvr.sandbox.languages import LANGUAGES, Language
 from rlvr.sandbox.levels import LEVELS
-from rlvr.sandbox.slots import Keeper, CannotIsolate
+from rlvr.sandbox.slots import CannotIsolate, Keeper
 from rlvr.workers import usable_cores
 
 SMALL = Limits(cpu_s=2.0, memory_mib=256)
