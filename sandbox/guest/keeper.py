@@ -146,6 +146,8 @@ class _Keeper:
             pid, _ = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
+            if pid in self.zygotes:
+                self.level.ended(pid)
             _remove(self.zygotes.pop(pid, []))
 
     def close(self) -> None:

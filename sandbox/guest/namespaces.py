@@ -89,6 +89,13 @@ class Namespaces:
         """
         os.kill(pid, signal.SIGKILL)
 
+    def ended(self, pid: int) -> None:
+        """A zygote has ended.
+
+        Args:
+            pid: the zygote's.
+        """
+
     def end(self) -> None:
         """After the last slot."""
 

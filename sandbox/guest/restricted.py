@@ -19,7 +19,6 @@ import contextlib
 import errno
 import os
 import select
-import shutil
 import signal
 import socket
 import stat
@@ -65,6 +64,7 @@ _OPENSSL = "/etc/ssl/openssl.cnf"  # node goes on without it, but not where it m
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _OWN = ("cmdline", "comm", "environ", "fd", "limits", "maps", "mem", "stat", "statm", "status")  # of /proc/self
 _FOLDERS = ("home", "tmp")
+_SPARE_BYTES = 1 << 16  # for the program's own files, beside one that is as large as may be
 _SPARE_TASKS = 2  # beyond the limit, as RLIMIT_NPROC of the other level has some too
 _PATH_BYTES = 3000  # of a path in the scratch; a longer one could not be looked at
 _UNKNOWN = 1 << 62
@@ -116,12 +116,15 @@ class Restricted:
     def end_slot(self, pid: int) -> None:
         os.kill(pid, signal.SIGTERM)  # see `guard`
 
+    def ended(self, pid: int) -> None:
+        _remove(f"{self._base}/{pid}")
+
     def end(self) -> None:
         self.signal_all(signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.wait()
-        shutil.rmtree(self._base, ignore_errors=True)
+        _remove(self._base)
 
     # ------------------------------------------------------------------------------------------- a zygote
 
@@ -298,7 +301,7 @@ class Restricted:
         used, files = _scanned(self._scratch)
         if files > self._limits["files"] + len(_FOLDERS):
             return "files"
-        return "disk" if used + self._deleted(self._looked()[1]) > self._limits["disk"] else ""
+        return "disk" if used + self._deleted(self._looked()[1]) > self._limits["disk"] + _SPARE_BYTES else ""
 
     def _hides(self, processes: list[int]) -> bool:
         """Whether one executes a file that it may not read: the kernel then closes its /proc to us.
@@ -427,7 +430,7 @@ def _readable(plan: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def _scanned(folder: str) -> tuple[int, int]:
-    """Bytes and number of files below a folder; what cannot be looked at counts as more than any limit."""
+    """Bytes of files below a folder, number of files and folders; what cannot be looked at is more than any limit."""
     used, files, todo = 0, 0, [folder]
     while todo:
         try:
@@ -437,14 +440,22 @@ def _scanned(folder: str) -> tuple[int, int]:
                     if len(entry.path) > _PATH_BYTES:
                         return used, _UNKNOWN
                     with contextlib.suppress(FileNotFoundError):
-                        used += entry.stat(follow_symlinks=False).st_blocks * 512
                         if entry.is_dir(follow_symlinks=False):
                             todo.append(entry.path)
+                        else:
+                            used += entry.stat(follow_symlinks=False).st_blocks * 512
         except FileNotFoundError:
             continue
         except OSError:  # the program took our right to read it away
             return used, _UNKNOWN
     return used, files
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder and all in it, if it can be."""
+    with contextlib.suppress(OSError):
+        _empty(folder)
+        os.rmdir(folder)
 
 
 def _empty(folder: str) -> None:

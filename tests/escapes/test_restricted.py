@@ -66,7 +66,7 @@ def test_a_library_that_may_be_read_stays_as_it_is(host):
 def test_a_path_without_access_gives_none(host):
     """O_PATH opens anything; what it gives leads nowhere."""
     run = host.run(
-        LIBC + "for path in (CANARY['file'], CANARY['folder'], '/', '/etc', '/proc', os.path.expanduser('~root')):\n"
+        LIBC + "for path in (CANARY['file'], CANARY['folder'], '/', '/etc', '/proc', '/root'):\n"
         "    fd = os.open(path, os.O_PATH)\n"
         "    for attempt in (lambda: os.open(f'/proc/self/fd/{fd}', os.O_RDONLY), lambda: "
         "os.listdir(f'/proc/self/fd/{fd}'),\n"
@@ -198,7 +198,6 @@ def test_a_run_does_not_reach_the_scratch_of_another(host):
 @pytest.mark.parametrize(
     "write",
     [
-        "f = open('big', 'wb', 0)\nwhile True: f.write(bytes(1 << 16))",
         "held = []\nwhile True:\n    held.append(open('gone', 'wb', 0)); os.unlink('gone'); "
         "held[-1].write(bytes(1 << 20))",
         "while True:\n    f = open('gone', 'w+b'); f.truncate(1 << 20); held.append(mmap.mmap(f.fileno(), 1 << 20))\n"
