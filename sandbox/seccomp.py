@@ -233,6 +233,8 @@ RESTRICTED: Final[Mapping[str, Rule]] = {
         {1: Switch(1, {1: ALLOW, 5: ALLOW}, refuse(errno.EPROTONOSUPPORT), mask=0xF)},
         refuse(errno.EAFNOSUPPORT),
     ),
+    # A full disk of the host in less time than it takes to look
+    "fallocate": refuse(errno.EOPNOTSUPP),
     # Descriptors on their way between processes: files and sockets that no look at a process would find
     **dict.fromkeys("sendmsg recvmsg".split(), refuse(errno.EPERM)),
 }

@@ -206,6 +206,7 @@ def test_a_run_does_not_reach_the_scratch_of_another(host):
         "<< 16)); time.sleep(.01)",
         "while True:\n    os.mkdir('d' * 200); os.chdir('d' * 200); open('f', 'wb').write(bytes(1 << "
         "16)); time.sleep(.001)",
+        "n = 0\nwhile True: os.posix_fallocate(os.open(f'{n}', os.O_CREAT | os.O_WRONLY), 0, 1 << 20); n += 1",
         "n = 0\nwhile True: os.close(os.open(f'../tmp/{n}', os.O_CREAT)); n += 1",
         "n = 0\nwhile True: os.mkdir(f'{n}', 0); n += 1",
         "n = 0\nopen('a', 'w')\nwhile True: os.link('a', f'{n}'); n += 1",
