@@ -224,9 +224,8 @@ class Restricted:
         Those that were let through and are not there yet are not counted: a run may have twice its limit for a moment.
         """
         request = bytearray(_NOTIFICATION)
-        signal.setitimer(
-            signal.ITIMER_REAL, _RECEIVE_S, _RECEIVE_S
-        )  # or one that is withdrawn now would keep us waiting
+        # A question that is withdrawn now would keep us waiting
+        signal.setitimer(signal.ITIMER_REAL, _RECEIVE_S, _RECEIVE_S)
         failed = ioctl(self._forks, _NOTIF_RECV, request)
         signal.setitimer(signal.ITIMER_REAL, 0)
         if failed:
@@ -269,7 +268,8 @@ class Restricted:
         return self._tasks
 
     def signal_all(self, number: int) -> None:
-        assert self._scoped, "out of a scope, every process of this user would get the signal"
+        if not self._scoped:
+            raise RuntimeError("out of a scope, every process of this user would get the signal")
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(-1, number)
 
@@ -298,8 +298,9 @@ class Restricted:
         return ""
 
     def overfull(self) -> str:
-        used, files = _scanned(self._scratch)
-        if files > self._limits["files"] + len(_FOLDERS):
+        most = self._limits["files"] + len(_FOLDERS)
+        used, files = _scanned(self._scratch, most)
+        if files > most:
             return "files"
         return "disk" if used + self._deleted(self._looked()[1]) > self._limits["disk"] + _SPARE_BYTES else ""
 
@@ -429,10 +430,10 @@ def _readable(plan: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
         yield os.path.realpath(source), _READ
 
 
-def _scanned(folder: str) -> tuple[int, int]:
+def _scanned(folder: str, most: int) -> tuple[int, int]:
     """Bytes of files below a folder, number of files and folders; what cannot be looked at is more than any limit."""
     used, files, todo = 0, 0, [folder]
-    while todo:
+    while todo and files <= most:  # where a folder is exchanged for a link, what is below may be large
         try:
             with os.scandir(todo.pop()) as entries:
                 for entry in entries:
