@@ -125,7 +125,7 @@ class Keeper:
         return Slot(self, ours, answer["pid"], cgroup)
 
     def kill(self, pid: int) -> None:
-        """SIGKILL a zygote; every process of its slot ends with it.
+        """End a zygote; every process of its slot ends with it.
 
         Args:
             pid: the zygote's number.

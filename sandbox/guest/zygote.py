@@ -3,6 +3,8 @@
 It keeps boxes ready: each is a process in a pid and mount namespace of its own that has its scratch mounted and
 waits on the slot's socket.  A request from the host goes straight to a box; the zygote only learns which box took it,
 and forks another box when one ends.  It never reads a request, so it never sees a program.
+
+What is said of namespaces, here and in `box`, is so at the level of that name; `restricted` says what stands for them.
 """
 
 from __future__ import annotations
