@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any, Final, TypeVar
 from rlvr.errors import IsolationUnavailable, SandboxFailed
 from rlvr.sandbox import cgroups, seccomp
 from rlvr.sandbox.records import Limits
-from rlvr.sandbox.slots import Keeper, NoNamespaces, NotTaken, Request, Slot
+from rlvr.sandbox.slots import CannotIsolate, Keeper, NotTaken, Request, Slot
 from rlvr.sandbox.toolchains import Packages, Python, root_plan, search_path
 from rlvr.workers import usable_cores
 
@@ -48,15 +49,18 @@ class SlotPool:
         caches: folder inside a slot → folder of the host, bound read-only.
         limits: of most runs; others cost a remount of the scratch folder.
         workers: how many slots there may be.
+        level: a key of `LEVELS`.
 
     Attributes:
         memory: "cgroup v1", "cgroup v2", or "" where this user may not make one.
     """
 
-    def __init__(self, python: Python, packages: Packages, caches: Mapping[str, str], limits: Limits, workers: int):
+    def __init__(
+        self, python: Python, packages: Packages, caches: Mapping[str, str], limits: Limits, workers: int, level: str
+    ):
         self._python, self._packages, self._caches = python, packages, caches
-        self._limits, self._workers = limits, workers
-        self._hierarchy = _hierarchy()
+        self._limits, self._workers, self._level = limits, workers, level
+        self._hierarchy = _hierarchy() if level == "namespaces" else None  # of the other, the sampling is tested
         self.memory = f"cgroup v{self._hierarchy.version}" if self._hierarchy else ""
         self._forget()
 
@@ -269,20 +273,28 @@ class SlotPool:
             if self._keeper is None or not self._keeper.alive:
                 for slot in [*self._live]:
                     self._bury(slot)
-                self._keeper = Keeper(self._python, self._config())
+                try:
+                    self._keeper = Keeper(self._python, self._config())
+                except CannotIsolate as error:
+                    raise self._unavailable(error) from None
             group = self._hierarchy.create() if self._hierarchy else None
             try:
                 slot = self._keeper.start_slot(group)
             except BaseException as error:
                 if group:
                     group.remove()
-                if isinstance(error, NoNamespaces):
-                    found = f"no namespaces: {error}"
-                    remedy = _NAMESPACES_REMEDY.format(root="" if os.geteuid() == 0 else ", or run as root")
-                    raise IsolationUnavailable("files", found, remedy, waivable=False) from None
+                if isinstance(error, CannotIsolate):
+                    raise self._unavailable(error) from None
                 raise
             self._live.add(slot)
             return slot
+
+    def _unavailable(self, error: CannotIsolate) -> IsolationUnavailable:
+        found, remedy = f"no namespaces: {error}", _NAMESPACES_REMEDY
+        if self._level == "restricted":
+            found, remedy = f"no Landlock: {error}", _LANDLOCK_REMEDY
+        remedy = remedy.format(root="" if os.geteuid() == 0 else ", or run as root")
+        return IsolationUnavailable("files", found, remedy, waivable=False)
 
     def _bury(self, slot: Slot) -> None:
         with self._lock:
@@ -295,11 +307,15 @@ class SlotPool:
         uid, gid = (_UNPRIVILEGED, _UNPRIVILEGED) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
         limits = self._limits
         return {
+            "level": self._level,
+            "scratch": tempfile.gettempdir(),
+            "executable": self._python.executable,
             "path": search_path(self._python, self._packages),
             "preload": [*_PRELOAD, *self._packages.preload],
             "packages": list(self._packages.preload),
             "root": root_plan(self._python, self._packages, self._caches),
-            "filter": seccomp.program().hex(),
+            "filter": seccomp.program(restricted=self._level == "restricted").hex(),
+            "forks": seccomp.forks().hex(),
             "outer_uid": uid,
             "outer_gid": gid,
             "stock": _STOCK,
@@ -336,7 +352,13 @@ def _alive(replies: list[dict[str, Any]]) -> list[dict[str, Any]]:
 _NAMESPACES_REMEDY: Final = (
     "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0; "
     "in a container: --security-opt seccomp=unconfined, and for root --cap-add SYS_ADMIN)"
-    '{root}; or score on another host with "rlvr serve" (docs/using/serving.md)'
+    '{root}; or run with fewer guarantees, by Landlock, with Sandbox(level="restricted") or --sandbox restricted; '
+    'or score on another host with "rlvr serve" (docs/using/serving.md)'
+)
+_LANDLOCK_REMEDY: Final = (
+    "use Linux 6.12 or newer with Landlock (CONFIG_SECURITY_LANDLOCK, and landlock in the kernel's lsm= list), in a "
+    'container whose seccomp profile lets landlock_create_ruleset through; or score on another host with "rlvr serve" '
+    "(docs/using/serving.md)"
 )
 
 

@@ -24,6 +24,7 @@ from rlvr.sandbox.guest import calls as guest_calls
 from rlvr.sandbox.guest import suite as guest_suite
 from rlvr.sandbox.guest.values import NotAValue
 from rlvr.sandbox.interaction import Interaction, Talk
+from rlvr.sandbox.levels import LEVELS
 from rlvr.sandbox.pool import MIB, SlotPool
 from rlvr.sandbox.records import (
     Call,
@@ -38,6 +39,7 @@ from rlvr.sandbox.records import (
     TestCase,
     TestRun,
     TestSuite,
+    holding,
 )
 from rlvr.sandbox.sessions import Session
 from rlvr.sandbox.slots import Request, memfd, packed
@@ -70,6 +72,8 @@ class Sandbox:
         packages: distributions that programs may import beside the standard library: ("numpy",).
         allow_missing: names of guarantees that may be missing (docs/reference/sandbox.md); they are then in
             `run.isolation.waived`.
+        level: "namespaces", or "restricted" for a host that has none (Linux 6.12 or newer): Landlock, seccomp and
+            sampling, and fewer guarantees (docs/reference/sandbox.md).
 
     Raises:
         UsageError: a setting that cannot work.
@@ -83,6 +87,7 @@ class Sandbox:
         python: str | None = None,
         packages: Sequence[str] = (),
         allow_missing: Iterable[str] = (),
+        level: str = "namespaces",
     ) -> None:
         if isinstance(packages, str) or isinstance(allow_missing, str):
             raise UsageError("packages and allow_missing take several names: ('numpy',), not 'numpy'")
@@ -96,13 +101,16 @@ class Sandbox:
         self.allow_missing = frozenset(allow_missing)
         for name in self.allow_missing:
             require_one_of("a name in allow_missing", name, probe.PROMISES)
-        self._compiler = Compiler(self._execute)
+        require_one_of("level", level, LEVELS)
+        self.level = level
+        self._compiler = Compiler(self._execute, level)
         self._pool = SlotPool(
             find_python(python),
             find_packages(self.packages, python),
             self._compiler.caches,
             self.limits,
             self.workers,
+            level,
         )
         self._numbers = itertools.count(1)
         self._checking = threading.Lock()
@@ -112,6 +120,7 @@ class Sandbox:
 
     def __reduce__(self) -> Any:
         settings = {"python": self.python, "packages": self.packages, "allow_missing": self.allow_missing}
+        settings["level"] = self.level
         return _again, (self.limits, self.workers, settings)
 
     def __enter__(self) -> Sandbox:
@@ -144,7 +153,7 @@ class Sandbox:
             full: try every attack that we know, which takes some seconds; `Guarantee.weak` then names those that got
                 past a limit which holds against the others.
         """
-        return probe.examine(self._execute, self._pool.memory, full)
+        return probe.examine(self._execute, LEVELS[self.level], self._pool.memory, full)
 
     def isolation(self) -> Isolation:
         """What runs are isolated by; the first call finds it out with `check`.
@@ -155,16 +164,16 @@ class Sandbox:
         with self._checking:
             if self._isolation is None:
                 found = self.check()
-                waived = set()
+                waived, accepted = set(), self.allow_missing | set(LEVELS[self.level].missing)
                 for guarantee in found:
                     if guarantee.mechanism is None:
-                        if guarantee.name not in self.allow_missing:
+                        some = any(g.mechanism for g in found)  # where nothing holds, nothing can run
+                        if guarantee.name not in accepted or not some:
                             self._pool.close()
-                            some = any(g.mechanism for g in found)  # where nothing holds, nothing can run
                             raise IsolationUnavailable(guarantee.name, guarantee.found, guarantee.remedy, waivable=some)
                         waived.add(guarantee.name)
                 kept = {g.name: g.mechanism for g in found if g.mechanism is not None}
-                self._isolation = Isolation(kept, frozenset(waived))
+                self._isolation = Isolation(kept, frozenset(waived), self.level)
             return self._isolation
 
     def run(self, program: Program, stdin: bytes | str = b"", *, limits: Limits | None = None) -> Run:
@@ -588,10 +597,8 @@ def _ending(reply: Mapping[str, Any], kills: int, flooded: bool, code: int, limi
         return Ending.IE, f"the program's process could not be set up: {told.removeprefix('setup: ')}"
     if told == "compile":
         return Ending.CE, "it does not compile"
-    if killed == "disk":
-        return Ending.MLE, f"its files are larger than the disk limit of {limits.disk_mib:g} MiB"
-    if killed == "memory" or kills:
-        return Ending.MLE, f"over {limits.memory_mib} MiB"
+    if held := holding("memory" if kills and killed != "disk" else killed, limits):
+        return held
     if killed == "cpu" or code == -signals.SIGXCPU:
         return Ending.TLE, f"over {limits.cpu_s:g} CPU seconds"
     if killed == "wall":

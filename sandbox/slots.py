@@ -28,7 +28,7 @@ from rlvr.sandbox.toolchains import Python, environment
 from rlvr.workers import framing
 from rlvr.workers.framing import framed, write_all
 
-__all__ = ["Keeper", "NoNamespaces", "NotTaken", "Request", "Slot", "memfd", "packed"]
+__all__ = ["CannotIsolate", "Keeper", "NotTaken", "Request", "Slot", "memfd", "packed"]
 
 _START_S: Final = 60.0
 _CLOSING_S: Final = 15.0
@@ -47,8 +47,8 @@ main(*map(int, sys.argv[3:]))
 """
 
 
-class NoNamespaces(Exception):
-    """The kernel does not let this user make namespaces."""
+class CannotIsolate(Exception):
+    """The kernel does not let this user have what the level needs: namespaces, or Landlock."""
 
 
 class NotTaken(SandboxFailed):
@@ -109,7 +109,7 @@ class Keeper:
             cgroup: what its processes are counted in; None where this user may not make one.
 
         Raises:
-            NoNamespaces: this user's rights do not suffice.
+            CannotIsolate: this user's rights do not suffice.
             SandboxFailed: for any other reason.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -128,7 +128,7 @@ class Keeper:
         return Slot(self, ours, answer["pid"], cgroup)
 
     def kill(self, pid: int) -> None:
-        """SIGKILL a zygote; every process of its slot ends with it.
+        """End a zygote; every process of its slot ends with it.
 
         Args:
             pid: the zygote's number.
@@ -152,7 +152,7 @@ class Keeper:
         answer: dict[str, Any] = json.loads(message)
         if "failed" in answer:
             if "errno" in answer:
-                raise NoNamespaces(answer["failed"])
+                raise CannotIsolate(answer["failed"])
             raise SandboxFailed(answer["failed"])
         return answer
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from rlvr.sandbox.guest.replies import Buffer
 from rlvr.sandbox.guest.stillness import BUSY, DROWSY, QUIET, Stillness, look
-from rlvr.sandbox.guest.watch import Watch, living, wake_up
+from rlvr.sandbox.guest.watch import Watch, wake_up
 
 __all__ = ["BOARD", "FLOOD", "OUTCOME", "OUTCOME_AT", "Relay", "STOP", "STUCK", "STUCK_HERE", "Talk"]
 
@@ -80,7 +80,7 @@ class Talk(Watch):
     def _note(self) -> None:
         """Look at the program, write down what it does, and let its wall clock stand still while it has to wait."""
         before, now = self.still, time.monotonic()
-        self.still = look(living(), self.pipe)
+        self.still = look(self.level.living(), self.pipe)
         self.looks += 1
         state, mark = (self.still.state, self.still.mark) if self.still else (BUSY, 0)
         os.pwrite(self.fds["board"], _ENTRY.pack(state, self.looks, mark), self.side * _PLACE)
@@ -127,8 +127,8 @@ class Relay(Talk):
         told = super()._start({**fds, "stdin": stdin, "stdout": stdout})
         os.close(stdin)
         os.close(stdout)
-        self.poll, self.children = select.poll(), wake_up()
-        self.poll.register(self.children, select.POLLIN)
+        self.children = wake_up()
+        self._listen_too(self.children)
         self.words = _Lane(self, b"> ", from_program, words)
         self.answers = _Lane(self, b"< ", answers, to_program, ending=True)
         self.answers.listen()
@@ -145,7 +145,7 @@ class Relay(Talk):
                     self._command(STOP)
                     return self._end_all()
                 looks_at = now + self._pause()
-            ready = dict(self.poll.poll(max(0.0, looks_at - now) * 1000))
+            ready = self._polled(max(0.0, looks_at - now))
             for lane in lanes:
                 lane.carry(ready)
             if self.children in ready:
@@ -210,7 +210,7 @@ class Relay(Talk):
         self.words.hang_up()
         self.words.listen()
         while not self.words.ended and not self.order:
-            ready = dict(self.poll.poll(_LOOK_S[1] * 1000))
+            ready = self._polled(_LOOK_S[1])
             for lane in (self.words, self.answers):
                 lane.carry(ready)
             if self.words.total > self.request["words"]:

@@ -346,3 +346,37 @@ def test_an_unknown_machine_is_refused_by_name(machine):
     """No numbers, no filter: never the wrong one."""
     with pytest.raises(UsageError, match=re.escape(repr(machine))):
         seccomp.program(machine)
+
+
+# ------------------------------------------------------------------------------------------ without namespaces
+
+
+@pytest.mark.parametrize("machine", ARCHES)
+def test_without_a_network_namespace_only_ends_of_a_pair_are_sockets(machine):
+    """Stream and seqpacket, with any flags: a datagram socket of a pair would send to any socket file."""
+    asked = functools.partial(said, machine=machine, restricted=True)
+    for flags in (0, 0o2000000, 0o4000):
+        assert [asked("socketpair", 1, kind | flags) for kind in (1, 5)] == [0, 0]
+        assert [asked("socketpair", 1, kind | flags) for kind in (2, 3)] == [errno.EPROTONOSUPPORT] * 2
+    assert asked("socketpair", 2, 1) == asked("socket", 1, 1) == asked("connect", 3) == errno.EAFNOSUPPORT
+    assert asked("sendmsg") == errno.EPERM
+
+
+@pytest.mark.parametrize("machine", ARCHES)
+def test_without_mounts_what_landlock_does_not_see_is_not_done(machine):
+    """Modes, owners and times; what is not named keeps its rule."""
+    for name in ("fchmod", "fchmodat", "fchown", "fchownat", "utimensat"):
+        assert said(name, machine=machine, restricted=True) == -1
+        assert said(name, machine=machine) == 0
+    assert said("fallocate", machine=machine, restricted=True) == errno.EOPNOTSUPP
+    assert said("ptrace", machine=machine, restricted=True) == errno.EPERM
+
+
+@pytest.mark.parametrize("machine", ARCHES)
+def test_every_way_to_start_a_process_or_thread_is_asked_about(machine):
+    """clone3 is refused by the other filter, whose word is the stronger one."""
+    code, column = seccomp.forks(machine), ARCHES.index(machine)
+    for name, numbers in seccomp.NUMBERS.items():
+        if numbers[column] is not None:
+            wanted = seccomp.ASK if name in ("clone", "fork", "vfork") else OK
+            assert verdict(code, numbers[column], arch=AUDIT_ARCH[machine])[0] == wanted
