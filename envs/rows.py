@@ -12,7 +12,7 @@ from rlvr.data.formats import read_rows
 from rlvr.environment.registry import object_at
 from rlvr.validate import nearest
 
-__all__ = ["VERIFIERS", "Rows"]
+__all__ = ["Rows", "VERIFIERS"]
 
 
 def _math(policy: str = "COMPETITION") -> Any:
@@ -25,8 +25,8 @@ def _text() -> Any:
     return math.MathVerifier(math.MathPolicy(references="text"))
 
 
-def _code() -> Any:
-    return importlib.import_module("rlvr.verifiers.code").CodeVerifier()
+def _code(sandbox: str = "namespaces") -> Any:
+    return importlib.import_module("rlvr.verifiers.code").CodeVerifier(sandbox=sandbox)
 
 
 VERIFIERS: Final[Mapping[str, Callable[[], Any]]] = {
@@ -47,15 +47,17 @@ class Rows(rlvr.SingleTurnEnv):
             function of a completion and a reference.
         data: where tasks come from, for training and evaluation: a file, or a hub id; scoring needs none.
         prompt, reference: the columns of the data, as dotted paths.
+        sandbox: the level of the sandbox for "code", see `rlvr.sandbox.Sandbox`.
     """
 
     verifier: str = "math"
     data: str = ""
     prompt: str = "prompt"
     reference: str = "reference"
+    sandbox: str = "namespaces"
 
     def __post_init__(self) -> None:
-        self.reward = rlvr.Correct(_named(self.verifier))  # type: ignore[misc]  # an instance may shadow it
+        self.reward = rlvr.Correct(_named(self.verifier, self.sandbox))  # type: ignore[misc]  # an instance may shadow it
 
     def tasks(self) -> Iterator[rlvr.Task]:
         if not self.data:
@@ -69,7 +71,9 @@ class Rows(rlvr.SingleTurnEnv):
             yield rlvr.Task(str(row.get("id", f"line:{line.number}")), row["prompt"], row["reference"], meta)
 
 
-def _named(verifier: str) -> Any:
+def _named(verifier: str, sandbox: str) -> Any:
+    if verifier == "code":
+        return _code(sandbox)
     if verifier in VERIFIERS:
         return VERIFIERS[verifier]()
     if ":" not in verifier:

@@ -20,6 +20,7 @@ from rlvr.cli.arguments import (
     MemoryMib,
     NameValues,
     Overwrite,
+    SandboxLevel,
     WallSeconds,
     Workers,
     environment_of,
@@ -82,6 +83,7 @@ class ScoreCommand:
     workers: Workers = None
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
+    sandbox: SandboxLevel = None
     strict: bool = False
     """Stop at the first row that cannot be used, instead of leaving it out."""
     resume: bool = False
@@ -96,7 +98,7 @@ class ScoreCommand:
             self.prompt_column, self.reference_column, self.completion_column, self.id_column, self.like, self.bare
         )
         source = _Source([one for file in files for one in sources(file)], columns)
-        env = environment_of(env_name, options)
+        env = environment_of(env_name, options, self.sandbox)
         if self.peek:
             return _peek(source, env, out)
         if self.output is None:
@@ -177,7 +179,7 @@ def _peek(source: _Source, env: Environment, out: Console) -> int:
         task = item.task
         prompt = task.prompt if isinstance(task.prompt, str) else json.dumps(task.prompt, ensure_ascii=False)
         parts = {
-            "id": item.id,
+            "id": repr(item.id),
             "task": task.id,
             "prompt": prompt,
             "reference": json.dumps(task.reference, ensure_ascii=False, default=str),
@@ -290,7 +292,7 @@ class _RemainingRows:
         self._under_way: dict[int, tuple[str, Line]] = {}  # by number of the item: errors name file and line
 
     def __iter__(self) -> Iterator[Item]:
-        done, skipped = self._journal.rows(), set[str]()
+        done, skipped = self._journal.rows(), set[str | int]()
         due = next(done, None)
         for name, line in self._source:
             try:

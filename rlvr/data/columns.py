@@ -17,7 +17,7 @@ from rlvr.data.lines import Line, Row
 from rlvr.errors import DataError, UsageError
 from rlvr.validate import nearest
 
-__all__ = ["LAYOUTS", "Columns", "likely"]
+__all__ = ["Columns", "LAYOUTS", "likely"]
 
 _PER_COMPLETION = ("length_tokens", "truncated")
 _MISSING: Final = object()

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from rlvr.errors import DataError
 
-__all__ = ["CHECKSUM", "MARK", "Line", "Row", "crc_of_cells", "json_lines", "parquet"]
+__all__ = ["CHECKSUM", "Line", "MARK", "Row", "crc_of_cells", "json_lines", "parquet"]
 
 Row: TypeAlias = Mapping[str, Any]
 """The columns of a row by name."""

@@ -17,19 +17,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from rlvr.data.files import publish, sync_file, sync_folder
-from rlvr.data.formats import ENDINGS, count_rows, ending_of, hub_rows, read_rows
+from rlvr.data.formats import ENDINGS, ending_of, hub_rows, read_rows
 from rlvr.data.lines import CHECKSUM, MARK, Line, Row, crc_of_cells, json_lines
 from rlvr.errors import DataError, UsageError
 
 __all__ = [
     "Journal",
-    "Line",
-    "Row",
     "as_dataset",
-    "count_rows",
     "dump_row",
     "load_dataset",
-    "read_rows",
     "read_whole",
     "require_output",
 ]
@@ -39,6 +35,8 @@ def _packed(name: str, value: Any) -> Any:
     """A value for a Parquet column.  A column has one type, so references, which may differ in type, become texts."""
     if isinstance(value, str):
         return value if _is_utf8(value) and not value.startswith(MARK) else MARK + json.dumps(value)
+    if name == "id":
+        return str(value)
     return MARK + json.dumps(value) if isinstance(value, (dict, list)) or name == "reference" else value
 
 

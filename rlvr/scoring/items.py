@@ -33,13 +33,13 @@ class Item:
     """One completion to score.
 
     Attributes:
-        id: unique within the run.
+        id: unique within the run; a number stays one, so that 1 is another id than "1".
         task: what the completion answers.
         completion: the text, with its length and whether it was truncated.
         row: the columns of the row that scoring does not use; they are passed through.
     """
 
-    id: str
+    id: str | int
     task: Task
     completion: Completion
     row: Row = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Items:
             raise UsageError("rows is one mapping; give a list of them, one for each completion")
         self.error: Exception | None = None
         self._env, self._rows, self._on_error = env, rows, on_error
-        self._seen: set[str] = set()
+        self._seen: set[str | int] = set()
 
     def __iter__(self) -> Iterator[tuple[int, Item]]:
         try:
@@ -145,7 +145,8 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
     except Exception as error:  # an environment's code, run on a row of any form
         raise DataError(f"{type(error).__name__}: {error}") from error
     rest = {name: _passed_on(value) for name, value in row.items() if name not in _COLUMNS}
-    return _with_length(env, Item(str(known.get("id", f"line:{number}")), task, completion, rest))
+    name = known.get("id", f"line:{number}")
+    return _with_length(env, Item(name if type(name) is int else str(name), task, completion, rest))
 
 
 def _passed_on(value: Any) -> Any:

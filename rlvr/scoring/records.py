@@ -14,7 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from rlvr.data.rows import Row, dump_row, read_whole
+from rlvr.data.lines import Row
+from rlvr.data.rows import dump_row, read_whole
 from rlvr.environment import Environment
 from rlvr.environment.registry import make, takes_options
 from rlvr.environment.source import changed_source, source_of

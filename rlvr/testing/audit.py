@@ -13,7 +13,8 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rlvr.data.rows import Line, read_rows
+from rlvr.data.formats import read_rows
+from rlvr.data.lines import Line
 from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.scoring import Scored, score

@@ -134,7 +134,7 @@ def test_rows_that_cannot_be_used_are_left_out_by_line_and_kept(score, tmp_path)
         {"task": 1, "completion": 5},
         {"task": "one", "completion": "1"},
         {"task": 1, "completion": "1", "id": "2"},
-        {"task": 1, "completion": "1", "loss": float("nan")},
+        {"task": 1, "completion": "1", "reference": [float("nan")]},
     ]
     code, said, out = score([{"task": 1, "completion": "1", "id": "2"}, *bad, {"task": 2, "completion": "2"}])
     assert code == 1

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rlvr.data.rows import Journal, count_rows, dump_row, load_dataset, read_rows
+from rlvr.data.formats import count_rows, read_rows
+from rlvr.data.rows import Journal, dump_row, load_dataset
 from rlvr.errors import DataError, UsageError
 
 HARD_TEXTS = ["", "\x00", "\ud800", "\udfff\x00\ud800 mixed", "a\r\nb\u2028c", "\ufeff", "json:{}", "😀", "é" * 500_000]
