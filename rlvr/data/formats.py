@@ -169,7 +169,7 @@ def _by_ending(path: Path) -> Iterator[Line]:
     if ending in _JSON:
         return _json(partial(_opened, path), str(path))
     if is_packed or ending not in ENDINGS:
-        return _by_content(partial(path.open, "rb"), str(path), is_pipe=not path.is_file())
+        return _by_content(lambda: path.open("rb"), str(path), is_pipe=not path.is_file())
     if ending == ".parquet":
         return parquet(path)
     return _numbered(_inspect_archive(path) if ending == ".eval" else _arrow(path))

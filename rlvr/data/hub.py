@@ -35,8 +35,7 @@ def at_once() -> Iterator[None]:
 
 def _answers() -> bool:
     """Whether the hub answers, by the way that its library takes: mirrors and proxies are respected."""
-    from huggingface_hub import constants
-    from huggingface_hub.utils import get_session
+    from huggingface_hub import constants, get_session
 
     try:
         get_session().head(constants.ENDPOINT, timeout=_PATIENCE_S)

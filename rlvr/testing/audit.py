@@ -322,7 +322,7 @@ def audit(
     if against is not None and isinstance(rows, Iterator):
         rows = list(rows)
     found, kept = Audit(env.id, label), _Kept(worst)
-    first: dict[str, tuple[bool | None, bool, str]] = {}
+    first: dict[str | int, tuple[bool | None, bool, str]] = {}
     slices: dict[str, dict[str, Confusion]] = {column: defaultdict(Confusion) for column in by}
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
 
@@ -445,11 +445,12 @@ def _value(item: Item, column: str) -> str:
 def _case(kind: str, scored: Scored, label: bool | None, why: str | None = None) -> AuditCase:
     item, verdict = scored.item, scored.score.verdict
     why = verdict.why if why is None else why
-    return AuditCase(kind, item.id, item.task.id, item.completion.text, item.task.reference, verdict.answer, why, label)
+    text, reference = item.completion.text, item.task.reference
+    return AuditCase(kind, str(item.id), item.task.id, text, reference, verdict.answer, why, label)
 
 
 def _compare(
-    found: Disagreement, first: Mapping[str, tuple[bool | None, bool, str]], second: Iterator[Scored], worst: int
+    found: Disagreement, first: Mapping[str | int, tuple[bool | None, bool, str]], second: Iterator[Scored], worst: int
 ) -> None:
     kept: dict[str, list[AuditCase]] = {"only the first": [], "only the second": []}
     for other in second:
