@@ -198,7 +198,7 @@ def _verl(row: Row) -> Iterator[dict[str, Any]]:
 
 
 def _trl(row: Row) -> Iterator[dict[str, Any]]:
-    """TRL: prompt and completion, as texts or messages (docs/source/dataset_formats.md), as its trainers log them, with
+    """TRL: prompt and completion, as texts or messages (its page on dataset formats), as its trainers log them, with
     the answer in the column that the user's own data set has."""
     answer = next((name for name in ("solution", "answer", "ground_truth", "reference") if name in row), None)
     yield _moved(row, prompt="prompt", completion="completion", **({"reference": answer} if answer else {}))
