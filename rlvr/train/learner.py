@@ -7,7 +7,6 @@ Denominators are those of the whole mini-batch, so the gradient does not depend 
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -54,7 +53,7 @@ class Learner:
         self.algorithm = self.config.algorithm
         self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
         self.optimizer = self._fresh_optimizer()
-        self.reference = None if self.algorithm.kl is None else _frozen(policy)
+        self.reference = None if self.algorithm.kl is None else policy.frozen()
         self.updates = self.bad = self._bad_in_a_row = 0
 
     def _fresh_optimizer(self) -> torch.optim.AdamW:
@@ -278,10 +277,3 @@ def _on(batch: Batch, device: torch.device) -> Batch:
     tensors = ("completion_mask", "behaviour_logprobs", "advantages", "old_logprobs", "ref_logprobs")
     moved = {name: value.to(device) for name in tensors if (value := getattr(batch, name)) is not None}
     return replace(batch, **moved)
-
-
-def _frozen(policy: Policy) -> Policy:
-    """A copy that is never trained."""
-    twin = copy.copy(policy)
-    twin.model = copy.deepcopy(policy.model).requires_grad_(False).eval()
-    return twin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -20,9 +21,65 @@ from rlvr.samplers.protocol import Tokenized
 from rlvr.samplers.tokenization import Tokenization, end_token_ids
 from rlvr.train.batches import Padded, buckets, pad, ragged_to_padded
 from rlvr.train.logprobs import LogitsTransform, token_logprobs
-from rlvr.train.prompt_sharing import hidden_states_sharing_prompts, supports_prompt_sharing, worth_sharing_prompts
+from rlvr.train.packing import Packed, pack, packed_hidden_states, packs, require_packing
+from rlvr.train.prompt_sharing import (
+    SharedPrompts,
+    hidden_states_sharing_prompts,
+    shared_prompts,
+    supports_prompt_sharing,
+    worth_sharing_prompts,
+)
 
-__all__ = ["Policy"]
+__all__ = ["Policy", "RootModule"]
+
+
+class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
+    """The root module: the only way from the trainer into the model.  Its forward is a micro-batch.
+
+    What shards or wraps a module (`fully_shard`, `DistributedDataParallel`, `torch.compile`) is applied to this one.
+    Such a wrapper gathers weights when the root's forward begins; a submodule that is called past the root would meet
+    weights that are not there.  So layers and head are reached in here alone.
+
+    Args:
+        model: a causal language model of transformers; shared, not copied.
+        logits: how the model makes logits from the head's output.
+
+    Attributes:
+        model, logits: see above.
+    """
+
+    def __init__(self, model: Any, logits: LogitsTransform) -> None:
+        super().__init__()
+        self.model, self.logits = model, logits
+
+    def forward(
+        self, batch: Padded, temperature: float = 1.0, with_entropy: bool = False
+    ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"] | None]:
+        """Log-probabilities of the completion tokens of a micro-batch, and their entropies or None.
+
+        Args:
+            batch: padded, packed, or with shared prompts.
+            temperature: at which the completions were sampled.
+            with_entropy: compute the entropies too.
+        """
+        if isinstance(batch, SharedPrompts):
+            states = hidden_states_sharing_prompts(self.model, batch)
+        else:
+            if isinstance(batch, Packed):
+                read = packed_hidden_states(self.model, batch)
+            else:
+                read = self.model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+            states = read.flatten(0, 1).index_select(0, batch.sources)
+        head = self.model.get_output_embeddings()
+        return token_logprobs(
+            states,
+            head.weight,
+            batch.targets,
+            bias=getattr(head, "bias", None),
+            logits=self.logits,
+            temperature=temperature,
+            with_entropy=with_entropy,
+        )
 
 
 class Policy:
@@ -37,10 +94,17 @@ class Policy:
         chat: turn text prompts into a user message (see `Tokenization`).
         autocast: compute in this type, such as torch.bfloat16 with float32 weights; None: in that of the weights.
         gradient_checkpointing: recompute the layers in the backward pass: a third more time, far less memory.
+        packing: put the rows of a micro-batch side by side instead of padding them; with flash attention on a GPU this
+            saves what the padding costs (see `rlvr.train.packing`).
+        share_prompts: read a prompt once for all its completions where that gives the same numbers.  The number of
+            passes through the layers then depends on the rows; switch it off where processes have to make as many.
         max_tokens: most tokens of a micro-batch, padding included.
         overhead_tokens: the cost of starting a micro-batch, in tokens (see `buckets`).
 
     Attributes:
+        model: the model, as it was given.
+        root: the module that micro-batches go through.  A wrapper of it, such as `DistributedDataParallel`, may take
+            its place; `fully_shard` works in place.
         tokenization: turns prompts into tokens and completions into text.
 
     Raises:
@@ -55,6 +119,8 @@ class Policy:
         chat: bool = False,
         autocast: torch.dtype | None = None,
         gradient_checkpointing: bool = False,
+        packing: bool = False,
+        share_prompts: bool = True,
         max_tokens: int = 16384,
         overhead_tokens: int = 256,
     ) -> None:
@@ -63,12 +129,18 @@ class Policy:
         self.autocast, self.max_tokens, self.overhead_tokens = autocast, max_tokens, overhead_tokens
         _disable_dropout(model)
         self._logits = _find_logits_transform(model)
+        self.root = RootModule(model, self._logits)
+        self.packing = packing
+        if packing:
+            require_packing(model)
         if gradient_checkpointing:
             newer = hasattr(model, "activation_checkpointing_enable")  # then the older name gives a warning
             enable = model.activation_checkpointing_enable if newer else model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
         # With checkpointing, layers keep no cache, which prompt sharing needs.
-        self._shares_prompts = not gradient_checkpointing and supports_prompt_sharing(model)
+        self._shares_prompts = (
+            share_prompts and not packing and not gradient_checkpointing and supports_prompt_sharing(model)
+        )
         model.train(gradient_checkpointing)  # layers checkpoint only in training mode; nothing else differs in it
 
     @classmethod
@@ -123,6 +195,13 @@ class Policy:
         device: torch.device = self.model.device
         return device
 
+    def frozen(self) -> Policy:
+        """A copy that is never trained."""
+        twin = copy.copy(self)
+        twin.model = copy.deepcopy(self.model).requires_grad_(False).eval()
+        twin.root = RootModule(twin.model, self._logits)
+        return twin
+
     def sampler(self, **options: Any) -> LocalSampler:
         """A sampler with these weights and this precision.
 
@@ -138,6 +217,8 @@ class Policy:
             rows: what is split.
         """
         lengths = [len(row.prompt_ids) + len(row.completion_ids) for row in rows]
+        if self.packing:
+            return packs(lengths, max_tokens=self.max_tokens)
         return buckets(lengths, max_tokens=self.max_tokens, overhead_tokens=self.overhead_tokens)
 
     @overload
@@ -178,26 +259,21 @@ class Policy:
 
     def _of_batch(self, rows: Sequence[Tokenized], width: int, temperature: float, with_entropy: bool) -> list[Tensor]:
         """[rows, width] of one micro-batch: logprobs, and entropies if asked for."""
-        padded = pad(rows, device=self.device)
+        batch = self.micro_batch(rows)
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
-            head = self.model.get_output_embeddings()
-            logprobs, entropy = token_logprobs(
-                self._states(rows, padded),
-                head.weight,
-                padded.targets,
-                bias=getattr(head, "bias", None),
-                logits=self._logits,
-                temperature=temperature,
-                with_entropy=with_entropy,
-            )
-        return [ragged_to_padded(values, padded, width) for values in (logprobs, entropy) if values is not None]
+            found = self.root(batch, temperature, with_entropy)
+        return [ragged_to_padded(values, batch, width) for values in found if values is not None]
 
-    def _states(self, rows: Sequence[Tokenized], padded: Padded) -> Float[Tensor, "N H"]:
-        """The last hidden states from which the completions' tokens are predicted."""
-        if self._shares_prompts and worth_sharing_prompts(rows):
-            return hidden_states_sharing_prompts(self.model, rows, padded)
-        states: Tensor = self.model.base_model(input_ids=padded.input_ids, use_cache=False).last_hidden_state
-        return states.flatten(0, 1).index_select(0, padded.sources)
+    def micro_batch(self, rows: Sequence[Tokenized]) -> Padded:
+        """Rows as the tensors that go through the model together: packed, with shared prompts, or padded.
+
+        Args:
+            rows: of one micro-batch.
+        """
+        if self.packing:
+            return pack(rows, device=self.device)
+        padded = pad(rows, device=self.device)
+        return shared_prompts(rows, padded) if self._shares_prompts and worth_sharing_prompts(rows) else padded
 
 
 @contextmanager
