@@ -105,7 +105,7 @@ def test_a_model_that_would_mix_the_rows_is_refused():
     said = refusal(lambda: made(bloom, "eager", packing=True))
     assert "packing is on, and BloomForCausalLM" in said
     assert "switch packing off" in said
-    model, tokenizer = tiny("abc", hidden=32)
+    model, tokenizer = tiny("0123456789abcdefghi", hidden=32)
     plain = model.base_model.forward
     model.base_model.forward = lambda *a, position_ids=None, **k: plain(*a, **k)
     assert "does not keep the rows of a pack apart" in refusal(lambda: Policy(model, tokenizer, packing=True))
