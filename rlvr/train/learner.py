@@ -43,7 +43,8 @@ class Learner:
         config: settings of the run.
 
     Attributes:
-        reference: a frozen copy of the policy as it was given, or at the last reset; None without a KL penalty.
+        reference: the policy as it was given, or at the last reset: a frozen copy, or with LoRA the same weights with
+            the adapter switched off; None without a KL penalty.
         updates: optimiser steps so far; the learning rate is a function of it.
         bad: mini-batches left out because a loss or gradient was not finite.
     """
@@ -88,7 +89,7 @@ class Learner:
         """
         assert self.reference is not None
         assert self.algorithm.reset is not None
-        self.reference.model.load_state_dict(self.policy.model.state_dict())
+        self.reference.load_state_dict(self.policy.state_dict())
         if self.algorithm.reset.optimizer:
             self.optimizer = self._fresh_optimizer()
 
@@ -232,9 +233,9 @@ class Learner:
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next update depends on."""
         return {
-            "policy": self.policy.model.state_dict(),
+            "policy": self.policy.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "reference": None if self.reference is None else self.reference.model.state_dict(),
+            "reference": None if self.reference is None else self.reference.state_dict(),
             "counts": [self.updates, self.bad, self._bad_in_a_row],
         }
 
@@ -244,10 +245,10 @@ class Learner:
         Args:
             state: what `state_dict` returned.
         """
-        self.policy.model.load_state_dict(state["policy"])
+        self.policy.load_state_dict(state["policy"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.reference is not None:
-            self.reference.model.load_state_dict(state["reference"])
+            self.reference.load_state_dict(state["reference"])
         self.updates, self.bad, self._bad_in_a_row = state["counts"]
 
 

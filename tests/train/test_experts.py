@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from transformers import MixtralConfig
 
 from tests.train.test_packing import MOE, made
@@ -17,7 +16,7 @@ def test_the_gradient_is_that_of_each_row_alone(full_logprobs, config, options):
     """Experts get other tokens beside a row's own, in another order: 1e-5 of the norm, in float32."""
     policy = made(config, **options)
     policy.model.eval()  # the same routes in the rows' own forward, without jitter
-    wanted = torch.stack([F.pad(v, (0, 20 - len(v))) for v in full_logprobs(policy.model, ROWS)])
+    wanted = torch.stack([torch.nn.functional.pad(v, (0, 20 - len(v))) for v in full_logprobs(policy.model, ROWS)])
     naive = gradient(policy, (wanted * weights(wanted.shape)).sum())
     policy.model.train(bool(options.get("gradient_checkpointing")))
     found = policy.logprobs(ROWS)

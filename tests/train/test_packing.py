@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 import torch
-import torch.nn.functional as F
 from transformers import AutoModelForCausalLM, BloomConfig, GPT2Config, MistralConfig, Qwen3MoeConfig
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -51,7 +50,7 @@ def test_packs_are_filled_from_the_longest_row_on():
 def test_packing_changes_no_gradient(fresh, full_logprobs, config, attention):
     """Against each row alone through the whole model: logprobs and gradients to 1e-5, in float32."""
     policy = fresh(packing=True) if config is None else made(config, attention, packing=True)
-    wanted = torch.stack([F.pad(v, (0, 20 - len(v))) for v in full_logprobs(policy.model, ROWS)])
+    wanted = torch.stack([torch.nn.functional.pad(v, (0, 20 - len(v))) for v in full_logprobs(policy.model, ROWS)])
     naive = gradient(policy, (wanted * weights(wanted.shape)).sum())
     found = policy.logprobs(ROWS)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
@@ -76,7 +75,9 @@ def row_by_row(module, query, key, value, attention_mask, scaling=None, is_causa
     starts = [*(position_ids[0] == 0).nonzero().flatten().tolist(), query.shape[2]]
     rows = [slice(a, b) for a, b in itertools.pairwise(starts)]
     found = [
-        F.scaled_dot_product_attention(query[:, :, r], key[:, :, r], value[:, :, r], is_causal=True, scale=scaling)
+        torch.nn.functional.scaled_dot_product_attention(
+            query[:, :, r], key[:, :, r], value[:, :, r], is_causal=True, scale=scaling
+        )
         for r in rows
     ]
     return torch.cat(found, dim=2).transpose(1, 2).contiguous(), None
