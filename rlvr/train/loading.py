@@ -65,12 +65,15 @@ def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> Any:
 
 def _tokenizer(name: str | Path) -> Any:
     try:
-        return AutoTokenizer.from_pretrained(name)
-    except Exception as error:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):  # made up, where there are no files
+            raise ValueError("it has no tokens")
+    except Exception as error:  # its kind depends on the model
         raise UsageError(
             f"the model {str(name)!r} has no tokenizer that can be loaded ({_first_line(error)}); save one into its "
             "folder with `tokenizer.save_pretrained`"
         ) from error
+    return tokenizer
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

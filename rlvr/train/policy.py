@@ -9,9 +9,10 @@ from typing import Any, Literal, Self, overload
 
 import torch
 from jaxtyping import Float
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from rlvr.errors import DataError, UsageError
+from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.samplers.decoding import evaluation_mode
 from rlvr.samplers.local import LocalSampler
 from rlvr.samplers.protocol import Tokenized
@@ -192,13 +193,19 @@ class Policy:
 
         Args:
             folder: where they go; it is made.
+
+        Raises:
+            RlvrError: the disk is full, or failed.
         """
-        with without_bars():
-            (self.model if self.lora is None else self.lora.merged()).save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
-            if self.lora is not None:
-                self.lora.save(Path(folder) / "adapter")
-                self.tokenizer.save_pretrained(Path(folder) / "adapter")
+        try:
+            with without_bars():
+                (self.model if self.lora is None else self.lora.merged()).save_pretrained(folder)
+                self.tokenizer.save_pretrained(folder)
+                if self.lora is not None:
+                    self.lora.save(Path(folder) / "adapter")
+                    self.tokenizer.save_pretrained(Path(folder) / "adapter")
+        except SafetensorError as error:  # the disk's own error is only in its text
+            raise RlvrError(f"the model cannot be written to {folder}: {error}") from error
 
     def state_dict(self) -> dict[str, Any]:
         """What training changes: all weights, or with LoRA the adapter's and a fingerprint of the others."""

@@ -14,9 +14,15 @@ from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 from tests.policies import CHARSET
 from tests.rewards.parts import refusal
+from tests.train.bandit import CHARSET as BANDIT
+from tests.train.bandit import policy as bandit
+from tests.train.bandit import trainer
 from tests.train.test_learner import batch_of, learner, preset
 from tests.train.test_packing import GPT2, MOE, made
 from tests.train.test_policy import ROWS, weights
+
+ENV = "tests.train.bandit:Bandit"
+FLAGS = ["--env", ENV, "--prompts", 4, "--group-size", 4, "--max-tokens", 4, "--workers", 0, "--eval-tasks", 4]
 
 
 def moved(policy: Policy, scale: float = 0.2) -> Policy:
@@ -283,6 +289,68 @@ def test_an_adapters_folder_that_cannot_be_used_is_one_line(adapted, tmp_path, m
     assert "nowhere" in based_on(str(tmp_path / "nowhere"))
     Policy(*tiny(CHARSET, hidden=48, heads=4)).save(tmp_path / "other")
     assert "does not fit its model" in based_on(str(tmp_path / "other"))
+
+
+def test_a_run_trains_an_adapter_and_leaves_it_alone_and_merged(say, tmp_path):
+    """From the command line: checkpoints hold the adapter alone, and the command goes on from them; both folders of
+    the model can be evaluated, with the same completions."""
+    Policy(*tiny(BANDIT, hidden=64, layers=2)).save(tmp_path / "base")
+    flags = [*FLAGS, "--model", tmp_path / "base", "--run", tmp_path / "run", "--algorithm", "grpo", "--lr", "0.05",
+             "--lora-alpha", 8, "--lora-targets", "q_proj", "v_proj", "--lora-rank", 2]  # fmt: skip
+    code, said = say("train", *flags, "--steps", 2)
+    assert code == 0, said
+    code, said = say("train", *flags, "--steps", 4)
+    assert code == 0, said
+    assert "continuing after step 2" in say.err
+    sizes = [path.stat().st_size for path in (tmp_path / "run" / "checkpoints").iterdir()]
+    assert max(sizes) < (tmp_path / "base" / "model.safetensors").stat().st_size / 2
+    config = json.loads((tmp_path / "run" / "model" / "adapter" / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"], config["base_model_name_or_path"]) == (2, 8, str(tmp_path / "base"))
+    reports = []
+    for folder in ("model", "model/adapter"):
+        code, said = say("eval", ENV, "--model", tmp_path / "run" / folder, "--limit", 8, "-n", 2, "--max-tokens", 4,
+                         "--workers", 0, "-o", tmp_path / "r.json")  # fmt: skip
+        assert code == 0, said
+        reports.append(json.loads((tmp_path / "r.json").read_text())["tasks"])
+    assert reports[0] == reports[1]
+    code, said = say("train", *flags[:-1], 4, "--steps", 4)
+    assert (code, "settings.lora_rank: int 2 there, int 4 here" in said) == (2, True), said
+
+
+def test_another_base_under_the_same_name_is_noticed(say, tmp_path):
+    """The checkpoint has the adapter alone."""
+    Policy(*tiny(BANDIT, hidden=16, heads=2)).save(tmp_path / "base")
+    flags = [
+        *FLAGS,
+        "--model",
+        tmp_path / "base",
+        "--run",
+        tmp_path / "run",
+        "--algorithm",
+        "dr_grpo",
+        "--lora-rank",
+        2,
+    ]
+    assert say("train", *flags, "--steps", 1)[0] == 0
+    Policy(*tiny(BANDIT, hidden=16, heads=2, seed=1)).save(tmp_path / "base")
+    code, said = say("train", *flags, "--steps", 2)
+    assert (code, "not those that this adapter was trained beside" in said) == (2, True), said
+
+
+def test_an_adapter_learns(tmp_path):
+    """The bandit's first character, from nearly never to nearly always; and the sampler has the adapter too.
+
+    The head stays frozen, so it is given the size that heads have: with a new one all tokens are equally likely.
+    """
+    made = bandit()
+    with torch.no_grad():
+        made.model.get_output_embeddings().weight.mul_(50)
+    with trainer(tmp_path / "run", made=made, lora_rank=4, steps=15, prompts=8, lr=0.03, algorithm="dr_grpo") as run:
+        run.run()
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert rows[0]["accuracy"] < 0.3
+    assert sum(row["accuracy"] for row in rows[-3:]) / 3 > 0.9
+    assert max(row["canary"] for row in rows) < 1e-4
 
 
 def test_without_peft_the_extra_is_named(fresh, monkeypatch):
