@@ -337,4 +337,5 @@ def _only_adapter(layers: Mapping[str, Any]) -> str:
     names = {name for layer in layers.values() for name in layer.active_adapters}
     if len(names) != 1:
         raise UsageError(f"this model has {len(names)} active adapters; one is trained: activate that one alone")
-    return next(iter(names))
+    found: str = next(iter(names))
+    return found

@@ -27,7 +27,13 @@ _MAY_CHANGE: Final = frozenset(
 )
 """Settings of machine, reports and alarms.  They do not affect learning, except for how sums are rounded."""
 
-_ADDED: Final = {"attention": None, "packing": False, "lora_rank": None, "lora_alpha": None, "lora_targets": []}
+_ADDED: Final[Mapping[str, Any]] = {
+    "attention": None,
+    "packing": False,
+    "lora_rank": None,
+    "lora_alpha": None,
+    "lora_targets": [],
+}
 """Settings that runs of 0.1.0 do not have, with what these did."""
 
 
