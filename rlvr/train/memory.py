@@ -35,6 +35,7 @@ __all__ = [
     "capacity",
     "forecast",
     "in_units",
+    "longest_prompt",
     "require_room",
     "require_room_for_weights",
     "token_costs",
