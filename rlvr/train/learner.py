@@ -22,7 +22,7 @@ from rlvr.algo.kl import kl_loss
 from rlvr.algo.presets import Algorithm
 from rlvr.algo.ratios import RatioStats
 from rlvr.algo.terms import entropy_bonus
-from rlvr.errors import RlvrError
+from rlvr.errors import RlvrError, UsageError
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch
 from rlvr.train.policy import Policy
@@ -47,12 +47,17 @@ class Learner:
             the adapter switched off; None without a KL penalty.
         updates: optimiser steps so far; the learning rate is a function of it.
         bad: mini-batches left out because a loss or gradient was not finite.
+
+    Raises:
+        UsageError: all weights are frozen.
     """
 
     def __init__(self, policy: Policy, config: Config) -> None:
         self.policy, self.config = policy, config.resolve()
         self.algorithm = self.config.algorithm
         self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        if not self._parameters:
+            raise UsageError("every weight of this model is frozen, so nothing would be trained; unfreeze some")
         self.optimizer = self._fresh_optimizer()
         self.reference = None if self.algorithm.kl is None else policy.frozen()
         self.updates = self.bad = self._bad_in_a_row = 0

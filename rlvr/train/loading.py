@@ -35,8 +35,11 @@ def load_model(
     path = Path(name)
     base = base_of_adapter(path) if path.is_dir() else None
     if base is not None:
-        model, tokenizer = load_model(base, dtype=dtype, device="cpu", attention=attention)
-        return load_adapter(model, path).to(device), tokenizer
+        model, tokenizer = load_model(base, dtype=torch.float32, device="cpu", attention=attention)
+        model = load_adapter(model, path)  # in float32: bfloat16 would lose most of a small product
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(dtype)
+        return model.to(device), tokenizer
     if path.is_dir() and not (path / "config.json").is_file():
         raise UsageError(f"{path} has no config.json; give the folder of a saved transformers model, or a hub id")
     with without_bars() if path.is_dir() else nullcontext():  # downloads keep their bars

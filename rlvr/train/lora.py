@@ -48,6 +48,8 @@ class Lora:
         self._layers = dict(_lora_layers(model))
         self.name = _only_adapter(self._layers)
         self._require_plain()
+        for parameter in self.parameters.values():  # peft loads adapters frozen
+            parameter.requires_grad_(True)
 
     def _require_plain(self) -> None:
         """Refuse what `rlvr.train.logprobs` and `merged` would compute wrongly, without an error."""
@@ -334,8 +336,8 @@ def _lora_layers(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _only_adapter(layers: Mapping[str, Any]) -> str:
-    names = {name for layer in layers.values() for name in layer.active_adapters}
+    names = {name for layer in layers.values() for name in (*layer.lora_A, *layer.lora_embedding_A)}
     if len(names) != 1:
-        raise UsageError(f"this model has {len(names)} active adapters; one is trained: activate that one alone")
+        raise UsageError(f"this model has {len(names)} adapters ({', '.join(sorted(names))}); delete all but one")
     found: str = next(iter(names))
     return found

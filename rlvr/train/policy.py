@@ -221,11 +221,13 @@ class Policy:
             state: what `state_dict` returned.
 
         Raises:
-            DataError: the weights beside the adapter are others now.
+            DataError: the weights beside the adapter are others now, or there was no adapter.
         """
         if self.lora is None:
             self.model.load_state_dict(state)
             return
+        if "adapter" not in state:
+            raise DataError("this checkpoint is of all weights, and an adapter is trained now; give a new folder")
         if state["base"] != self.lora.fingerprint():
             raise DataError(
                 "the model's weights are not those that this adapter was trained beside; give the model with which the "

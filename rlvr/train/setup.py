@@ -25,6 +25,7 @@ __all__ = [
     "environments",
     "load_policy",
     "policy_from_config",
+    "prepare_policy",
     "require_end",
 ]
 
@@ -164,7 +165,7 @@ def autocast_dtype(precision: str) -> torch.dtype | None:
 
 
 def policy_from_config(config: Config) -> Policy:
-    """The model that a run trains, loaded as its settings say.
+    """The model of a run, loaded as its settings say; without its adapter, for which there is `prepare_policy`.
 
     Args:
         config: settings of the run.
@@ -175,7 +176,7 @@ def policy_from_config(config: Config) -> Policy:
     """
     require_room_for_weights(config, device_of(config.device))
     autocast = autocast_dtype(config.precision)
-    policy = load_policy(
+    return load_policy(
         config.model,
         device=config.device,
         dtype=torch.float32 if config.lora_rank is None or autocast is None else autocast,
@@ -186,6 +187,19 @@ def policy_from_config(config: Config) -> Policy:
         packing=config.packing,
         max_tokens=config.micro_tokens,
     )
+
+
+def prepare_policy(policy: Policy, config: Config) -> Policy:
+    """The policy, with the LoRA adapter that the settings ask for.
+
+    Args:
+        policy: loaded or given.
+        config: settings of the run.
+
+    Raises:
+        UsageError: it has no end token, or cannot have this adapter.
+    """
+    require_end(policy, config.stop)
     if config.lora_rank is not None:
         policy.add_lora(rank=config.lora_rank, alpha=config.lora_alpha, targets=config.lora_targets, seed=config.seed)
     return policy

@@ -36,12 +36,9 @@ def trainer(run: Path, *, env: rlvr.Environment | None = None, quietly: bool = T
         "env": "bandit", "model": "tiny", "algorithm": "grpo", "steps": 4, "prompts": 4, "group_size": 4,
         "max_tokens": 4, "lr": 1e-2, "workers": 0, "eval_every": None, "rollouts_every": 0, "checkpoint_every": 100,
     } | settings  # fmt: skip
-    made = made or policy()
-    if rank := settings.get("lora_rank"):
-        made.add_lora(rank=rank, seed=settings.get("seed", 0))
     return Trainer(
         Config(run=run, **settings),
-        policy=made,
+        policy=made or policy(),
         env=env,
         eval_env=type(env)(split="test"),
         console=Console(quiet=quietly, stderr=True),

@@ -95,7 +95,7 @@ def test_layers_that_keep_their_weights_transposed_are_merged(tmp_path):
 
 
 @pytest.mark.parametrize("targets", [(), ("q_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj")])
-def test_experts_have_adapters_too(full_logprobs, targets):
+def test_experts_have_adapters_too(full_logprobs, targets, tmp_path):
     """peft puts one product on each expert of a fused parameter: gradients, merging and saving as for layers."""
     policy = made(MOE)
     policy.add_lora(rank=2, targets=targets)
@@ -110,8 +110,12 @@ def test_experts_have_adapters_too(full_logprobs, targets):
     ours = torch.autograd.grad((found * weights(found.shape)).sum(), trained)
     both = [torch.cat([g.flatten() for g in gradients]) for gradients in (ours, naive)]
     assert (both[0] - both[1]).norm() < 1e-5 * both[1].norm()
-    merged = Policy(policy.lora.merged(), policy.tokenizer)
-    torch.testing.assert_close(merged.logprobs(ROWS), found, rtol=1e-5, atol=1e-5)
+    made(MOE).save(tmp_path / "base")
+    policy.model.peft_config["default"].base_model_name_or_path = str(tmp_path / "base")
+    policy.save(tmp_path / "model")
+    merged, *loaded = (Policy.load(tmp_path / folder) for folder in ("model", "model/adapter"))
+    for one in (Policy(policy.lora.merged(), policy.tokenizer), merged, *loaded):
+        torch.testing.assert_close(one.logprobs(ROWS), found, rtol=1e-5, atol=1e-5)
 
 
 def test_the_reference_is_the_adapter_switched_off(fresh):
@@ -184,6 +188,7 @@ def test_a_saved_policy_is_merged_and_has_its_adapter_beside_it(adapted, tmp_pat
         AutoModelForCausalLM.from_pretrained(tmp_path / "base"), tmp_path / "model/adapter"
     )
     torch.testing.assert_close(Policy(theirs, policy.tokenizer).logprobs(ROWS), wanted, rtol=1e-6, atol=1e-6)
+    assert all(p.requires_grad for p in Policy(theirs, policy.tokenizer).lora.parameters.values())
     assert all(torch.equal(v, before[k]) for k, v in policy.lora.state_dict().items())
     loaded.add_lora(rank=2)  # and training goes on from there
     loaded.save(tmp_path / "second")
@@ -240,6 +245,7 @@ def test_what_cannot_have_an_adapter_is_one_line(fresh, arguments, why):
     assert "\n" not in said
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")  # peft asks for it
 def test_what_is_not_plain_lora_is_refused(fresh):
     """It would be computed or merged wrongly."""
     tokenizer = fresh().tokenizer
@@ -253,6 +259,9 @@ def test_what_is_not_plain_lora_is_refused(fresh):
             warnings.simplefilter("ignore")
             wrapped = get_peft_model(fresh().model, config)
         assert why in refusal(lambda wrapped=wrapped: Policy(wrapped, tokenizer))
+    wrapped = get_peft_model(fresh().model, LoraConfig(target_modules=["q_proj"]))
+    wrapped.add_adapter("second", LoraConfig(target_modules=["q_proj"]))
+    assert "has 2 adapters (default, second)" in refusal(lambda: Policy(wrapped, tokenizer))
     policy = fresh()
     policy.add_lora(rank=1)
     assert "has an adapter already" in refusal(lambda: policy.add_lora(rank=1))
@@ -315,6 +324,16 @@ def test_a_run_trains_an_adapter_and_leaves_it_alone_and_merged(say, tmp_path):
     assert reports[0] == reports[1]
     code, said = say("train", *flags[:-1], 4, "--steps", 4)
     assert (code, "settings.lora_rank: int 2 there, int 4 here" in said) == (2, True), said
+
+
+def test_an_adapter_is_trained_in_bfloat16(say, tmp_path):
+    """The frozen weights are bfloat16, the checkpoint goes on, and the merged model is float32."""
+    Policy(*tiny(BANDIT, hidden=16, heads=2)).save(tmp_path / "base")
+    flags = [*FLAGS, "--model", tmp_path / "base", "--run", tmp_path / "run", "--lora-rank", 2, "--algorithm", "grpo"]
+    for steps in (1, 2):
+        code, said = say("train", *flags, "--precision", "bf16", "--steps", steps)
+        assert code == 0, said
+    assert Policy.load(tmp_path / "run" / "model").model.dtype == torch.float32
 
 
 def test_another_base_under_the_same_name_is_noticed(say, tmp_path):
