@@ -266,6 +266,12 @@ def _require_betas(name: str, value: object) -> tuple[float, ...]:
     return tuple(require_number(f"{name}[{i}]", beta, 0, below=1) for i, beta in enumerate(value))
 
 
+def _require_texts(name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, (tuple, list)) or not all(isinstance(one, str) and one for one in value):
+        raise UsageError(f"{name} is {value!r}; it must be a list of texts, such as ('q_proj', 'v_proj')")
+    return tuple(value)
+
+
 _FROM_1: Final = (
     "steps prompts max_tokens max_turns max_rounds micro_tokens max_rows vine_k "
     "eval_tasks eval_n checkpoint_every keep bad_steps"
@@ -282,6 +288,7 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "weight_decay": partial(require_number, least=0),
     "betas": _require_betas,
     "temperature": _or_none(partial(require_number, above=0, hint="near 1 to train")),
+    "lora_targets": _require_texts,
     "lora_alpha": _or_none(partial(require_number, above=0)),
     "eval_temperature": _or_none(partial(require_number, least=0)),
     "eval_top_p": partial(require_number, above=0, most=1),

@@ -35,6 +35,8 @@ def load_model(
     path = Path(name)
     base = base_of_adapter(path) if path.is_dir() else None
     if base is not None:
+        if Path(base).is_dir() and base_of_adapter(Path(base)) is not None:
+            raise UsageError(f"the adapter in {path} belongs to {base}, which is an adapter too; merge that one first")
         model, tokenizer = load_model(base, dtype=torch.float32, device="cpu", attention=attention)
         model = load_adapter(model, path)  # in float32: bfloat16 would lose most of a small product
         for parameter in model.parameters():

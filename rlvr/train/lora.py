@@ -229,7 +229,7 @@ def _matching(model: Any, targets: Sequence[str]) -> tuple[list[str], list[str]]
     Raises:
         UsageError: one names neither; peft would leave it out without a word if another one matches.
     """
-    modules = [name for name, _ in model.named_modules()]
+    modules = [name for name, _ in model.named_modules() if name]
     parameters = [name for name, _ in model.named_parameters()]
 
     def found(target: str, names: Sequence[str]) -> bool:

@@ -379,7 +379,7 @@ def require_room_for_weights(config: Config, device: torch.device) -> None:
         base = base_of_adapter(Path(config.model)) if Path(config.model).is_dir() else None
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(base or config.model))
-    except (OSError, ValueError, RuntimeError, KeyError):
+    except (OSError, ValueError, RuntimeError, KeyError, AttributeError, TypeError, ImportError):
         return
     numbers = sum(p.numel() for p in model.parameters())
     lora, half = config.lora_rank is not None, config.lora_rank is not None and config.precision == "bf16"

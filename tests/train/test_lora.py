@@ -233,6 +233,7 @@ def gradient_dtypes(policy, loss):
                                             "down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; give none"),
         ({"rank": 2, "targets": ["q_proj", "qproj"]}, "lora_targets has 'qproj'"),
         ({"rank": 2, "targets": ["proj"]}, "lora_targets has 'proj'"),
+        ({"rank": 2, "targets": [""]}, "lora_targets has ''"),
         ({"rank": 2, "targets": ["self_attn"]}, "no LoRA adapter can be put on self_attn: "),
         ({"rank": 2, "targets": ["lm_head"]}, "LoRA on lm_head: embeddings and head"),
         ({"rank": 2, "targets": ["embed_tokens"]}, "LoRA on model.embed_tokens: embeddings and head"),
@@ -294,6 +295,7 @@ def test_an_adapters_folder_that_cannot_be_used_is_one_line(adapted, tmp_path, m
         assert "\n" not in said
         return said
 
+    assert "which is an adapter too" in based_on(str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert "nowhere" in based_on(str(tmp_path / "nowhere"))
     Policy(*tiny(CHARSET, hidden=48, heads=4)).save(tmp_path / "other")
