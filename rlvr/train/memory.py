@@ -47,7 +47,8 @@ _BLOCK_COPIES: Final = 4  # of a block of logits: z, its probabilities, their gr
 _LAYER_GRADIENTS: Final = 0.5  # of what a layer keeps; measured 0.2 to 0.4, as much is let go while gradients are made
 _SAMPLING_COPIES: Final = 5  # of the last logits: the model's, float32, sorted, summed up, and their indices
 _PROMPTS: Final = 16  # prompts that are looked at
-_ROOM: Final = 1.5  # the sampler's cache grows by half
+_ROOM: Final = 1.5  # the sampler's cache grows by half …
+_LEAST_ROOM: Final = 64  # … and by so many tokens at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +284,7 @@ def forecast(policy: Policy, config: Config, *, prompt_tokens: int, costs: Token
     width = max(1024, 2**21 // max(1, tokens))
     block = tokens * min(width, len(head)) * max(4, head.element_size()) * _BLOCK_COPIES
     rows = min(settings.max_rows, rollouts)
-    reached = rows * row * costs.cached * _ROOM
+    reached = rows * max(_ROOM * row, row + _LEAST_ROOM) * costs.cached
     read = min(rows, settings.prompts) * prompt_tokens * costs.layer_linear  # prompts go through a layer at once
     return Forecast(
         device=str(policy.device),

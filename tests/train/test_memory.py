@@ -76,15 +76,14 @@ def batch(rows: int = 24, tokens: int = 60) -> Batch:
 @pytest.mark.parametrize(
     ("options", "lora", "attention"),
     [
-        ({}, None, "sdpa"),
-        ({"gradient_checkpointing": True}, None, "sdpa"),
-        ({"autocast": torch.bfloat16}, None, "sdpa"),
-        ({}, 4, "sdpa"),
-        ({"gradient_checkpointing": True}, 4, "sdpa"),
-        ({"packing": True}, None, "sdpa"),
-        ({}, None, "eager"),
+        pytest.param({}, None, "sdpa", id="plain", marks=pytest.mark.slow),
+        pytest.param({"gradient_checkpointing": True}, None, "sdpa", id="checkpointing"),
+        pytest.param({"autocast": torch.bfloat16}, None, "sdpa", id="bf16", marks=pytest.mark.slow),
+        pytest.param({}, 4, "sdpa", id="lora", marks=pytest.mark.slow),
+        pytest.param({"gradient_checkpointing": True}, 4, "sdpa", id="lora recomputed", marks=pytest.mark.slow),
+        pytest.param({"packing": True}, None, "sdpa", id="packing"),
+        pytest.param({}, None, "eager", id="eager", marks=pytest.mark.slow),
     ],
-    ids=["plain", "checkpointing", "bf16", "lora", "lora and checkpointing", "packing", "eager"],
 )
 def test_the_forecast_of_an_update_is_what_it_takes(options, lora, attention):
     """All storages that live at a time are counted in the second of two updates, of two full micro-batches each.
@@ -127,12 +126,19 @@ def test_the_forecast_of_weights_and_optimiser_is_exact():
     assert (lora.reference, lora.optimizer, lora.gradients) == (0, 2 * trained, trained)
 
 
+def test_keys_and_values_are_counted():
+    """By hand: 2 · 4 layers · 2 heads · 16 wide · 4 bytes a token; half of that in bfloat16."""
+    model, tokenizer = tiny(CHARSET, hidden=64, layers=4, heads=4, kv_heads=2)
+    assert token_costs(Policy(model, tokenizer)).cached == 2 * 4 * 2 * 16 * 4
+    assert token_costs(Policy(model, tokenizer, autocast=torch.bfloat16)).cached == 2 * 4 * 2 * 16 * 2
+
+
+@pytest.mark.slow
 def test_the_forecast_of_sampling_is_what_it_takes():
-    """Keys and values by hand: 2 · 4 layers · 2 heads · 16 wide · 4 bytes a token.  The cache has room for half as many
-    more; so the forecast may be as much too high, and is never too low."""
+    """The cache has room for half as many tokens more, and is cut to what lives: the forecast may be as much too high,
+    and is never too low."""
     policy = Policy(*tiny(CHARSET, hidden=64, layers=4, heads=4, kv_heads=2))
     policy.tokenization.end_ids = frozenset()
-    assert token_costs(policy).cached == 2 * 4 * 2 * 16 * 4
     found = forecast(policy, config_of(policy, prompts=4, max_tokens=100), prompt_tokens=6)
     sampler = policy.sampler()
     with Live() as live:
