@@ -96,6 +96,13 @@ def _changed(theirs: Mapping[str, Any], ours: Mapping[str, Any], run: Path) -> d
     """
     if isinstance(settings := theirs.get("settings"), Mapping):
         theirs = {**theirs, "settings": {**_ADDED, **settings}}
+    for name in ("env", "eval_env"):  # a run of before sources were recorded says nothing of them
+        if (
+            isinstance(known := theirs.get(name), Mapping)
+            and "source" not in known
+            and isinstance(ours.get(name), Mapping)
+        ):
+            ours = {**ours, name: {key: value for key, value in ours[name].items() if key != "source"}}
     before, now = _flat({name: theirs.get(name) for name in ours}), _flat(ours)
     differing = {
         name: (before.get(name), now.get(name))
