@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from rlvr.data.hub import at_once
 from rlvr.errors import UsageError
 from rlvr.train.lora import base_of_adapter, load_adapter
 
@@ -44,7 +45,7 @@ def load_model(
         return model.to(device), tokenizer
     if path.is_dir() and not (path / "config.json").is_file():
         raise UsageError(f"{path} has no config.json; give the folder of a saved transformers model, or a hub id")
-    with without_bars() if path.is_dir() else nullcontext():  # downloads keep their bars
+    with without_bars() if path.is_dir() else at_once():  # downloads keep their bars
         model = _model(name, dtype, {} if attention is None else {"attn_implementation": attention})
         tokenizer = _tokenizer(name)
     return model.to(device), tokenizer

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlvr.collect import Groups
 from rlvr.collect.cursor import Cursor
+from rlvr.data.hub import at_once
 from rlvr.errors import UsageError
 from rlvr.samplers.decoding import evaluation_mode
 from rlvr.samplers.preallocated_cache import preallocated_cache
@@ -378,7 +380,8 @@ def require_room_for_weights(config: Config, device: torch.device) -> None:
     most = capacity(device)
     try:
         base = base_of_adapter(Path(config.model)) if Path(config.model).is_dir() else None
-        with torch.device("meta"):
+        is_here = Path(base or config.model).is_dir()
+        with nullcontext() if is_here else at_once(), torch.device("meta"):
             model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(base or config.model))
     except (OSError, ValueError, RuntimeError, KeyError, AttributeError, TypeError, ImportError):
         return
