@@ -21,8 +21,8 @@ _LOCK: Final = ".lock"
 _MAY_CHANGE: Final = frozenset(
     f"settings.{name}"
     for name in (
-        "bad_steps canary checkpoint_every device gradient_checkpointing keep max_rows micro_tokens "
-        "rollouts_every track workers"
+        "bad_steps canary checkpoint_every device gradient_checkpointing keep max_rows max_tokens_in_flight "
+        "micro_tokens rollouts_every track workers"
     ).split()
 )
 """Settings of machine, reports and alarms.  They do not affect learning, except for how sums are rounded."""

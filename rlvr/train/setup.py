@@ -13,10 +13,11 @@ from rlvr.environment.registry import make
 from rlvr.environment.source import source_of
 from rlvr.errors import UsageError
 from rlvr.rewards.parts import Overlong
+from rlvr.samplers.local import LocalSampler
 from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.policy import Policy
 
-__all__ = ["autocast_dtype", "describe_run", "environments", "load_policy", "policy_from_config"]
+__all__ = ["autocast_dtype", "describe_run", "environments", "load_policy", "local_sampler", "policy_from_config"]
 
 
 def environments(
@@ -134,6 +135,18 @@ def policy_from_config(config: Config) -> Policy:
         gradient_checkpointing=config.gradient_checkpointing,
         max_tokens=config.micro_tokens,
     )
+
+
+def local_sampler(policy: Policy, config: Config) -> LocalSampler:
+    """The sampler in the trainer's process.
+
+    Args:
+        policy: the trained model.
+        config: settings of the run.
+    """
+    weights = next(policy.model.parameters()).dtype
+    own = weights if config.one_step_off else None  # a copy, as the sampler runs while the policy is trained
+    return policy.sampler(dtype=own, max_rows=config.max_rows, max_tokens_in_flight=config.max_tokens_in_flight)
 
 
 def describe_run(config: Config, env: Environment, eval_env: Environment | None) -> dict[str, Any]:

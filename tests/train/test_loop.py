@@ -134,7 +134,7 @@ def test_soft_overlong_is_in_the_reward_and_mask_in_the_loss(tmp_path):
 def test_a_tampered_sampler_stops_the_run(tmp_path):
     """A sync that does nothing is the silent end of many a run: here it is the end of this step, with both numbers."""
     with trainer(tmp_path / "run", one_step_off=True, lr=0.1, canary=1e-4) as made:
-        made.sampler.sync = lambda state, version: None
+        made.sampler.sync = lambda weights, version: None
         with pytest.raises(
             CanaryFailed, match=r"version \d the sampler gives a token the logprob -\d.*, the trainer\s+-\d"
         ):
@@ -146,7 +146,7 @@ def test_a_sampler_that_never_syncs_is_seen_at_any_rate(tmp_path, lr):
     """A step of 1e-6 moves no logprob by as much as rounding does in bfloat16: the weights themselves are looked at."""
     made = policy(autocast=torch.bfloat16)
     with trainer(tmp_path / "run", made=made, one_step_off=True, lr=lr, precision="bf16") as made:
-        made.sampler.sync = lambda state, version: None
+        made.sampler.sync = lambda weights, version: None
         with pytest.raises(CanaryFailed, match=r"the sampler's own weights are not the trainer's: model\.\S+ differs"):
             made.run()
         assert made.step == 1
