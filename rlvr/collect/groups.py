@@ -17,7 +17,7 @@ from rlvr.scoring import Scorer
 from rlvr.types import Completion, Group, Rollout, Score, Task
 from rlvr.validate import require_seconds, require_whole
 
-__all__ = ["STEP_S", "Groups"]
+__all__ = ["Groups", "STEP_S"]
 
 STEP_S = 30.0
 """Wall seconds that `reset` and `step` of an environment of several turns may take."""

@@ -31,9 +31,9 @@ from rlvr.validate import require_one_of
 
 __all__ = ["Play", "Schedule", "chosen_schedule", "run"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
-Play: TypeAlias = Generator[Request | Future[Any], Any, T]
+Play: TypeAlias = Generator[Request | Future[Any], Any, _T]
 """Yields requests and futures; returns the rollout."""
 
 Schedule: TypeAlias = Literal["ready", "tokens"]
@@ -59,32 +59,32 @@ def chosen_schedule(sampler: Sampler, schedule: Schedule | None) -> Schedule:
     return schedule or ("tokens" if counts else "ready")
 
 
-class _Waiting(Protocol[T]):
+class _Waiting(Protocol[_T]):
     """Plays that wait for calls in the background."""
 
     def __len__(self) -> int: ...
 
-    def add(self, number: int, play: Play[T], future: Future[Any]) -> None: ...
+    def add(self, number: int, play: Play[_T], future: Future[Any]) -> None: ...
 
-    def take(self, *, idle: bool) -> list[tuple[int, Play[T], Future[Any]]]:
+    def take(self, *, idle: bool) -> list[tuple[int, Play[_T], Future[Any]]]:
         """Those that go on now.  `idle`: the sampler has nothing to do, so wait for one at least."""
 
 
-class _Ready(Generic[T]):
+class _Ready(Generic[_T]):
     """Plays go on as soon as their call is done."""
 
     def __init__(self, background: BackgroundCalls) -> None:
         self._background, self._count = background, 0
-        self._done: SimpleQueue[tuple[int, Play[T], Future[Any]]] = SimpleQueue()
+        self._done: SimpleQueue[tuple[int, Play[_T], Future[Any]]] = SimpleQueue()
 
     def __len__(self) -> int:
         return self._count
 
-    def add(self, number: int, play: Play[T], future: Future[Any]) -> None:
+    def add(self, number: int, play: Play[_T], future: Future[Any]) -> None:
         self._count += 1
         future.add_done_callback(lambda done: self._done.put((number, play, done)))
 
-    def take(self, *, idle: bool) -> list[tuple[int, Play[T], Future[Any]]]:
+    def take(self, *, idle: bool) -> list[tuple[int, Play[_T], Future[Any]]]:
         if not self._count:
             return []
         next_s = self._background.expire()
@@ -102,22 +102,22 @@ class _Ready(Generic[T]):
         return found
 
 
-class _Tokens(Generic[T]):
+class _Tokens(Generic[_T]):
     """Plays go on after a number of decode steps, in the order in which they asked."""
 
     def __init__(self, background: BackgroundCalls, sampler: Any) -> None:
         self._background, self._sampler = background, sampler
-        self._calls: list[tuple[int, int, int, Play[T], Future[Any]]] = []
+        self._calls: list[tuple[int, int, int, Play[_T], Future[Any]]] = []
         self._order = itertools.count()
 
     def __len__(self) -> int:
         return len(self._calls)
 
-    def add(self, number: int, play: Play[T], future: Future[Any]) -> None:
+    def add(self, number: int, play: Play[_T], future: Future[Any]) -> None:
         due = (self._sampler.steps // _TICK + 2) * _TICK
         heapq.heappush(self._calls, (due, next(self._order), number, play, future))
 
-    def take(self, *, idle: bool) -> list[tuple[int, Play[T], Future[Any]]]:
+    def take(self, *, idle: bool) -> list[tuple[int, Play[_T], Future[Any]]]:
         self._background.expire()
         found = []
         now = self._calls[0][0] if idle and self._calls else self._sampler.steps
@@ -129,8 +129,8 @@ class _Tokens(Generic[T]):
 
 
 def run(
-    plays: Iterable[Play[T]], sampler: Sampler, background: BackgroundCalls, schedule: Schedule
-) -> Iterator[tuple[int, T]]:
+    plays: Iterable[Play[_T]], sampler: Sampler, background: BackgroundCalls, schedule: Schedule
+) -> Iterator[tuple[int, _T]]:
     """Play all, and yield (number, what it returned) of each as it ends; numbers are those of their order.
 
     The sampler is given at most 4096 requests at a time; further plays begin when some are finished.  If the caller
@@ -146,11 +146,11 @@ def run(
         UsageError: the sampler returned what was not asked for, or lost a request.
         Exception: what a play raised.
     """
-    waiting: _Waiting[T] = _Ready(background) if schedule == "ready" else _Tokens(background, sampler)
-    asked: dict[Hashable, tuple[int, Play[T]]] = {}
-    ended: list[tuple[int, T]] = []
+    waiting: _Waiting[_T] = _Ready(background) if schedule == "ready" else _Tokens(background, sampler)
+    asked: dict[Hashable, tuple[int, Play[_T]]] = {}
+    ended: list[tuple[int, _T]] = []
 
-    def go_on(number: int, play: Play[T], resume: Callable[[Any], Request | Future[Any]], result: Any) -> None:
+    def go_on(number: int, play: Play[_T], resume: Callable[[Any], Request | Future[Any]], result: Any) -> None:
         """Pass a result on to a play, which says what it needs next."""
         try:
             needs = resume(result)

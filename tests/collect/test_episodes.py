@@ -160,16 +160,20 @@ def test_an_environment_that_truncates_ends_the_episode_and_not_the_text():
 def test_a_rollout_is_as_old_as_its_oldest_turn():
     """New weights arrive after the first turn: staleness counts from before."""
 
+    first = {}
+
     class Learning(ScriptedSampler):
         def poll(self):
             finished = super().poll()
+            for (p, g, _), sample in finished:
+                first.setdefault((p, g), sample.weights_version)
             self.version += 1
             return finished
 
     with collector(Count(), Learning(counts, version=5), group_size=1) as one:
         rollouts = [group.rollouts[0] for group in one.collect(8).groups]
     assert {len(rollout.turns) for rollout in rollouts} == {1, 2, 3}
-    assert {rollout.weights_version for rollout in rollouts} == {5}
+    assert [rollout.weights_version for rollout in rollouts] == [first[p, 0] for p in range(8)]
 
 
 # ------------------------------------------------------------------------------------------ our failures
