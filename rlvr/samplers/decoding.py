@@ -121,9 +121,9 @@ class Decoding:
     Requests with the same context share its keys and values until the last of them has its row.  Rows whose prompts
     have one length need no attention mask, until one of them is refilled.
 
-    Keys and values take `max_tokens` tokens at most, free columns and prompts that wait included.  Rows are admitted
-    while there is room; if the rows that are there outgrow it, the youngest makes room: it waits again, keeps the
-    tokens that it has, and these are read anew with its prompt.
+    Keys and values take `max_tokens` tokens at most, free columns and prompts that wait included; only prompts that are
+    being read come on top.  Rows are admitted while there is room; if the rows that are there outgrow it, the youngest
+    makes room: it waits again, keeps the tokens that it has, and these are read anew with its prompt.
 
     Args:
         model: a causal language model of transformers.
@@ -250,9 +250,12 @@ class Decoding:
         if len(self._rows) * (self._room.width + 1) + self._stored() <= self._max_tokens:
             return
         live = sorted(self._live(), key=lambda rollout: rollout.born)
-        while len(live) > 1:
+        while live:
             width = self._room.now - min(rollout.start for rollout in live)
             if len(live) * (width + 1) + self._stored() <= self._max_tokens:
+                break
+            if len(live) == 1:
+                self.forget_prompts()
                 break
             self._evict(live.pop())
 
@@ -278,6 +281,8 @@ class Decoding:
             self._rows[place : place + 1] = [rollout]
         self._fit_buffers()
         self._fill(chosen)
+        if self._room.places * self._room.columns + self._stored() > self._max_tokens:
+            self.forget_prompts()
         live = self._live()
         self._padded = len({rollout.start for rollout in live}) > 1
         self._next_end = min((rollout.born + rollout.limit for rollout in live), default=0)
@@ -329,8 +334,9 @@ class Decoding:
         old, width = replace(room), room.now - first
         columns = width + max(_COLUMNS, width // 2)
         places = min(self._max_rows, max(rows + len(self._waiting), 2 * room.places * (rows > room.places)))
-        places = places if places * columns <= self._max_tokens else rows
-        columns = max(width + 1, min(columns, self._max_tokens // max(1, places)))
+        most = self._max_tokens - self._stored()
+        places = places if places * columns <= most else rows
+        columns = max(width + 1, min(columns, most // max(1, places)))
         room.origin = room.first = first
         room.rows, room.places, room.columns = rows, places, columns
         fit(self._cache, old)
@@ -420,15 +426,17 @@ class Decoding:
         wanted = {id(r.prompt): r.prompt for r in chosen if r.prompt.read is None and len(r.prompt.ids) > 1}
         if not wanted:
             return
-        free = self._max_tokens - self._stored() - (len(self._rows) + len(chosen)) * (self._room.width + _MARGIN)
-        tokens = sum(len(prompt.ids) for prompt in wanted.values())
+        longest = max(len(prompt.ids) for prompt in wanted.values())
+        free = (
+            self._max_tokens - self._stored() - max(self._room.places, len(chosen)) * max(self._room.columns, longest)
+        )
         for rollout in self._waiting:
             prompt = rollout.prompt
-            if len(wanted) >= _READ_AHEAD or tokens + len(prompt.ids) > min(_READ_TOKENS, free):
+            longest = max(longest, len(prompt.ids))
+            if len(wanted) >= _READ_AHEAD or (len(wanted) + 1) * longest > min(_READ_TOKENS, free):
                 break
-            if prompt.read is None and len(prompt.ids) > 1 and id(prompt) not in wanted:
-                wanted[id(prompt)] = prompt
-                tokens += len(prompt.ids)
+            if prompt.read is None and len(prompt.ids) > 1:
+                wanted.setdefault(id(prompt), prompt)
         together: list[_Prompt] = []
         for prompt in sorted(wanted.values(), key=lambda prompt: len(prompt.ids)):  # for little padding
             if together and (len(together) + 1) * len(prompt.ids) > _READ_TOKENS:

@@ -398,11 +398,12 @@ def test_other_kinds_of_models_agree_with_their_full_forward(kind, full_logprobs
     for parameter in model.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     policy = Policy(model.eval(), character_tokenizer("0123456789+-= abcxy"))
-    samples = list(drawn(policy.sampler(), Sampling(max_tokens=20)).values())
-    assert len({len(s.completion_ids) for s in samples}) > 2
-    with torch.no_grad():
-        for sample, wanted in zip(samples, full_logprobs(model, samples), strict=True):
-            torch.testing.assert_close(torch.tensor(sample.model_logprobs), wanted, rtol=0, atol=1e-5)
+    for rows in (256, 5):  # all at once, and refilled
+        samples = list(drawn(policy.sampler(max_rows=rows), Sampling(max_tokens=20)).values())
+        assert len({len(s.completion_ids) for s in samples}) > 2
+        with torch.no_grad():
+            for sample, wanted in zip(samples, full_logprobs(model, samples), strict=True):
+                torch.testing.assert_close(torch.tensor(sample.model_logprobs), wanted, rtol=0, atol=1e-5)
 
 
 def test_a_model_without_a_cache_of_keys_is_refused():
