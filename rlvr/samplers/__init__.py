@@ -2,7 +2,8 @@
 
 protocol      the interface: `Sampler`, `Request`, `Sampling`, `Sample`
 scripted      completions from a list or a function; for tests
-local         a transformers model in this process (torch), with decoding, token_sampling and preallocated_cache
+local         a transformers model in this process (torch), with decoding, token_sampling, preallocated_cache and
+              banded_attention
 tokenization  prompts to tokens, and completions to text
 """
 

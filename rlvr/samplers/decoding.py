@@ -8,11 +8,13 @@ prompt, so that it needs no step of its own.
 
 from __future__ import annotations
 
+import heapq
 import inspect
 from collections import deque
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -20,6 +22,7 @@ import torch
 from torch import Tensor
 
 from rlvr.errors import RlvrError
+from rlvr.samplers.banded_attention import Band, attention_in_bands, supports_bands
 from rlvr.samplers.preallocated_cache import (
     Cache,
     Room,
@@ -41,6 +44,8 @@ _COLUMNS: Final = 64  # fewest free columns of new buffers; they have at least h
 _READ_AHEAD: Final = 16  # prompts that are read together, those of requests that still wait among them
 _READ_TOKENS: Final = 16384  # most tokens that are read together, padding included, unless one prompt is longer
 _MARGIN: Final = 32  # steps that a new row should have before memory is short again
+_BANDS: Final = (0.125, 0.375, 1.0)  # where bands of rows end: lengths are skewed, so few rows are long
+_FEWEST: Final = 32  # rows from which on bands save more than their calls cost
 
 
 @dataclass(slots=True, eq=False)
@@ -163,10 +168,13 @@ class Decoding:
         self._prompts: dict[TokenIds, _Prompt] = {}
         self._reads: list[_Read] = []
         self._rows: list[_Rollout | None] = []
+        self._unfinished = 0
         self._room = Room()
         self._cache = preallocated_cache(model.config, self._room)
         self._tensors: dict[str, Tensor] = {}  # all with a row per place
         self._padded, self._next_end = False, 0
+        self._in_bands = self._additive and supports_bands(model)
+        self._bands: list[Band] = []  # of the current rows
 
     def add(self, request: Request, forced: Sequence[int] | None = None) -> None:
         """Let a request wait for a row.
@@ -177,10 +185,11 @@ class Decoding:
         """
         limit = request.limit if forced is None else len(forced)
         self._waiting.append(_Rollout(request, self._prompt(request.context), forced, limit))
+        self._unfinished += 1
 
     def __len__(self) -> int:
         """Number of unfinished requests."""
-        return len(self._waiting) + sum(rollout is not None for rollout in self._rows)
+        return self._unfinished
 
     def abort(self, ids: Collection[Hashable]) -> None:
         """Drop requests.
@@ -193,6 +202,7 @@ class Decoding:
                 self._leave(rollout.prompt)
         self._waiting = deque(rollout for rollout in self._waiting if rollout.request.id not in ids)
         self._rows = [None if r is None or r.request.id in ids else r for r in self._rows]
+        self._unfinished = len(self._waiting) + len(self._live())
 
     def forget_prompts(self) -> None:
         """Read prompts that wait anew, as weights have changed."""
@@ -267,14 +277,13 @@ class Decoding:
 
     def _refill(self) -> None:
         """Give free rows to requests that wait, and close up what remains free."""
-        free = [place for place, rollout in enumerate(self._rows) if rollout is None]
-        chosen = self._chosen(len(self._rows) - len(free))
+        free = self._rows.count(None)
+        chosen = self._chosen(len(self._rows) - free)
         if not free and not chosen:
             return
         self._read_prompts(chosen)
-        self._close_up(free[len(chosen) :])
-        places = [*free[: len(chosen)], *range(len(self._rows), len(self._rows) + len(chosen) - len(free))]
-        for place, rollout in zip(places, chosen, strict=False):
+        places = self._rearrange(len(chosen))
+        for place, rollout in zip(places, chosen, strict=True):
             rollout.place, rollout.version = place, self.version if rollout.version is None else rollout.version
             rollout.start = self._room.now - len(rollout.prompt.ids) + 1  # its last token is read in the next step
             rollout.born = self._room.now - len(rollout.drawn[0])
@@ -285,12 +294,13 @@ class Decoding:
             self.forget_prompts()
         live = self._live()
         self._padded = len({rollout.start for rollout in live}) > 1
+        self._bands = self._new_bands() if self._padded and self._in_bands and len(live) >= _FEWEST else []
         self._next_end = min((rollout.born + rollout.limit for rollout in live), default=0)
 
     def _chosen(self, rows: int) -> list[_Rollout]:
         """The requests that get a row now, taken from those that wait."""
         chosen: list[_Rollout] = []
-        if not self._waiting or rows == self._max_rows:
+        if not self._waiting or rows >= self._max_rows:
             return chosen
         width = max((self._room.now - rollout.start for rollout in self._live()), default=0)
         stored, unread = self._stored(), set[int]()
@@ -306,22 +316,54 @@ class Decoding:
             rows += 1
         return chosen
 
-    def _close_up(self, holes: Sequence[int]) -> None:
-        """Move the last rows to the places of finished ones."""
-        left = len(self._rows) - len(holes)
-        places = [place for place in holes if place < left]
-        sources = [place for place in range(left, len(self._rows)) if self._rows[place] is not None]
-        if places:
-            to, source = self._index(places), self._index(sources)
-            for tensor in self._tensors.values():
-                tensor[to] = tensor[source]
-            move(self._cache, to, source)
-        for place, origin in zip(places, sources, strict=True):
-            rollout = self._rows[place] = self._rows[origin]
-            assert rollout is not None
-            rollout.place = place
-        del self._rows[left:]
-        self._room.rows = left
+    def _rearrange(self, new: int) -> list[int]:
+        """Close the places of finished rows up to `new` of them, and return the places of as many new rows.
+
+        The oldest rows stand first, band by band, and new ones last: a hole in a band is filled by the oldest row of
+        the next one.
+        """
+        sources = [None if rollout is None else place for place, rollout in enumerate(self._rows)]
+        ends = [0, *_ends(len(sources))] if self._in_bands else []
+        for start, stop, end in zip(ends, ends[1:], ends[2:], strict=False):
+            if holes := [place for place in range(start, stop) if sources[place] is None]:
+                behind = [place for place in range(stop, end) if sources[place] is not None]
+                oldest = heapq.nsmallest(len(holes), behind, key=lambda place: self._row(place).start)
+                for hole, place in zip(holes, oldest, strict=False):
+                    sources[hole], sources[place] = place, None
+        free = [place for place, source in enumerate(sources) if source is None]
+        for hole in free[new:]:
+            while sources and sources[-1] is None:
+                sources.pop()
+            if hole < len(sources):
+                sources[hole] = sources.pop()
+        self._move([(place, source) for place, source in enumerate(sources) if source not in (None, place)])
+        self._rows = [None if source is None else self._row(source) for source in sources]
+        for place, rollout in enumerate(self._rows):
+            if rollout is not None:
+                rollout.place = place
+        self._room.rows = len(self._rows)
+        return [*free[:new], *range(len(self._rows), len(self._rows) + new - len(free))]
+
+    def _row(self, place: int) -> _Rollout:
+        rollout = self._rows[place]
+        assert rollout is not None
+        return rollout
+
+    def _move(self, moves: Sequence[tuple[int, Any]]) -> None:
+        """Copy rows, each to a place from a source; all are read before one is written."""
+        if not moves:
+            return
+        places, sources = (self._index(numbers) for numbers in zip(*moves, strict=True))
+        for tensor in self._tensors.values():
+            tensor[places] = tensor[sources]
+        first = min(self._row(source).start for _, source in moves)
+        move(self._cache, places, sources, first)
+
+    def _new_bands(self) -> list[Band]:
+        """Bands of the rows as they stand, each with the first column of its oldest row."""
+        starts = [rollout.start - self._room.first for rollout in self._live()]
+        ends = [0, *_ends(len(starts))]
+        return [Band(start, stop, min(starts[start:stop])) for start, stop in pairwise(ends)]
 
     def _fit_buffers(self) -> None:
         """Have a place for each row, and columns for each prompt and the next tokens."""
@@ -470,7 +512,8 @@ class Decoding:
         columns = slice(room.used.start, room.used.stop + 1)
         mask = self._tensors["mask"][:rows, ..., columns] if self._padded else None
         token, positions = self._tensors["token"][:rows, None], self._tensors["positions"][:rows, None]
-        return self._forward(token, mask, positions, self._cache)
+        with attention_in_bands(self._model.config, self._bands):
+            return self._forward(token, mask, positions, self._cache)
 
     def _forward(self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: Cache, **keep: Any) -> Tensor:
         """Logits after the last token, [rows, V]."""
@@ -541,6 +584,7 @@ class Decoding:
             assert rollout.version is not None
             results.append(DecodeResult(rollout.request, ended[rollout.place], *drawn, rollout.version))
             self._rows[rollout.place] = None
+        self._unfinished -= len(results)
         return results
 
     def _drawn(self, rollouts: Sequence[_Rollout]) -> list[tuple[list[int], list[float], list[float]]]:
@@ -553,6 +597,11 @@ class Decoding:
             (ids[i][r.born - first :], logprobs[i][r.born - first :], own[i][r.born - first :])
             for i, r in enumerate(rollouts)
         ]
+
+
+def _ends(rows: int) -> list[int]:
+    """Where the bands of so many rows end."""
+    return [int(rows * part) for part in _BANDS]
 
 
 def possible_end_tokens(model: Any, tokenization: Tokenization, stop: Sequence[str]) -> Tensor:

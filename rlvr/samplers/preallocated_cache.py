@@ -132,15 +132,17 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]  # transformers has
         for i, buffer in enumerate(self._buffers):  # one by one, so that little is held twice
             self._buffers[i] = resized(buffer, old, self._room, column_axis=2)
 
-    def move(self, places: Tensor, sources: Tensor) -> None:
+    def move(self, places: Tensor, sources: Tensor, first: int) -> None:
         """Copy rows to other places.
 
         Args:
             places: where they go.
             sources: where they are, as many.
+            first: time of the first token of any of them.
         """
+        columns = slice(first - self._room.origin, self._room.used.stop)
         for buffer in self._buffers or ():
-            buffer[places, :, self._room.used] = buffer[sources, :, self._room.used]
+            buffer[places, :, columns] = buffer[sources, :, columns]
 
     def admit(self, places: Tensor, read: DynamicLayer, index: Tensor, width: int) -> None:
         """Write prompts to the left of the current column.
@@ -189,7 +191,7 @@ class _StateLayer(LinearAttentionLayer):  # type: ignore[misc]
             self.device, self.dtype = read.device, read.dtype
             self.conv_kernel_size, self.has_previous_state = dict(read.conv_kernel_size), dict(read.has_previous_state)
 
-    def move(self, places: Tensor, sources: Tensor) -> None:
+    def move(self, places: Tensor, sources: Tensor, first: int) -> None:
         """See `PreallocatedLayer.move`."""
         for states in (self.conv_states, self.recurrent_states):
             for state in states.values():
@@ -233,10 +235,10 @@ class _StateAndKeysLayer(_StateLayer, PreallocatedLayer):
         if read is not None:
             PreallocatedLayer.admit(self, places, read, index, width)
 
-    def move(self, places: Tensor, sources: Tensor) -> None:
+    def move(self, places: Tensor, sources: Tensor, first: int) -> None:
         """See `PreallocatedLayer.move`."""
-        _StateLayer.move(self, places, sources)
-        PreallocatedLayer.move(self, places, sources)
+        _StateLayer.move(self, places, sources, first)
+        PreallocatedLayer.move(self, places, sources, first)
 
 
 _BOTH: Final = (LinearAttentionAndFullAttentionLayer, LinearAttentionAndSlidingWindowAttentionLayer)
@@ -328,17 +330,18 @@ def admit(
             layer.admit(to, None if read is None else read.layers[i], source, width)
 
 
-def move(cache: Cache, places: Tensor, sources: Tensor) -> None:
-    """Copy rows to other places, in all layers.
+def move(cache: Cache, places: Tensor, sources: Tensor, first: int) -> None:
+    """Copy rows to other places, in all layers; all are read before one is written.
 
     Args:
         cache: of the batch.
         places: where they go.
         sources: where they are, as many.
+        first: time of the first token of any of them.
     """
     for layer in cache.layers:
         if isinstance(layer, PreallocatedLayer | _StateLayer):
-            layer.move(places, sources)
+            layer.move(places, sources, first)
 
 
 def fit(cache: Cache, old: Room | None = None) -> None:

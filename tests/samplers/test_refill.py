@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 
+from rlvr.samplers import banded_attention
 from rlvr.samplers.decoding import Decoding
 from rlvr.samplers.local import LocalSampler
 from rlvr.samplers.protocol import Request, Sampling
@@ -82,6 +83,29 @@ def test_a_refilled_row_is_the_rollout_alone(policy, full_logprobs):
     together, few = (drawn(policy.sampler(max_rows=rows), LONG, prompts, 4) for rows in (256, 2))
     assert {key: s.completion_ids for key, s in few.items()} == {key: s.completion_ids for key, s in together.items()}
     samples = list(few.values())
+    with torch.no_grad():
+        for sample, wanted in zip(samples, full_logprobs(policy.model, samples), strict=True):
+            found = torch.tensor(sample.model_logprobs, dtype=torch.float64)
+            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
+
+
+def test_attention_in_bands_is_the_same_attention(policy, full_logprobs, monkeypatch):
+    """Old rows stand first and read more columns than young ones; the model's own setting is back afterwards."""
+    monkeypatch.setattr("rlvr.samplers.decoding._FEWEST", 8)
+    bands, attention = [], banded_attention.sdpa_attention_forward
+    monkeypatch.setattr(
+        banded_attention,
+        "sdpa_attention_forward",
+        lambda module, query, key, *rest, **more: (
+            bands.append((len(query), key.shape[2])) or attention(module, query, key, *rest, **more)
+        ),
+    )
+    samples = list(drawn(policy.sampler(max_rows=16), LONG, n=16).values())
+    assert policy.model.config._attn_implementation == "sdpa"
+    full = [rows for rows in zip(*[iter(bands)] * 3, strict=False) if [n for n, _ in rows] == [2, 4, 10]]
+    assert full
+    assert all(oldest[1] >= middle[1] >= young[1] for oldest, middle, young in full)
+    assert sum(n * width for rows in full for n, width in rows) < 0.8 * sum(16 * rows[0][1] for rows in full)
     with torch.no_grad():
         for sample, wanted in zip(samples, full_logprobs(policy.model, samples), strict=True):
             found = torch.tensor(sample.model_logprobs, dtype=torch.float64)
