@@ -107,6 +107,7 @@ class _Tokens(Generic[_T]):
 
     def __init__(self, background: BackgroundCalls, sampler: Any) -> None:
         self._background, self._sampler = background, sampler
+        self._first = sampler.steps  # a resumed run begins to count anew
         self._calls: list[tuple[int, int, int, Play[_T], Future[Any]]] = []
         self._order = itertools.count()
 
@@ -114,18 +115,21 @@ class _Tokens(Generic[_T]):
         return len(self._calls)
 
     def add(self, number: int, play: Play[_T], future: Future[Any]) -> None:
-        due = (self._sampler.steps // _TICK + 2) * _TICK
+        due = (self._now() // _TICK + 2) * _TICK
         heapq.heappush(self._calls, (due, next(self._order), number, play, future))
 
     def take(self, *, idle: bool) -> list[tuple[int, Play[_T], Future[Any]]]:
         self._background.expire()
         found = []
-        now = self._calls[0][0] if idle and self._calls else self._sampler.steps
+        now = self._calls[0][0] if idle and self._calls else self._now()
         while self._calls and self._calls[0][0] <= now:
             *_, number, play, future = heapq.heappop(self._calls)
             self._background.wait(future)
             found.append((number, play, future))
         return found
+
+    def _now(self) -> int:
+        return int(self._sampler.steps) - self._first
 
 
 def run(

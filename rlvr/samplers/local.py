@@ -103,7 +103,7 @@ class LocalSampler:
         self._waiting.append(request)
 
     def poll(self) -> list[tuple[Hashable, Sample]]:
-        """See `Sampler.poll`.  Decodes until a rollout is finished, or until `steps` is a multiple of 16.
+        """See `Sampler.poll`.  Decodes until a rollout is finished, but at most 16 steps.
 
         Raises:
             RlvrError: the model's logits are not finite.
@@ -116,7 +116,7 @@ class LocalSampler:
         while self._waiting and self._waiting[0].sampling == decoding.sampling:
             decoding.add(self._waiting.popleft())
         before = decoding.steps
-        results = decoding.advance(_STEPS - self.steps % _STEPS)
+        results = decoding.advance(_STEPS - decoding.steps % _STEPS)
         self.steps += decoding.steps - before
         if not len(decoding):
             self._decoding = None

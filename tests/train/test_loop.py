@@ -152,6 +152,36 @@ def test_a_sampler_that_never_syncs_is_seen_at_any_rate(tmp_path, lr):
         assert made.step == 1
 
 
+class Engine:
+    """Another sampler, with weights of its own and without a count of its steps; it keeps what it is given."""
+
+    def __init__(self):
+        self._local, self.synced = policy().sampler(dtype=torch.float32), []
+        for name in ("submit", "poll", "abort", "logprobs", "encode", "decode"):
+            setattr(self, name, getattr(self._local, name))
+
+    @property
+    def version(self):
+        return self._local.version
+
+    def sync(self, weights, version):
+        self.synced.append((version, sorted(weights)))
+        self._local.sync(weights, version)
+
+
+def test_any_sampler_can_be_trained_with(tmp_path):
+    """It is given all weights after every step, and the run is the one of a local sampler."""
+    engine = Engine()
+    with trainer(tmp_path / "engine", sampler=engine, steps=3) as made, trainer(tmp_path / "own", steps=3) as own:
+        assert made.collector.groups.schedule == "ready"
+        made.run()
+        own.run()
+    names = sorted(made.policy.model.state_dict())
+    assert engine.synced == [(step, names) for step in (1, 2, 3)]
+    assert [row["loss"] for row in metrics(made)] == [row["loss"] for row in metrics(own)]
+    torch.testing.assert_close(engine._local.model.state_dict(), made.policy.model.state_dict())
+
+
 def test_prompts_of_one_token_have_a_canary(tmp_path):
     """There is no second half to ask about, so the token is asked for once more."""
 
