@@ -13,7 +13,9 @@ import argparse
 import os
 import random
 import shutil
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -226,6 +228,30 @@ def full_disks(rng: random.Random) -> Iterator[str]:
             yield SAID if whole and said else SILENT
 
 
+def kills(rng: random.Random, name: str) -> Iterator[str]:
+    """20 scoring runs that are killed at random moments until one comes to its end; each is started with --resume."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows, path, whole = (Path(folder) / file for file in ("in.jsonl", name, f"whole-{name}"))
+        rows.write_text("".join(dump_row({"task": n % 50, "completion": f"{n}"}).decode() for n in range(3000)))
+        score = [sys.executable, "-m", "rlvr", "score", "arithmetic-v1", str(rows), "--workers", "2", "-o"]
+        subprocess.run([*score, str(whole)], check=False, capture_output=True)
+        for _ in range(20):
+            path.unlink(missing_ok=True)
+            said = False
+            for _ in range(4):
+                argv = [*score, str(path), *(["--resume"] if path.with_name(name + ".partial").exists() else [])]
+                with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+                    time.sleep(rng.uniform(0.3, 2.0))
+                    run.kill()
+                said = said or run.returncode == -signal.SIGKILL
+                if path.exists():
+                    break
+            if not path.exists():
+                subprocess.run([*score, str(path), "--resume"], check=False, capture_output=True)
+            equal = list(read_whole(path)) == list(read_whole(whole))
+            yield SILENT if not equal else SAID if said else WHOLE
+
+
 def costs() -> Iterator[tuple[str, float, float]]:
     """What the protection costs: (what, seconds with it, seconds without), medians of 5."""
     rows = [{"id": f"row {n}", "total": 1.0, "completion": "x" * 200} for n in range(100_000)]
@@ -295,6 +321,8 @@ FAULTS: dict[str, tuple[str, Callable[[random.Random], Iterator[str]]]] = {
     "partial": ("the partial file or the output changed meanwhile", lambda rng: partial_changed(rng, "out.jsonl")),
     "power": ("a power cut while scores are written, JSONL", lambda rng: power_cuts(rng, "out.jsonl")),
     "power-parquet": ("a power cut while scores are written, Parquet", lambda rng: power_cuts(rng, "out.parquet")),
+    "kills": ("SIGKILL at random moments of a scoring run, then --resume, JSONL", lambda rng: kills(rng, "out.jsonl")),
+    "kills-parquet": ("SIGKILL at random moments, then --resume, Parquet", lambda rng: kills(rng, "out.parquet")),
     "full": ("the disk is full at a random row, then --resume", full_disks),
 }
 

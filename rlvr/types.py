@@ -149,7 +149,8 @@ class Verdict:
             object.__setattr__(self, "value", float(self.outcome is Outcome.CORRECT))
         if not isinstance(self.value, Real) or not 0.0 <= self.value <= 1.0:  # false for NaN too
             raise ValueError(f"a verdict's value is {brief(self.value)}; it must be a number in [0, 1]")
-        object.__setattr__(self, "value", float(self.value))  # numpy's numbers cannot be written as JSON
+        if type(self.value) is not float:  # numpy's numbers cannot be written as JSON
+            object.__setattr__(self, "value", float(self.value))
         if self.value and self.outcome in (Outcome.UNPARSED, Outcome.UNSCORED):
             raise ValueError(f"a verdict of {self.outcome} has value {self.value!r}; only an answer can earn credit")
         if not isinstance(self.why, str):

@@ -98,6 +98,9 @@ def act(action: str, path: str = ""):
         10**10**9  # minutes in C, the interpreter locked
     elif action == "pause" or (action == "gate" and not Path(f"{path}.open").exists()):
         signal.pause()
+    elif action == "await":
+        while not Path(f"{path}.open").exists():
+            time.sleep(0.01)
     elif action == "nap":
         time.sleep(0.25)
     elif action == "hoard":

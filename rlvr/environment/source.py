@@ -6,9 +6,12 @@ and its continuation would mix the scores of two programs, and only the text of 
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import hashlib
+import importlib.util
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -22,14 +25,15 @@ __all__ = ["changed_source", "source_of"]
 
 _MOST = 2000  # objects looked at: an environment may hold its rows
 _PLAIN = (str, bytes, int, float, complex, type(None))
+_DIGEST = re.compile(r"[0-9a-f]{16}")
 _PACKAGES = ("site-packages", "dist-packages")
 
 
 def source_of(env: Environment) -> dict[str, str]:
     """Module → digest of its file, or package → version, for all that an environment, its verifier and its reward run.
 
-    Python's own modules and rlvr's are left out, and what an installed package imports.  Of one's own files those that
-    they import are there too.
+    Python's own modules and rlvr's are left out, and what an installed package imports.  What one's own files import is
+    there too, in functions as well.
 
     Args:
         env: the environment.
@@ -38,19 +42,19 @@ def source_of(env: Environment) -> dict[str, str]:
     todo, seen = [*_modules_of(env)], set[str]()
     while todo:
         name = todo.pop()
-        module = sys.modules.get(name)
-        if name in seen or module is None or _is_known(name):
+        if name in seen or _is_known(name):
             continue
         seen.add(name)
-        path = getattr(module, "__file__", None)
-        if path is None or not Path(path).is_file():
+        path = _file_of(name)
+        if path is None:
             continue
-        if any(part in _PACKAGES for part in Path(path).parts):
+        if any(part in _PACKAGES for part in path.parts):
             package = name.partition(".")[0]
             found[package] = _version(package)
         else:
-            found[name] = hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
-            todo += _imported_by(module)
+            text = path.read_bytes()
+            found[name] = hashlib.sha256(text).hexdigest()[:16]  # see `_DIGEST`
+            todo += _imported_by(name, text)
     return dict(sorted(found.items()))
 
 
@@ -64,16 +68,15 @@ def changed_source(before: Any, now: Mapping[str, str]) -> str:
     if not isinstance(before, Mapping):
         return ""
     names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-    return ", ".join(
-        f"{name} was edited" if name in before and name in now and "." not in now[name] else _changed(name, before, now)
-        for name in names
-    )
+    return ", ".join(_changed(name, before, now) for name in names)
 
 
 def _changed(name: str, before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    if name in before and name in now:
-        return f"{name} {before[name]} is now {now[name]}"
-    return f"{name} is new" if name in now else f"{name} is gone"
+    if name not in before or name not in now:
+        return f"{name} is new" if name in now else f"{name} is gone"
+    if _DIGEST.fullmatch(now[name]):
+        return f"{name} was edited"
+    return f"{name} {before[name]} is now {now[name]}"
 
 
 def _is_known(name: str) -> bool:
@@ -88,14 +91,33 @@ def _version(package: str) -> str:
         return str(getattr(sys.modules.get(package), "__version__", "unknown"))
 
 
-def _imported_by(module: ModuleType) -> Iterator[str]:
-    """Names of the modules that a module's own names come from, if these stand in files of one's own."""
-    for value in list(vars(module).values()):
-        name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-        other = sys.modules.get(name) if isinstance(name, str) else None
-        path = getattr(other, "__file__", None)
-        if isinstance(name, str) and path and not any(part in _PACKAGES for part in Path(path).parts):
-            yield name
+def _file_of(name: str) -> Path | None:
+    """The file of a module, loaded or not; an import in a function runs when a completion is scored."""
+    path = getattr(sys.modules.get(name), "__file__", None)
+    parent = name.rpartition(".")[0]
+    if name not in sys.modules and (not parent or parent in sys.modules):  # a search would load its parent
+        with contextlib.suppress(ImportError, ValueError, AttributeError):
+            path = getattr(importlib.util.find_spec(name), "origin", None)
+    return Path(path) if path and Path(path).is_file() else None
+
+
+def _imported_by(name: str, text: bytes) -> Iterator[str]:
+    """Names of the modules that a file imports, and of those that what it holds comes from."""
+    module = sys.modules.get(name)
+    for value in list(vars(module).values()) if module is not None else ():
+        other = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        path = _file_of(other) if isinstance(other, str) and other in sys.modules else None
+        if isinstance(other, str) and path is not None and not any(part in _PACKAGES for part in path.parts):
+            yield other  # a package that is imported is named below
+    package = getattr(module, "__package__", None) or name.rpartition(".")[0]
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError):  # an extension module is no text
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+                base = ".".join([*parents, *filter(None, [node.module])])
+                yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
 
 
 def _modules_of(env: Environment) -> set[str]:

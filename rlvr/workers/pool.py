@@ -40,7 +40,7 @@ Handler: TypeAlias = Callable[[Any], Any]
 REPLY_MIB = 64
 """The largest reply of a worker; a longer one is the loss of its item."""
 _STARTS = 3  # how often workers may die before they begin an item, until the item counts as lost
-_LONG_S = 3600.0  # poll(2) takes no more than 24 days at once
+_SLICE_S = 1.0  # of a wait: one that takes far longer says that this process was stopped meanwhile
 
 
 class WorkerPool:
@@ -380,7 +380,7 @@ class _Worker:
                 left = until - time.monotonic()
                 if left <= 0:
                     raise _Late("it did not take its items") from None
-                poll.poll(min(left, _LONG_S) * 1000)
+                until += _waited(poll, left)[1]
 
     def _push(self) -> None:
         try:
@@ -406,7 +406,9 @@ class _Worker:
             left = wall_until - time.monotonic()
             cpu_left = left if cpu_until is None else cpu_until - clock.cpu_s(self._process.pid)
             # A reply that is already in the pipe counts, however late we look.
-            if not self._poll.poll(max(0.0, min(left, cpu_left, _LONG_S)) * 1000):
+            here, stopped_s = _waited(self._poll, min(left, cpu_left))
+            if not here:
+                wall_until += stopped_s
                 if left <= 0:
                     raise _Late("it ran out of wall time")
                 if cpu_left <= 0:
@@ -461,6 +463,17 @@ def _is_error(value: Any) -> bool:
 
 class _Late(Exception):
     """A deadline passed."""
+
+
+def _waited(poll: select.poll, longest_s: float) -> tuple[bool, float]:
+    """Whether something is there, and for how long this process was stopped while it waited, by Ctrl-Z for example.
+
+    What was stopped with it has not run either: that time counts against no limit.
+    """
+    slice_s, begun = max(0.0, min(longest_s, _SLICE_S)), time.monotonic()
+    here = bool(poll.poll(slice_s * 1000))
+    over_s = time.monotonic() - begun - slice_s
+    return here, over_s if over_s > _SLICE_S else 0.0
 
 
 def _pool_closed() -> UsageError:

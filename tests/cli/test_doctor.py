@@ -73,8 +73,16 @@ def test_the_doctor_fits_a_screen_where_much_is_wrong(say, monkeypatch):
     assert "12 more problems" in said
 
 
+@pytest.fixture
+def _no_sandbox(monkeypatch):
+    """For findings about other parts: its attacks take seconds."""
+    monkeypatch.setattr(doctor, "_examine_sandbox", lambda full: iter(()))
+
+
+@pytest.mark.usefixtures("_no_sandbox")
 def test_the_doctor_says_how_to_get_what_is_missing(say, findings, monkeypatch):
     """A part of the core is an illness, an extra is not."""
+    monkeypatch.setattr(doctor, "_examine_workers", lambda: iter(()))
     monkeypatch.setattr(doctor, "_version", lambda name: None if name in ("sympy", "torch") else "1.0")
     found = findings()
     remedy = "pip install -c constraints.txt '.[train]' in a checkout of rlvr, or pip install 'PATH/TO/WHEEL[train]'"
@@ -93,6 +101,7 @@ def test_the_doctor_says_how_to_get_what_is_missing(say, findings, monkeypatch):
     assert "without train" in said
 
 
+@pytest.mark.usefixtures("_no_sandbox")
 def test_the_doctor_finds_workers_that_do_not_start(findings, monkeypatch):
     """With the error; there is nothing to be tried in them then."""
 
@@ -106,6 +115,7 @@ def test_the_doctor_finds_workers_that_do_not_start(findings, monkeypatch):
     assert "a hang is killed" not in found
 
 
+@pytest.mark.usefixtures("_no_sandbox")
 def test_the_doctor_finds_limits_that_do_not_hold(findings, monkeypatch):
     """Where memory is not limited an item may fill it, and where a worker dies on its own nothing was shown."""
 

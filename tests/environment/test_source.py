@@ -10,6 +10,7 @@ import rlvr
 from rlvr.environment.source import changed_source, source_of
 
 HERE = __name__
+OWN = {HERE, "pytest"}  # this file, and what it imports
 
 
 def closed_over(suffix):
@@ -41,7 +42,8 @@ def test_what_rlvr_bundles_has_none():
 def test_a_class_of_ones_own_is_named_with_its_file():
     """By its module, not by a path: a record may be read on another machine."""
     found = source_of(Mine())
-    assert set(found) == {HERE}
+    assert set(found) == OWN
+    assert found["pytest"] == pytest.__version__
     assert len(found[HERE]) == 16
 
 
@@ -53,7 +55,7 @@ def test_functions_in_options_count(wrap, tmp_path, monkeypatch):
     import graders_of_mine
 
     try:
-        assert set(source_of(Mine(option=wrap(graders_of_mine.grade)))) == {HERE, "graders_of_mine"}
+        assert set(source_of(Mine(option=wrap(graders_of_mine.grade)))) == OWN | {"graders_of_mine"}
         before = source_of(Mine(option=closed_over(graders_of_mine.grade)))
         (tmp_path / "graders_of_mine.py").write_text("def grade(a, b):\n    return a != b\n")
         after = source_of(Mine(option=closed_over(graders_of_mine.grade)))
@@ -69,11 +71,28 @@ def test_packages_are_named_with_their_version():
     assert found["_pytest"] == pytest.__version__
     newer = found | {"_pytest": "99.0"}
     assert changed_source(found, newer) == f"_pytest {pytest.__version__} is now 99.0"
-    assert changed_source(found, {}) == f"_pytest is gone, {HERE} is gone"
+    assert changed_source(found, {}) == f"_pytest is gone, pytest is gone, {HERE} is gone"
     assert changed_source(None, found) == ""
+
+
+def test_imports_in_functions_count(tmp_path, monkeypatch):
+    """They run when a completion is scored; the module need not be loaded yet."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "late_of_mine.py").write_text("from . import nothing\n")
+    (tmp_path / "lazy_of_mine.py").write_text("def grade(a, b):\n    import late_of_mine, no_such_module\n")
+    import lazy_of_mine
+
+    try:
+        before = source_of(Mine(option=lazy_of_mine.grade))
+        assert set(before) == OWN | {"lazy_of_mine", "late_of_mine"}
+        (tmp_path / "late_of_mine.py").write_text("x = 1\n")
+        assert changed_source(before, source_of(Mine(option=lazy_of_mine.grade))) == "late_of_mine was edited"
+        assert "late_of_mine" not in sys.modules
+    finally:
+        del sys.modules["lazy_of_mine"]
 
 
 def test_an_option_that_cannot_be_looked_at_and_a_million_rows_stop_nothing():
     """Provenance is no reason to fail, nor to wait."""
-    assert set(source_of(Mine(option=[Odd()]))) == {HERE}
-    assert set(source_of(Mine(option=[{"question": n} for n in range(1_000_000)]))) == {HERE}
+    assert set(source_of(Mine(option=[Odd()]))) == OWN
+    assert set(source_of(Mine(option=[{"question": n} for n in range(1_000_000)]))) == OWN

@@ -110,6 +110,40 @@ def test_a_helper_of_the_environment_counts_too(tmp_path, source):
     assert "helper_for_faults was edited since" in done.stderr
 
 
+def test_a_package_that_was_upgraded_is_not_gone_on_with(tmp_path, source, monkeypatch):
+    """Its version stands for all its files."""
+    packages = tmp_path / "site-packages"
+    info = packages / "judge_for_faults-1.0.dist-info"
+    info.mkdir(parents=True)
+    (packages / "judge_for_faults.py").write_text("def right(a, b):\n    return a == b\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: judge_for_faults\nVersion: 1.0\n")
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    env = mine(tmp_path)
+    text = (tmp_path / "mine_for_faults.py").read_text()
+    (tmp_path / "mine_for_faults.py").write_text("from judge_for_faults import right\n" + text)
+    assert score(tmp_path, env, source).returncode == 0
+    (tmp_path / "out.jsonl").rename(tmp_path / "out.jsonl.partial")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: judge_for_faults\nVersion: 2\n")
+    done = score(tmp_path, env, source, "--resume")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "judge_for_faults 1.0 is now 2" in done.stderr
+
+
+def test_a_clock_that_is_set_back_changes_nothing(say, tmp_path, monkeypatch):
+    """Limits are measured by clocks that no one can set, and no file's date decides anything."""
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in right(*range(9))))
+    argv = ["score", PLACE, source, "--workers", 0, "-o"]
+    assert say(*argv, tmp_path / "whole.jsonl")[0] == 0
+    whole = (tmp_path / "whole.jsonl").read_bytes()
+    (tmp_path / "out.jsonl.partial").write_bytes(b"".join(whole.splitlines(keepends=True)[:4]))
+    os.utime(tmp_path / "out.jsonl.partial", (2**31, 2**31))
+    backwards = iter(range(10**9, 0, -3600))
+    monkeypatch.setattr("time.time", lambda: float(next(backwards)))
+    assert say(*argv, tmp_path / "out.jsonl", "--resume")[0] == 0
+    assert (tmp_path / "out.jsonl").read_bytes() == whole
+
+
 def test_a_stopped_run_with_a_key_of_another_name_is_named(tmp_path, source):
     """A KeyError of ours would say nothing to its reader; this is a file without checksums."""
     env = mine(tmp_path)

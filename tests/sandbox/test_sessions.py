@@ -456,10 +456,11 @@ EPISODE = [
     ("sys.stdout = sys.__stdout__\nprint('back')", "OK", "back\n"),
     ("os.environ['TOKEN'] = 'x'; del os.environ['TOKEN']", "OK", ""),
     ("[os.fork() for _ in range(99)] if False else 'no bomb today'", "OK", "'no bomb today'\n"),
-    (
-        "try:\n    while True:\n        if os.fork() == 0: os._exit(0)\n        os.wait()\nexcept BaseException: pass",
+    (  # the interrupt strikes its child as well, which may say so; it is waited for, so that it says so in this call
+        "try:\n    while True:\n        if os.fork() == 0: os._exit(0)\n        os.wait()\nexcept BaseException:\n"
+        "    try: os.wait()\n    except OSError: pass",
         "TLE",
-        "",
+        None,
     ),
     ("area(3)", "OK", "28.27\n"),
     ("import threading; threading.Thread(target=lambda: [0 for _ in iter(int, 1)], daemon=True).start()", "OK", None),

@@ -3,9 +3,12 @@
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -191,3 +194,26 @@ def test_a_forked_child_has_workers_of_its_own():
     assert mine[0] == mine[1] != theirs[0] == theirs[1]
     assert ended(theirs[0])
     assert ended(mine[0])
+
+
+# --------------------------------------------------------------------------------------- stopped by the shell
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_for_longer_than_the_wall_limit_goes_on(tmp_path, fifo):
+    """Ctrl-Z, or a batch system that suspends the job: its workers did not run either."""
+    code = (
+        "import sys\nfrom rlvr.workers import WorkerPool\nfrom tests.environments import acting\n"
+        "with WorkerPool(acting) as pool:\n    print(pool.run([1, f'@await {sys.argv[1]}', 2], wall_s=3.0))\n"
+    )
+    with python(code, fifo.path, stdout=subprocess.PIPE) as process:
+        worker = fifo.pid()
+        for pid in (process.pid, worker):
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(4.5)
+        os.kill(process.pid, signal.SIGCONT)
+        time.sleep(0.2)  # it looks before its worker can say anything
+        os.kill(worker, signal.SIGCONT)
+        Path(f"{fifo.path}.open").touch()
+        out, error = process.communicate(timeout=60)
+    assert out.strip() == f"[1, '@await {fifo.path}', 2]", error

@@ -80,6 +80,7 @@ _FORMULA = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
 _LONGEST_FORMULA = 2000  # characters
 _NUMBER = re.compile(r"(?<![\w.,])([+-]?(?:\\?\$)?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?:\\?%)?)(?!\w)")
 _EDGES = " \t\r\n*`"
+_PLAIN_EDGES = _EDGES.replace("*", "")
 
 
 def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extraction | None:
@@ -157,11 +158,12 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
     """The last box or tag, flagged if another one in the same statement says something else."""
     final: Extraction | None = None
     others: list[str] = []
-    parts: list[str] = []
+    parts: list[tuple[int, str]] = []
     empty: Extraction | None = None
+    openers = tuple(opener for opener in openers if opener in text)  # a look at each now saves one in every round
     at = earliest = len(text)
     for _ in range(_MOST):
-        at, opener = max((text.rfind(opener, begin, at), opener) for opener in openers)
+        at, opener = max(((text.rfind(opener, begin, at), opener) for opener in openers), default=(-1, ""))
         if at < 0:
             break
         found = _opened(text, at, opener)
@@ -181,13 +183,14 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
         if final.flaw:
             return final
         if not found.flaw:
-            parts.insert(0, _name_before(text, at) + found.answer)
+            parts.append((at, found.answer))
         earliest = at
     if final is None:
         return empty
     if len(parts) < 2:
         return replace(final, flaw="hedged", others=tuple(others)) if others else final
-    return replace(final, flaw="hedged" if others else "", others=tuple(others), parts=tuple(parts))
+    named = tuple(_name_before(text, at) + answer for at, answer in reversed(parts))
+    return replace(final, flaw="hedged" if others else "", others=tuple(others), parts=named)
 
 
 def _name_before(text: str, at: int) -> str:
@@ -238,7 +241,7 @@ def _innermost(text: str, found: Extraction) -> Extraction:
 def _trimmed(text: str, start: int, stop: int, method: ExtractionMethod) -> Extraction:
     """Move both ends inwards over space, bold marks and a final full stop."""
     inner = text[start:stop]
-    edges = _EDGES if method in ("marker", "phrase") or _is_bold(inner) else _EDGES.replace("*", "")
+    edges = _EDGES if method in ("marker", "phrase") or _is_bold(inner) else _PLAIN_EDGES
     start += len(inner) - len(inner.lstrip(edges))
     inner = inner.strip(edges)
     if method not in ("box", "tag"):
@@ -249,7 +252,7 @@ def _trimmed(text: str, start: int, stop: int, method: ExtractionMethod) -> Extr
 
 def _is_bold(text: str) -> bool:
     """A star on one side only multiplies."""
-    inner = text.strip(" \t\r\n`")
+    inner = text.strip(_PLAIN_EDGES)
     return inner[:1] == "*" == inner[-1:]
 
 

@@ -42,6 +42,9 @@ LONG_NUMBERS = Limits(chars=300, terms=40, magnitude=2**62, magnitudes=2**62)
 this size are worked out exactly and any larger ones not at all."""
 
 _HARMLESS = re.compile(r"[0-9 .,+\-/$%a-df-zA-DF-Z]{0,60}")  # no bracket, power or exponent in so short a text
+_FEW = min(
+    LIMITS.depth, LIMITS.digits, LIMITS.cells, LONG_NUMBERS.terms
+)  # characters: a text so short has no more of any
 _DIGITS = re.compile(rf"\d{{{LIMITS.digits + 1}}}")
 _GROWING = re.compile(r"[!^]|\d[eE][+-]?\d|\\binom")
 _TOKEN = re.compile(r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\\[a-zA-Z]+|\S", re.DOTALL)
@@ -63,6 +66,10 @@ def exceeded(text: str, limits: Limits = LIMITS) -> str | None:
     """
     if _HARMLESS.fullmatch(text):
         return None
+    return (_counted(text, limits) if len(text) > _FEW else None) or _named(text, limits)
+
+
+def _counted(text: str, limits: Limits) -> str | None:
     if (depth := _depth(text)) > limits.depth:
         return f"brackets {depth} deep, over {limits.depth}"
     if _DIGITS.search(text):
@@ -73,6 +80,10 @@ def exceeded(text: str, limits: Limits = LIMITS) -> str | None:
     terms = text.count("+") + text.count("-") + text.count(r"\pm")
     if terms > limits.terms:
         return f"{terms} signs, over {limits.terms}"
+    return None
+
+
+def _named(text: str, limits: Limits) -> str | None:
     if _GROWING.search(text):
         heaviest, total = _Weigher(text).weigh()
         if heaviest > limits.magnitude:

@@ -85,7 +85,7 @@ class MathVerifier:
             DataError: the reference cannot be read; the message names it.
             Unscored: no symbolic worker can be started here.
         """
-        return self.verify_many([(completion, reference, task)])[0]
+        return _first_right(_resolved([self._examined(completion, one, task) for one in _each(reference)]))
 
     def verify_many(
         self, pairs: Iterable[tuple[str, References] | tuple[str, References, Task | None]]
@@ -101,7 +101,8 @@ class MathVerifier:
         groups = []
         for completion, reference, *task in pairs:
             groups.append([self._examined(completion, one, *task) for one in _each(reference)])
-        return _any_of_each(groups)
+        verdicts = iter(_resolved([item for group in groups for item in group]))
+        return [_first_right([next(verdicts) for _ in group]) for group in groups]
 
     def compare(self, answer: str, reference: References, *, prove: bool = False) -> Verdict:
         r"""Compare an answer alone, such as one of a file of labelled pairs, with the reference.
@@ -126,7 +127,7 @@ class MathVerifier:
             self._examined(answer, one) if boxed else self._compared(bare(answer), *self._trusted(one), "")
             for one in _each(reference)
         ]
-        return _first_right([_proved(one) for one in found]) if prove else _any_of_each([found])[0]
+        return _first_right([_proved(one) for one in found] if prove else _resolved(found))
 
     def check(self, reference: References) -> str | None:
         r"""Why a reference can only be compared as text, for a report on a data set; None if it can be read.
@@ -237,14 +238,11 @@ def _each(reference: References) -> list[Reference]:
     return list(reference)
 
 
-def _any_of_each(groups: list[list[Verdict | _Undecided]]) -> list[Verdict]:
-    """For each completion the first verdict that is right, else that on its first reference; one call to the engine."""
-    verdicts = iter(_resolved([item for group in groups for item in group]))
-    return [_first_right([next(verdicts) for _ in group]) for group in groups]
-
-
 def _first_right(verdicts: list[Verdict]) -> Verdict:
-    return next((verdict for verdict in verdicts if verdict.correct), verdicts[0])
+    """The first verdict that is right, else that on the first reference."""
+    return (
+        verdicts[0] if len(verdicts) == 1 else next((verdict for verdict in verdicts if verdict.correct), verdicts[0])
+    )
 
 
 def _as_texts(answer: str, trusted: str, policy: MathPolicy) -> Decision:
@@ -261,8 +259,9 @@ def _balanced(text: str) -> bool:
 
 
 def _resolved(found: list[Verdict | _Undecided]) -> list[Verdict]:
-    asked = [item for item in found if isinstance(item, _Undecided)]
-    replies = iter(symbolic.decide_many([(item.answer, item.reference, item.policy) for item in asked]))
+    """The engine decides what is undecided, all in one call."""
+    asked = [(item.answer, item.reference, item.policy) for item in found if isinstance(item, _Undecided)]
+    replies = iter(symbolic.decide_many(asked))
     return [item if isinstance(item, Verdict) else _settled(item, next(replies)) for item in found]
 
 
@@ -281,7 +280,7 @@ def _judged(decision: Decision, answer: str, form: Form, right: Form, policy: Ma
     """The verdict on an answer that is equal to the reference: it must be finished, and not taken from the prompt."""
     if policy.form == "any":
         return Verdict(Outcome.CORRECT, why=decision.reason, answer=answer)
-    same = decision.reason == "same-text" and squeeze(form.text) == squeeze(right.text)
+    same = form.text == right.text or squeeze(form.text) == squeeze(right.text)
     if not same and not (is_numeral(form) and (not prompt or answer.isdigit())):
         try:
             stated = as_stated(form, right)
