@@ -107,7 +107,7 @@ class _Tokens(Generic[_T]):
 
     def __init__(self, background: BackgroundCalls, sampler: Any) -> None:
         self._background, self._sampler = background, sampler
-        self._first = sampler.steps  # a resumed run begins to count anew
+        self._first: int = sampler.steps  # a resumed run begins to count anew
         self._calls: list[tuple[int, int, int, Play[_T], Future[Any]]] = []
         self._order = itertools.count()
 
@@ -129,7 +129,8 @@ class _Tokens(Generic[_T]):
         return found
 
     def _now(self) -> int:
-        return int(self._sampler.steps) - self._first
+        steps: int = self._sampler.steps
+        return steps - self._first
 
 
 def run(

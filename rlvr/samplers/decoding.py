@@ -323,7 +323,8 @@ class Decoding:
         the next one.
         """
         sources = [None if rollout is None else place for place, rollout in enumerate(self._rows)]
-        ends = [0, *_ends(len(sources))] if self._in_bands else []
+        ordered = self._in_bands and (new or self._padded) and len(sources) >= _FEWEST
+        ends = [0, *_ends(len(sources))] if ordered else []
         for start, stop, end in zip(ends, ends[1:], ends[2:], strict=False):
             if holes := [place for place in range(start, stop) if sources[place] is None]:
                 behind = [place for place in range(stop, end) if sources[place] is not None]
@@ -354,8 +355,10 @@ class Decoding:
         if not moves:
             return
         places, sources = (self._index(numbers) for numbers in zip(*moves, strict=True))
-        for tensor in self._tensors.values():
-            tensor[places] = tensor[sources]
+        alike = () if self._padded else ("mask", "positions")  # of rows that have one length
+        for name, tensor in self._tensors.items():
+            if name not in alike:
+                tensor[places] = tensor[sources]
         first = min(self._row(source).start for _, source in moves)
         move(self._cache, places, sources, first)
 
@@ -543,21 +546,20 @@ class Decoding:
         self.steps += 1
 
     def _forced(self) -> Tensor | None:
-        rollouts = self._live()
-        if rollouts[0].forced is None:
+        if self._row(0).forced is None:
             return None
-        return self._index([(rollout.forced or ())[self._room.now - rollout.born] for rollout in rollouts])
+        return self._index([(r.forced or ())[self._room.now - r.born] for r in self._live()])
 
     def _ended(self) -> dict[int, bool]:
         """Places of finished rows → True if an end token or stop text ended them, False at their limit."""
-        room, rollouts = self._room, self._live()
+        room = self._room
         token, own = (self._tensors[name][: room.rows, room.now - 1 - room.origin] for name in ("ids", "own"))
         marked = (self._end_tokens[token] | own.isnan()).nonzero().flatten().tolist()
         ended: dict[int, bool] = {}
         if room.now >= self._next_end:
-            ended = {r.place: False for r in rollouts if room.now >= r.born + r.limit}
-        for place in marked if rollouts[0].forced is None else ():
-            rollout = rollouts[place]
+            ended = {r.place: False for r in self._live() if room.now >= r.born + r.limit}
+        for place in marked if self._row(0).forced is None else ():
+            rollout = self._row(place)
             if own[place].isnan():
                 raise RlvrError(
                     f"the model's logits are not finite after {room.now - 1 - rollout.born} tokens of request "
@@ -578,7 +580,7 @@ class Decoding:
 
     def _results(self, ended: dict[int, bool]) -> list[DecodeResult]:
         """The results of finished rows, whose places are free from now on."""
-        rollouts = [rollout for rollout in self._live() if rollout.place in ended]
+        rollouts = [self._row(place) for place in ended]
         results = []
         for rollout, drawn in zip(rollouts, self._drawn(rollouts), strict=True):
             assert rollout.version is not None
