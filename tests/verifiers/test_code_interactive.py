@@ -9,6 +9,8 @@ import pytest
 
 from rlvr.errors import RlvrError, SandboxFailed
 from rlvr.sandbox import Limits, Program
+from rlvr.sandbox.guest.linux import landlock_abi
+from rlvr.sandbox.guest.restricted import ABI
 from rlvr.sandbox.toolchains import tool
 from rlvr.verifiers.code import CodeVerifier, Interactor, StdioCase, judge
 from rlvr.verifiers.code.shared import shared_sandbox
@@ -40,7 +42,12 @@ while True:
 
 
 def judged(
-    program: str | Program, interactor: str | Program = GUESSES, protocol: str = "testlib", wall_s: float = 5, **limits
+    program: str | Program,
+    interactor: str | Program = GUESSES,
+    protocol: str = "testlib",
+    wall_s: float = 5,
+    level: str = "namespaces",
+    **limits,
 ):
     """The verdict on one case, whose input is 37."""
     program = program if isinstance(program, Program) else Program("python", program)
@@ -49,7 +56,7 @@ def judged(
         program,
         [StdioCase("37", "an answer")],
         Interactor(interactor, protocol, **{"cpu_s": 0.5, **limits}),
-        sandbox=shared_sandbox(workers=2),
+        sandbox=shared_sandbox(workers=2, level=level),
         limits=replace(LIMITS, wall_s=wall_s),
     )
     return str(found.verdict), found.why, found
@@ -135,6 +142,17 @@ def test_an_interactor_that_fails_by_itself_is_our_failure(interactor, why):
     found = judged(HALVES, interactor, memory_mib=64)
     assert found[0] == "IE", found
     assert why in found[1]
+
+
+@pytest.mark.skipif(landlock_abi() < ABI, reason=f"Landlock has no version {ABI} here (Linux 6.12)")
+@pytest.mark.parametrize(
+    ("program", "verdict"),
+    [(RIGHT["asks"], "AC"), *(WRONG[name][:2] for name in ("reads ahead", "floods, with no line's end"))],
+    ids=["asks", "reads ahead", "floods"],
+)
+def test_without_namespaces_too(program, verdict):
+    """At the level "restricted" both boxes answer for new processes while they carry."""
+    assert judged("import os\nif os.fork() == 0: os._exit(0)\nos.wait()\n" + program, level="restricted")[0] == verdict
 
 
 def test_an_interactor_that_sleeps_costs_the_program_nothing():
