@@ -22,8 +22,8 @@ import numpy as np
 import torch
 import transformers
 
-from rlvr.collect import Sampling
-from rlvr.samplers.decoding import DecodeRequest, Decoding
+from rlvr.samplers.local import LocalSampler
+from rlvr.samplers.protocol import Request, Sampling
 from rlvr.samplers.tokenization import Tokenization
 from rlvr.train.tiny import tiny
 
@@ -42,13 +42,15 @@ def skewed() -> list[int]:
 
 def ours(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], lengths: Sequence[int]) -> Callable[[], int]:
     tokenization = Tokenization(tokenizer, end_ids=())
-    events = torch.zeros(len(tokenizer), dtype=torch.bool)
+    sampling = Sampling(max_tokens=LONGEST)
 
     def run() -> int:
-        requests = [DecodeRequest(i // GROUP, i % GROUP, prompts[i // GROUP], n, seed=i) for i, n in enumerate(lengths)]
-        decoding, tokens = Decoding(model, tokenization, requests, Sampling(max_tokens=LONGEST), events), 0
-        while decoding.requests:
-            tokens += sum(len(drawn.completion_ids) for drawn in decoding.advance())
+        sampler, finished, tokens = LocalSampler(model, tokenization), 0, 0
+        for i, n in enumerate(lengths):
+            sampler.submit(Request(i, tuple(prompts[i // GROUP]), sampling, seed=i, limit=n))
+        while finished < len(lengths):
+            for _, sample in sampler.poll():
+                finished, tokens = finished + 1, tokens + len(sample.completion_ids)
         return tokens
 
     return run

@@ -39,6 +39,7 @@ DEFAULTS = Flags(
         gradient_checkpointing=True,
         micro_tokens=2**15,
         max_rows=64,
+        max_tokens_in_flight=2**20,
         eval_every=20,
         eval_tasks=30,  # as many as AIME has
     ),

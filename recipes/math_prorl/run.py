@@ -36,6 +36,7 @@ DEFAULTS = Flags(
         gradient_checkpointing=True,
         micro_tokens=2**15,
         max_rows=128,
+        max_tokens_in_flight=2**20,
         eval_every=50,
         eval_tasks=100,
     ),

@@ -1,6 +1,6 @@
 """Collects groups of scored rollouts from an environment, a sampler and a scorer.
 
-cursor ─▶ tasks ─▶ Sampler.generate ─▶ Scorer, in the background ─▶ G rollouts = Group ─▶ filters, refill ─▶ Collected
+cursor ─▶ tasks ─▶ scheduler, Sampler ─▶ Scorer, in the background ─▶ G rollouts = Group ─▶ filters, refill ─▶ Collected
 """
 
 from rlvr.collect.background import Timings
@@ -8,17 +8,17 @@ from rlvr.collect.collector import Collected, Collector
 from rlvr.collect.groups import Groups
 from rlvr.collect.prefixes import PrefixValues, prefix_values, step_boundaries
 from rlvr.collect.stats import Dropped, own_tokens
-from rlvr.samplers.protocol import Context, Sample, Sampler, Sampling, TokenIds, is_token_ids, rollout_seed
+from rlvr.samplers.protocol import Request, Sample, Sampler, Sampling, TokenIds, rollout_seed
 from rlvr.samplers.scripted import END, Script, ScriptedSampler
 
 __all__ = [
     "Collected",
     "Collector",
-    "Context",
     "Dropped",
     "END",
     "Groups",
     "PrefixValues",
+    "Request",
     "Sample",
     "Sampler",
     "Sampling",
@@ -26,7 +26,6 @@ __all__ = [
     "ScriptedSampler",
     "Timings",
     "TokenIds",
-    "is_token_ids",
     "own_tokens",
     "prefix_values",
     "rollout_seed",

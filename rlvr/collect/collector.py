@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rlvr.collect.cursor import Cursor
-from rlvr.collect.groups import Groups
+from rlvr.collect.groups import STEP_S, Groups
 from rlvr.collect.prefixes import PrefixValues, prefix_values
+from rlvr.collect.scheduler import Schedule
 from rlvr.collect.serialization import group_as_dict, group_from_dict
 from rlvr.collect.stats import Dropped, collection_stats, dropped_group, unscored_reasons
 from rlvr.environment import Environment
@@ -85,6 +86,11 @@ class Collector:
             some groups are left over for the next `collect`.
         max_staleness: a group left over is dropped if one of its rollouts is more weight versions behind the sampler.
         max_turns: most turns of an episode.
+        step_s: most wall seconds of an environment's `reset` (over it, the rollout is UNSCORED) and of each `step`
+            (over it, the episode is WRONG, why "time limit").
+        schedule: when an environment's reply is sampled from: "ready", as soon as it is there, or "tokens", after a
+            fixed number of decode steps, so that runs repeat to the last bit.  None: "tokens" if the sampler counts
+            its steps, as the local one does.
         shuffle: give each epoch a random order; False for the order of the indices.
 
     Attributes:
@@ -109,6 +115,8 @@ class Collector:
         oversample: float = 1.0,
         max_staleness: int = 0,
         max_turns: int = 8,
+        step_s: float = STEP_S,
+        schedule: Schedule | None = None,
         shuffle: bool = True,
     ) -> None:
         require_whole("seed", seed, 0)
@@ -127,6 +135,8 @@ class Collector:
             sampling=sampling,
             scorer=scorer,
             max_turns=max_turns,
+            step_s=step_s,
+            schedule=schedule,
             key=("collect", seed),
         )
         self.env, self.sampler, self.seed = env, sampler, int(seed)
@@ -184,7 +194,8 @@ class Collector:
             rounds += 1
             asked = self._cursor.take(math.ceil((prompts - len(kept)) * self.oversample))
             asked = self._fitting(asked, dropped)
-            for (_, index), group in zip(asked, self.groups.sample(asked), strict=True):
+            for number, group in sorted(self.groups.sample(asked), key=lambda numbered: numbered[0]):
+                _, index = asked[number]
                 sampled.append(group)
                 why = self._useless(group)
                 if why:
@@ -206,10 +217,10 @@ class Collector:
         if positions is None:
             return list(asked)
         fitting, most = [], self.groups.sampling.max_tokens
-        for place, index in asked:
-            task = self.groups.task(index)
-            length = len(self.sampler.encode(task.prompt))
-            if length + most <= positions:
+        tasks = self.groups.tasks([index for _, index in asked])
+        for (place, index), task in zip(asked, tasks, strict=True):
+            length = 0 if task is None else len(self.sampler.encode(task.prompt))
+            if task is None or length + most <= positions:
                 fitting.append((place, index))
                 continue
             dropped.append(Dropped(task.id, "too-long", rollouts=0, tokens=0))

@@ -2,9 +2,8 @@
 
     prompt │ turn 0 │ reply │ turn 1 │ reply │ … │ turn n        completion_mask is True on the policy's turns only
 
-All unfinished episodes take a turn in one call of `generate`, and each environment steps in a thread as soon as its
-turn is finished.  A reply is encoded as a continuation of the tokens so far, and the next turn continues these tokens.
-So nothing is tokenised twice, and the trained tokens are the sampled ones.
+Each episode is a play of the scheduler.  A reply is encoded as a continuation of the tokens so far, and the next turn
+continues these tokens.  So nothing is tokenised twice, and the trained tokens are the sampled ones.
 """
 
 from __future__ import annotations
@@ -13,23 +12,29 @@ import copy
 import math
 import sys
 import traceback
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from numbers import Real
+from typing import Final
 
-from rlvr.collect.background import BackgroundCalls
+from rlvr.collect.background import BackgroundCalls, CallTimeout
+from rlvr.collect.scheduler import Play
 from rlvr.environment import MultiTurnEnv, seeded
 from rlvr.errors import UsageError, brief
-from rlvr.samplers.protocol import Sample, Sampler, Sampling, generate_checked, rollout_seed
-from rlvr.types import Group, Outcome, Prompt, Rollout, Score, Task, Turn, Verdict
+from rlvr.samplers.protocol import Request, Sample, Sampler, Sampling, TokenIds, rollout_seed
+from rlvr.types import Outcome, Prompt, Rollout, Score, Task, Turn, Verdict
 
 __all__ = ["Episodes"]
+
+_TASKS: Final = 10_000  # tasks that are kept, since it takes a reset to make one again
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The environment's reply to a turn."""
+    """The environment's reply to a turn; `score` only where it decides the episode."""
 
     reply: Prompt
     reward: float | None
@@ -41,22 +46,52 @@ class _Step:
 class _Episode:
     """An episode that is being played."""
 
-    env: MultiTurnEnv
     task: Task
-    number: tuple[int, int]
-    seed: tuple[str | int, ...]
-    prompt_ids: Sequence[int] = ()
+    prompt_ids: TokenIds
     ids: list[int] = field(default_factory=list)
     mask: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    version: int = 0
+    versions: list[int] = field(default_factory=list)
     truncated: bool = False
-    score: Score | None = None
+
+    @property
+    def context(self) -> TokenIds:
+        return (*self.prompt_ids, *self.ids)
 
     def own_tokens(self) -> int:
         return sum(turn.stop - turn.start for turn in self.turns)
+
+    def take_turn(self, sample: Sample, sampling: Sampling) -> None:
+        start = len(self.ids)
+        self.ids += sample.completion_ids
+        self.mask += [True] * len(sample.completion_ids)
+        self.logprobs += sample.behaviour_logprobs(sampling)
+        self.turns.append(Turn(start, len(self.ids)))
+        self.texts.append(sample.text)
+        self.versions.append(sample.weights_version)
+        self.truncated = sample.truncated
+
+    def take_reply(self, reply: Prompt, ids: Sequence[int]) -> None:
+        self.ids += ids
+        self.mask += [False] * len(ids)
+        self.logprobs += [0.0] * len(ids)
+        self.texts.append(_plain(reply))
+
+    def rollout(self, score: Score, version: int) -> Rollout:
+        return Rollout(
+            task=self.task,
+            text="".join(self.texts),
+            prompt_ids=list(self.prompt_ids),
+            completion_ids=self.ids,
+            completion_mask=self.mask,
+            behaviour_logprobs=self.logprobs,
+            weights_version=min(self.versions, default=version),
+            truncated=self.truncated,
+            score=score,
+            turns=tuple(self.turns),
+        )
 
 
 class Episodes:
@@ -74,12 +109,17 @@ class Episodes:
     rewards, and the outcome is CORRECT if the environment ended the episode and that sum is above 0, else WRONG.
     If a step raises, the rollout is UNSCORED.
 
+    A `reset` that takes longer than `step_s` is our failure, and its rollout UNSCORED.  A `step` that does follows an
+    action of the policy, which must not gain by it: the episode ends as WRONG, why "time limit", with the sum of the
+    rewards so far, but at most 0.  Such a call goes on in its thread, as threads cannot be ended.
+
     Args:
         env: the environment; it is copied, not changed.
         sampler: generates the turns.
-        background: runs the environment's steps.
+        background: runs the environment's calls.
         sampling: how turns are sampled; `max_tokens` holds for all turns of an episode together.
         max_turns: most turns of an episode.
+        step_s: most wall seconds of `reset` and of each `step`.
         key: with the task, its place in the run and the number in the group, it seeds each episode.
     """
 
@@ -89,115 +129,112 @@ class Episodes:
         sampler: Sampler,
         background: BackgroundCalls,
         sampling: Sampling,
+        *,
         max_turns: int,
+        step_s: float,
         key: tuple[str | int, ...],
     ) -> None:
         self.env, self.sampler, self.background = env, sampler, background
-        self.sampling, self.max_turns, self._key = sampling, max_turns, key
+        self.sampling, self.max_turns, self.step_s, self._key = sampling, max_turns, step_s, key
         self._positions: int = getattr(sampler, "positions", None) or sys.maxsize
+        self._tasks: OrderedDict[int, Task] = OrderedDict()
 
-    def task(self, index: int) -> Task:
-        """The task with which the episode of an index begins.
+    def tasks(self, indices: Sequence[int]) -> list[Task | None]:
+        """The tasks with which the episodes of these indices begin; None where `reset` took longer than `step_s`.
 
         Args:
-            index: of the task.
+            indices: of the tasks.
         """
-        return self._begun(index)[1]
+        begun = {index: self._begin(index) for index in indices if index not in self._tasks}
+        found: dict[int, Task | None] = {index: self._tasks.get(index) for index in indices}
+        for index, future in begun.items():
+            self.background.wait(future)
+            with suppress(CallTimeout):
+                found[index] = self._keep(index, future.result()[1])
+        return [found[index] for index in indices]
 
-    def play(self, asked: Sequence[tuple[int, int]], group_size: int) -> list[Group]:
-        """Play a group of episodes for each task, in the order of `asked`.
+    def plays(self, asked: Sequence[tuple[int, int]], group_size: int) -> Iterator[Play[Rollout]]:
+        """The episodes of each task, group after group.
 
         Args:
             asked: (place in the run, index of the task) of each group.
             group_size: episodes per task (G).
-
-        Raises:
-            UsageError: the environment cannot be copied, or resets with one seed differ.
         """
-        groups = [self._group(p, place, index, group_size) for p, (place, index) in enumerate(asked)]
-        going = [episode for group in groups for episode in group]
-        turn = 0
-        while going:
-            going, turn = self._turn(going, groups, turn), turn + 1
-        return [Group(group[0].task, [_rollout(episode) for episode in group]) for group in groups]
+        for p, (place, index) in enumerate(asked):
+            for g in range(group_size):
+                yield self._play(p, g, place, index)
 
-    def _group(self, p: int, place: int, index: int, group_size: int) -> list[_Episode]:
-        begun = [self._begun(index) for _ in range(group_size)]
-        task = begun[0][1]
-        if any((other.id, other.prompt) != (task.id, task.prompt) for _, other in begun):
-            raise UsageError(
-                f"{self.env.id}: two resets with the same seed differ, the first prompt was {brief(task.prompt)}; the "
-                "seed must determine everything random in reset"
-            )
-        return [_Episode(env, task, (p, g), (*self._key, task.id, place, g)) for g, (env, _) in enumerate(begun)]
-
-    def _begun(self, index: int) -> tuple[MultiTurnEnv, Task]:
+    def _play(self, p: int, g: int, place: int, index: int) -> Play[Rollout]:
         try:
-            env = copy.deepcopy(self.env, {id(self.env.reward): self.env.reward})
-        except Exception as error:  # any attribute may refuse to be copied, with any exception
+            env, task = yield self._begin(index)
+        except CallTimeout as timeout:
+            return self._lost(index, timeout)
+        if index in self._tasks and (self._tasks[index].id, self._tasks[index].prompt) != (task.id, task.prompt):
             raise UsageError(
-                f"{self.env.id} cannot be copied for parallel episodes ({type(error).__name__}: {error}); define "
-                "__deepcopy__, or make in reset what an episode changes"
-            ) from error
-        seed = seeded("episode", env.id, env.split, index).getrandbits(32)  # NumPy's legacy generators take 32 bits
-        prompt, info = env.reset(seed=seed, options={"index": index})
-        name = info.get("task")
-        return env, Task(name if isinstance(name, str) else f"{env.id}/{env.split}/{index}", prompt)
+                f"{self.env.id}: two resets with the same seed differ, the first prompt was "
+                f"{brief(self._tasks[index].prompt)}; the seed must determine everything random in reset"
+            )
+        task = self._keep(index, task)
+        episode, limit = _Episode(task, tuple(self.sampler.encode(task.prompt))), self.sampling.max_tokens
+        while True:
+            turn = len(episode.turns)
+            seed = rollout_seed(*self._key, task.id, place, g, turn)
+            sample = yield Request((p, g, turn), episode.context, self.sampling, seed, limit, rollout=g)
+            episode.take_turn(sample, self.sampling)
+            try:
+                step = yield self.background.submit(_stepped, env, sample.text, limit_s=self.step_s)
+            except CallTimeout as timeout:
+                step = _Step("", None, True, _too_slow(episode, timeout))
+            if (score := self._ended(episode, step)) is not None:
+                return episode.rollout(score, self.sampler.version)
+            limit = min(self.sampling.max_tokens - episode.own_tokens(), self._positions - len(episode.context))
 
-    def _turn(self, going: list[_Episode], groups: list[list[_Episode]], turn: int) -> list[_Episode]:
-        """Play one turn of every episode, and return the unfinished ones."""
-        stepped: dict[tuple[int, int], Future[_Step]] = {}
-        with self.background.generating():
-            if turn == 0:
-                prompts = [group[0].task.prompt for group in groups]
-                seeds = [[rollout_seed(*episode.seed, turn) for episode in group] for group in groups]
-                for p, g, sample in generate_checked(self.sampler, prompts, len(groups[0]), self.sampling, seeds):
-                    self._take(stepped, groups[p][g], sample)
-            else:
-                contexts = [(*episode.prompt_ids, *episode.ids) for episode in going]
-                seeds = [[rollout_seed(*episode.seed, turn)] for episode in going]
-                limits = [
-                    min(self.sampling.max_tokens - episode.own_tokens(), self._positions - len(context))
-                    for episode, context in zip(going, contexts, strict=True)
-                ]
-                for i, _, sample in generate_checked(self.sampler, contexts, 1, self.sampling, seeds, limits):
-                    self._take(stepped, going[i], sample)
-        with self.background.waiting():
-            steps = [stepped[episode.number].result() for episode in going]
-        return [episode for episode, step in zip(going, steps, strict=True) if self._goes_on(episode, step)]
+    def _begin(self, index: int) -> Future[tuple[MultiTurnEnv, Task]]:
+        return self.background.submit(_begun, self.env, index, limit_s=self.step_s)
 
-    def _take(self, stepped: dict[tuple[int, int], Future[_Step]], episode: _Episode, sample: Sample) -> None:
-        """Append a turn and have the environment step."""
-        if not episode.turns:
-            episode.prompt_ids, episode.version = sample.prompt_ids, sample.weights_version
-        start = len(episode.ids)
-        episode.ids += sample.completion_ids
-        episode.mask += [True] * len(sample.completion_ids)
-        episode.logprobs += sample.behaviour_logprobs(self.sampling)
-        episode.turns.append(Turn(start, len(episode.ids)))
-        episode.texts.append(sample.text)
-        episode.version = min(episode.version, sample.weights_version)
-        episode.truncated = sample.truncated
-        stepped[episode.number] = self.background.submit(_stepped, episode.env, sample.text)
+    def _keep(self, index: int, task: Task) -> Task:
+        """Remember a task; the same object for all episodes of a group."""
+        task = self._tasks.setdefault(index, task)
+        self._tasks.move_to_end(index)
+        if len(self._tasks) > _TASKS:
+            self._tasks.popitem(last=False)
+        return task
 
-    def _goes_on(self, episode: _Episode, step: _Step) -> bool:
+    def _lost(self, index: int, timeout: CallTimeout) -> Rollout:
+        """An episode that has not begun: without a prompt, which another one of its group may know."""
+        task = Task(f"{self.env.id}/{self.env.split}/{index}", "")
+        verdict = Verdict(Outcome.UNSCORED, why=f"time limit: reset took more than {timeout.limit_s:g} s")
+        return _Episode(task, ()).rollout(Score(None, {}, verdict), self.sampler.version)
+
+    def _ended(self, episode: _Episode, step: _Step) -> Score | None:
+        """Add the environment's reply; the score if the episode is over."""
         last = episode.turns[-1]
         episode.turns[-1] = Turn(last.start, last.stop, step.reward)
         spent = episode.truncated or episode.own_tokens() >= self.sampling.max_tokens
         if step.ended or spent or len(episode.turns) == self.max_turns:
             episode.truncated = episode.truncated or not step.ended
-            episode.score = step.score or _summed(episode, step.ended)
-            return False
-        before = (*episode.prompt_ids, *episode.ids)
-        reply = list(self.sampler.encode(step.reply, before))
-        if len(before) + len(reply) >= self._positions:  # no room is left for another turn
-            episode.truncated, episode.score = True, _summed(episode, ended=False)
-            return False
-        episode.ids += reply
-        episode.mask += [False] * len(reply)
-        episode.logprobs += [0.0] * len(reply)
-        episode.texts.append(_plain(step.reply))
-        return True
+            return step.score or _summed(episode, step.ended)
+        reply = list(self.sampler.encode(step.reply, episode.context))
+        if len(episode.context) + len(reply) >= self._positions:  # no room is left for another turn
+            episode.truncated = True
+            return _summed(episode, ended=False)
+        episode.take_reply(step.reply, reply)
+        return None
+
+
+def _begun(template: MultiTurnEnv, index: int) -> tuple[MultiTurnEnv, Task]:
+    """A copy of the environment at the beginning of an episode, in a thread."""
+    try:
+        env = copy.deepcopy(template, {id(template.reward): template.reward})
+    except Exception as error:  # any attribute may refuse to be copied, with any exception
+        raise UsageError(
+            f"{template.id} cannot be copied for parallel episodes ({type(error).__name__}: {error}); define "
+            "__deepcopy__, or make in reset what an episode changes"
+        ) from error
+    seed = seeded("episode", env.id, env.split, index).getrandbits(32)  # NumPy's legacy generators take 32 bits
+    prompt, info = env.reset(seed=seed, options={"index": index})
+    name = info.get("task")
+    return env, Task(name if isinstance(name, str) else f"{env.id}/{env.split}/{index}", prompt)
 
 
 def _stepped(env: MultiTurnEnv, action: str) -> _Step:
@@ -226,19 +263,11 @@ def _summed(episode: _Episode, ended: bool) -> Score:
     return Score(total, {"return": total}, Verdict(outcome, why=why))
 
 
-def _rollout(episode: _Episode) -> Rollout:
-    return Rollout(
-        task=episode.task,
-        text="".join(episode.texts),
-        prompt_ids=episode.prompt_ids,
-        completion_ids=episode.ids,
-        completion_mask=episode.mask,
-        behaviour_logprobs=episode.logprobs,
-        weights_version=episode.version,
-        truncated=episode.truncated,
-        score=episode.score,
-        turns=tuple(episode.turns),
-    )
+def _too_slow(episode: _Episode, timeout: CallTimeout) -> Score:
+    """The score of an episode whose last step took too long."""
+    total = min(0.0, math.fsum(turn.reward or 0.0 for turn in episode.turns))
+    verdict = Verdict(Outcome.WRONG, why="time limit", detail={"limit_s": timeout.limit_s})
+    return Score(total, {"return": total}, verdict)
 
 
 def _plain(reply: Prompt) -> str:

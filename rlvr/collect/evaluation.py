@@ -6,11 +6,14 @@ Axes: P tasks, n completions of each, of which k are considered.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
 from rlvr.collect import Groups, Sampler, Sampling, own_tokens
+from rlvr.collect.groups import STEP_S
+from rlvr.collect.scheduler import Schedule
 from rlvr.display import progress_bar
 from rlvr.environment import Environment
 from rlvr.errors import UsageError
@@ -110,7 +113,8 @@ def evaluate(
     seed: int = 0,
     level: float = 0.95,
     max_turns: int = 8,
-    prompts_at_once: int = 64,
+    step_s: float = STEP_S,
+    schedule: Schedule | None = None,
     on_group: Callable[[Group], None] | None = None,
     progress: bool = False,
 ) -> EvaluationReport:
@@ -133,15 +137,15 @@ def evaluate(
         seed: of the completions.
         level: of the confidence intervals.
         max_turns: most turns of an episode.
-        prompts_at_once: prompts that the sampler is given together.
-        on_group: called with each finished group, for example to keep the completions; None for nothing.
+        step_s, schedule: see `Collector`.
+        on_group: called with each group as it is finished, for example to keep the completions; None for nothing.
         progress: show a progress bar.
 
     Raises:
         UsageError: a setting cannot work.
     """
     ks = (1, n) if k is None else (k,) if isinstance(k, int) else tuple(k)
-    for name, value in (("n", n), ("prompts_at_once", prompts_at_once), *(("k", one) for one in ks)):
+    for name, value in (("n", n), *(("k", one) for one in ks)):
         require_whole(name, value, 1)
     indices = _indices(env, limit)
     if max(ks, default=0) > n:
@@ -157,18 +161,20 @@ def evaluate(
             sampling=sampling,
             scorer=scorer,
             max_turns=max_turns,
+            step_s=step_s,
+            schedule=schedule,
             key=("evaluate", seed),
         ) as groups,
+        closing(groups.sample([(index, index) for index in indices])) as sampled,
         progress_bar(f"evaluating on {env.id}", len(indices) if progress else None) as tick,
     ):
-        for first in range(0, len(indices), prompts_at_once):
-            asked = indices[first : first + prompts_at_once]
-            for index, group in zip(asked, groups.sample([(index, index) for index in asked]), strict=True):
-                results.append(_result(index, group))
-                if on_group is not None:
-                    on_group(group)
-                if progress:
-                    tick()
+        for index, group in sampled:
+            results.append(_result(index, group))
+            if on_group is not None:
+                on_group(group)
+            if progress:
+                tick()
+    results.sort(key=lambda result: result.index)
     metrics = _metrics(results, n, sorted(set(ks)), level)
     return EvaluationReport(env.id, env.config, n, sampling, seed, sampler.version, level, metrics, tuple(results))
 

@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 
 from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.episodes import Episodes
+from rlvr.collect.scheduler import Play, Schedule, chosen_schedule, run
 from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv
-from rlvr.errors import UsageError
-from rlvr.samplers.protocol import Sample, Sampler, Sampling, generate_checked, rollout_seed
+from rlvr.errors import RlvrError, UsageError
+from rlvr.samplers.protocol import Request, Sample, Sampler, Sampling, rollout_seed
 from rlvr.scoring import Scorer
 from rlvr.types import Completion, Group, Rollout, Score, Task
-from rlvr.validate import require_whole
+from rlvr.validate import require_seconds, require_whole
 
-__all__ = ["Groups", "completion_of"]
+__all__ = ["Groups", "STEP_S"]
 
-_STEP_THREADS = 8  # for the steps of episodes; slow steps mostly wait for something else than this CPU
+STEP_S = 30.0
+"""Wall seconds that `reset` and `step` of an environment of several turns may take."""
+
+_STEP_THREADS = 64  # for the steps of episodes; slow steps mostly wait for something else than this CPU
+
+
+@dataclass(slots=True)
+class _Sampled:
+    """The finished rollouts of a group by their numbers, and their scores that are being computed."""
+
+    rollouts: dict[int, Rollout] = field(default_factory=dict)
+    scores: dict[int, Future[list[Score]]] = field(default_factory=dict)
+
+    @property
+    def scored(self) -> bool:
+        return all(future.done() for future in self.scores.values())
+
+    def group(self) -> Group:
+        """The group, with the scores; waits for them."""
+        rollouts = [rollout for _, rollout in sorted(self.rollouts.items())]
+        known = next((rollout for rollout in rollouts if rollout.prompt_ids), rollouts[0])
+        for g, rollout in enumerate(rollouts):
+            if not rollout.prompt_ids:  # an episode that did not begin
+                rollouts[g] = replace(rollout, task=known.task, prompt_ids=known.prompt_ids)
+        for g, future in self.scores.items():
+            for i, score in enumerate(future.result()):
+                rollouts[g + i] = replace(rollouts[g + i], score=score)
+        return Group(known.task, rollouts)
 
 
 class Groups:
@@ -32,6 +62,9 @@ class Groups:
         sampling: how they are sampled.
         scorer: a scorer of `env`; None for a new one with a worker per core.
         max_turns: most turns of an episode.
+        step_s: most wall seconds of an environment's `reset` and of each `step`, see `Episodes`.
+        schedule: when an environment's reply is sampled from, see `rlvr.collect.scheduler`; None for "tokens" if the
+            sampler counts its steps, as the local one does, else "ready".
         key: with the task, its place in the run and the number in the group, it seeds each rollout.
 
     Raises:
@@ -47,20 +80,26 @@ class Groups:
         sampling: Sampling,
         scorer: Scorer | None = None,
         max_turns: int = 8,
+        step_s: float = STEP_S,
+        schedule: Schedule | None = None,
         key: Sequence[str | int] = (),
     ) -> None:
         require_whole("group_size", group_size, 1)
         require_whole("max_turns", max_turns, 1)
+        require_seconds("step_s", step_s)
         if not isinstance(env, (SingleTurnEnv, MultiTurnEnv)):
             raise UsageError(f"{env!r} is no environment to sample; rlvr.make('gsm8k-v2') gives one")
         if not isinstance(sampler, Sampler):
-            raise UsageError(f"{sampler!r} is no sampler: it needs version, generate, encode, decode and sync")
+            raise UsageError(
+                f"{sampler!r} is no sampler: it needs version, submit, poll, abort, sync, logprobs, encode and decode"
+            )
         if scorer is not None and isinstance(env, MultiTurnEnv):
             raise UsageError(f"{env.id} has several turns and computes its score itself; leave the scorer out")
         if scorer is not None and scorer.env is not env:
             raise UsageError(f"the scorer is one of {scorer.env!r}; give a Scorer of the environment that is sampled")
         self.env, self.sampler, self.sampling = env, sampler, sampling
         self.group_size, self.max_turns = int(group_size), int(max_turns)
+        self.schedule = chosen_schedule(sampler, schedule)
         self.key = tuple(key)
         self._own = Scorer(env) if scorer is None and isinstance(env, SingleTurnEnv) else None
         self.scorer = scorer or self._own
@@ -68,7 +107,9 @@ class Groups:
         self.background = BackgroundCalls(threads)
         self._episodes = None
         if isinstance(env, MultiTurnEnv):
-            self._episodes = Episodes(env, sampler, self.background, sampling, int(max_turns), self.key)
+            self._episodes = Episodes(
+                env, sampler, self.background, sampling, max_turns=int(max_turns), step_s=step_s, key=self.key
+            )
 
     def close(self) -> None:
         """End the threads, and the workers unless a scorer was given."""
@@ -87,11 +128,25 @@ class Groups:
 
         Args:
             index: of the task.
+
+        Raises:
+            RlvrError: the environment's `reset` took longer than `step_s`.
+        """
+        [task] = self.tasks([index])
+        if task is None:
+            raise RlvrError(f"{self.env.id}: reset of task {index} took too long; make it faster, or raise step_s")
+        return task
+
+    def tasks(self, indices: Sequence[int]) -> list[Task | None]:
+        """The tasks at some indices, see `task`; None where `reset` took longer than `step_s`.
+
+        Args:
+            indices: of the tasks.
         """
         if self._episodes is not None:
-            return self._episodes.task(index)
+            return self._episodes.tasks(indices)
         assert isinstance(self.env, SingleTurnEnv)
-        return self.env.task(index)
+        return [self.env.task(index) for index in indices]
 
     def score(self, task: Task, completions: Sequence[Completion]) -> Future[list[Score]]:
         """Score completions of one single-turn task together, in the background.
@@ -103,52 +158,46 @@ class Groups:
         assert self.scorer is not None
         return self.background.submit(self.scorer.score_group, task, completions)
 
-    def sample(self, asked: Sequence[tuple[int, int]]) -> list[Group]:
-        """Sample and score a group for each task, in the order of `asked`.
+    def sample(self, asked: Sequence[tuple[int, int]]) -> Generator[tuple[int, Group], None, None]:
+        """Sample and score a group for each task; yields (number in `asked`, group) as each is done, in any order.
 
         Args:
             asked: (place in the run, index of the task) of each group.
         """
-        if self._episodes is not None:
-            return self._episodes.play(asked, self.group_size)
-        tasks = [self.task(index) for _, index in asked]
-        seeds = [
-            [rollout_seed(*self.key, task.id, place, g) for g in range(self.group_size)]
-            for task, (place, _) in zip(tasks, asked, strict=True)
-        ]
-        samples: list[dict[int, Sample]] = [{} for _ in tasks]
-        futures: dict[tuple[int, int], Future[list[Score]]] = {}
+        sampled: dict[int, _Sampled] = {}
+        complete: deque[int] = deque()
+        plays = self._single_turns(asked) if self._episodes is None else self._episodes.plays(asked, self.group_size)
         try:
-            with self.background.generating():
-                prompts = [task.prompt for task in tasks]
-                for p, g, sample in generate_checked(self.sampler, prompts, self.group_size, self.sampling, seeds):
-                    samples[p][g] = sample
-                    self._begin_scoring(futures, tasks[p], p, g, samples[p])
-            with self.background.waiting():
-                scores = {key: future.result() for key, future in futures.items()}
+            for number, rollout in run(plays, self.sampler, self.background, self.schedule):
+                p, g = divmod(number, self.group_size)
+                group = sampled.setdefault(p, _Sampled())
+                group.rollouts[g] = rollout
+                if rollout.score is None:
+                    self._begin_scoring(group, g)
+                if len(group.rollouts) == self.group_size:
+                    complete.append(p)
+                while complete and sampled[complete[0]].scored:
+                    yield complete[0], sampled.pop(complete.popleft()).group()
+            for p in complete:
+                with self.background.waiting():
+                    scored = sampled[p].group()
+                yield p, scored
         finally:
-            for future in futures.values():
-                future.cancel()
-        return [
-            Group(task, [self._rollout(task, samples[p][g], _score(scores, p, g)) for g in range(self.group_size)])
-            for p, task in enumerate(tasks)
-        ]
+            for group in sampled.values():
+                for future in group.scores.values():
+                    future.cancel()
 
-    def _begin_scoring(
-        self,
-        futures: dict[tuple[int, int], Future[list[Score]]],
-        task: Task,
-        p: int,
-        g: int,
-        samples: dict[int, Sample],
-    ) -> None:
-        """Score sample g, or the group once `samples` has all of it if the reward compares completions."""
-        if not self.env.reward.group_level:
-            futures[p, g] = self.score(task, [completion_of(samples[g])])
-        elif len(samples) == self.group_size:
-            futures[p, -1] = self.score(task, [completion_of(samples[g]) for g in range(self.group_size)])
+    def _single_turns(self, asked: Sequence[tuple[int, int]]) -> Iterator[Play[Rollout]]:
+        for p, (place, index) in enumerate(asked):
+            task = self.task(index)
+            prompt_ids = tuple(self.sampler.encode(task.prompt))
+            for g in range(self.group_size):
+                seed = rollout_seed(*self.key, task.id, place, g)
+                request = Request((p, g), prompt_ids, self.sampling, seed, self.sampling.max_tokens, rollout=g)
+                yield self._single_turn(task, request)
 
-    def _rollout(self, task: Task, sample: Sample, score: Score) -> Rollout:
+    def _single_turn(self, task: Task, request: Request) -> Play[Rollout]:
+        sample: Sample = yield request
         return Rollout(
             task=task,
             text=sample.text,
@@ -158,18 +207,12 @@ class Groups:
             behaviour_logprobs=sample.behaviour_logprobs(self.sampling),
             weights_version=sample.weights_version,
             truncated=sample.truncated,
-            score=score,
         )
 
-
-def completion_of(sample: Sample) -> Completion:
-    """The completion that a reward is given.
-
-    Args:
-        sample: of a sampler.
-    """
-    return Completion(sample.text, len(sample.completion_ids), sample.truncated)
-
-
-def _score(scores: dict[tuple[int, int], list[Score]], p: int, g: int) -> Score:
-    return scores[p, g][0] if (p, g) in scores else scores[p, -1][g]
+    def _begin_scoring(self, group: _Sampled, g: int) -> None:
+        """Score rollout g, or all of the group once they are there if the reward compares completions."""
+        if not self.env.reward.group_level:
+            group.scores[g] = self.score(group.rollouts[g].task, [group.rollouts[g].completion])
+        elif len(group.rollouts) == self.group_size:
+            rollouts = [group.rollouts[i] for i in range(self.group_size)]
+            group.scores[0] = self.score(rollouts[0].task, [rollout.completion for rollout in rollouts])

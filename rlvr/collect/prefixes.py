@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 
 from rlvr.collect.groups import Groups
+from rlvr.collect.scheduler import Play, run
 from rlvr.environment import MultiTurnEnv
 from rlvr.errors import UsageError, brief
-from rlvr.samplers.protocol import Sample, Sampler, TokenIds, cut_at_stop, generate_checked, rollout_seed
+from rlvr.samplers.protocol import Request, Sample, Sampler, TokenIds, cut_at_stop, rollout_seed
 from rlvr.types import Completion, Rollout, Score
 from rlvr.validate import require_whole
 
@@ -150,25 +151,31 @@ def _checked(bounds: Sequence[int], rollout: Rollout) -> tuple[int, ...]:
 
 def _scored(groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int) -> tuple[list[list[Score]], int]:
     """Scores of `k` completions from each (rollout, boundary), and the number of their tokens."""
-    contexts = [_state(rollout, b)[1] for rollout, b in forks]
-    limits = [groups.sampling.max_tokens - b for _, b in forks]
-    seeds = [
-        [rollout_seed(*groups.key, "fork", rollout.task.id, _digest(context), j) for j in range(k)]
-        for (rollout, _), context in zip(forks, contexts, strict=True)
-    ]
-    futures: list[dict[int, Future[list[Score]]]] = [{} for _ in forks]
+    futures: dict[int, Future[list[Score]]] = {}
     tokens = 0
     try:
-        with groups.background.generating():
-            for p, j, sample in generate_checked(groups.sampler, contexts, k, groups.sampling, seeds, limits):
-                futures[p][j] = _begin(groups, *forks[p], sample)
-                tokens += len(sample.completion_ids)
+        for number, sample in run(_plays(groups, forks, k), groups.sampler, groups.background, groups.schedule):
+            futures[number] = _begin(groups, *forks[number // k], sample)
+            tokens += len(sample.completion_ids)
         with groups.background.waiting():
-            return [[one[j].result()[0] for j in range(k)] for one in futures], tokens
+            return [[futures[p * k + j].result()[0] for j in range(k)] for p in range(len(forks))], tokens
     finally:
-        for one in futures:
-            for future in one.values():
-                future.cancel()
+        for future in futures.values():
+            future.cancel()
+
+
+def _plays(groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int) -> Iterator[Play[Sample]]:
+    for p, (rollout, boundary) in enumerate(forks):
+        task, context = _state(rollout, boundary)
+        limit = groups.sampling.max_tokens - boundary
+        for j in range(k):
+            seed = rollout_seed(*groups.key, "fork", task, _digest(context), j)
+            yield _fork(Request((p, j), context, groups.sampling, seed, limit, rollout=j))
+
+
+def _fork(request: Request) -> Play[Sample]:
+    sample: Sample = yield request
+    return sample
 
 
 def _begin(groups: Groups, rollout: Rollout, boundary: int, sample: Sample) -> Future[list[Score]]:

@@ -1,27 +1,27 @@
 """Samplers generate completions.
 
-protocol      the interface: `Sampler`, `Sampling`, `Sample`
+protocol      the interface: `Sampler`, `Request`, `Sampling`, `Sample`
 scripted      completions from a list or a function; for tests
-local         a transformers model in this process (torch), with decoding, token_sampling and preallocated_cache
+local         a transformers model in this process (torch), with decoding, token_sampling, preallocated_cache and
+              banded_attention
 tokenization  prompts to tokens, and completions to text
 """
 
 from rlvr.samplers.protocol import (
-    Context,
+    Request,
     Sample,
     Sampler,
     Sampling,
     TokenIds,
     Tokenized,
     TokenRow,
-    is_token_ids,
     rollout_seed,
 )
 from rlvr.samplers.scripted import END, Script, ScriptedSampler
 
 __all__ = [
-    "Context",
     "END",
+    "Request",
     "Sample",
     "Sampler",
     "Sampling",
@@ -30,6 +30,5 @@ __all__ = [
     "TokenIds",
     "TokenRow",
     "Tokenized",
-    "is_token_ids",
     "rollout_seed",
 ]

@@ -1,15 +1,20 @@
-"""Batched decoding, one token per row and step.  Axes: B unfinished rows, T tokens sampled, L tokens in the cache, V.
+"""Batched decoding with refill, one token per row and step.  Axes: B rows, T tokens sampled, L columns of the cache, V.
 
-Row i of every tensor belongs to `requests[i]`.  When a row is finished, the last row takes its place in the tensors and
-in the cache, so that a step computes unfinished rows only.
+waiting ─▶ read the prompt, once for all its requests ─▶ take a free row ─▶ step, step, … ─▶ finished: the row is free
+
+A step runs the model on one token of each row and samples the next one.  A new row begins with the last token of its
+prompt, so that it needs no step of its own.
 """
 
 from __future__ import annotations
 
+import heapq
 import inspect
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,35 +22,82 @@ import torch
 from torch import Tensor
 
 from rlvr.errors import RlvrError
-from rlvr.samplers.preallocated_cache import drop_rows, is_preallocated, preallocated_cache, repeat_rows
-from rlvr.samplers.protocol import Sampling
+from rlvr.samplers.banded_attention import Band, attention_in_bands, supports_bands
+from rlvr.samplers.preallocated_cache import (
+    Cache,
+    Room,
+    admit,
+    attends_to_all,
+    cache_for_prompts,
+    fit,
+    move,
+    preallocated_cache,
+    resized,
+)
+from rlvr.samplers.protocol import Request, Sampling, TokenIds
 from rlvr.samplers.token_sampling import sample_tokens, uniforms
 from rlvr.samplers.tokenization import Tokenization
 
-__all__ = ["DecodeRequest", "DecodeResult", "Decoding", "evaluation_mode", "possible_end_tokens"]
+__all__ = ["DecodeResult", "Decoding", "evaluation_mode", "possible_end_tokens"]
 
-_BLOCK: Final = 256  # steps for which random numbers and columns are made at a time
+_COLUMNS: Final = 64  # fewest free columns of new buffers; they have at least half as many as are in use
+_READ_AHEAD: Final = 16  # prompts that are read together, those of requests that still wait among them
+_READ_TOKENS: Final = 16384  # most tokens that are read together, padding included, unless one prompt is longer
+_MARGIN: Final = 32  # steps that a new row should have before memory is short again
+_BANDS: Final = (0.125, 0.375, 1.0)  # where bands of rows end: lengths are skewed, so few rows are long
+_FEWEST: Final = 32  # rows from which on bands save more than their calls cost
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeRequest:
-    """A rollout to be sampled.
+@dataclass(slots=True, eq=False)
+class _Read:
+    """Prompts that were read together.
 
     Attributes:
-        prompt: index of the prompt; requests with the same index share their prompt's keys and values.
-        rollout: index among the rollouts of the prompt.
-        prompt_ids: the tokens to continue.
-        limit: most tokens of the completion, at least 1.
-        seed: determines its random numbers.
-        forced: tokens that are taken instead of sampled ones, `limit` of them; end tokens among them end nothing.
+        cache: their keys, values and states.
+        tokens: that it has room for, padding included.
+        wanted: number of these prompts for which requests still wait.
     """
 
-    prompt: int
-    rollout: int
-    prompt_ids: Sequence[int]
+    cache: Cache
+    tokens: int
+    wanted: int
+
+
+@dataclass(slots=True, eq=False)
+class _Prompt:
+    """A prompt and the number of requests that wait with it; `read` and `index` say where it was read."""
+
+    ids: TokenIds
+    waiting: int = 0
+    read: _Read | None = None
+    index: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Rollout:
+    """A request that is not finished.
+
+    Attributes:
+        request: what was asked for.
+        prompt: what has to be read before it can go on: its context and, if it had to make room, its tokens so far.
+        forced: tokens that are taken instead of sampled ones; end tokens among them end nothing.
+        limit: most tokens.
+        drawn: tokens, logprobs and model logprobs so far; only of one that had to make room.
+        version: of the weights with which it began.
+        start: time of its prompt's first token.
+        born: time at which its first token was sampled.
+        place: row.
+    """
+
+    request: Request
+    prompt: _Prompt
+    forced: Sequence[int] | None
     limit: int
-    seed: int
-    forced: Sequence[int] | None = None
+    drawn: tuple[list[int], list[float], list[float]] = field(default_factory=lambda: ([], [], []))
+    version: int | None = None
+    start: int = 0
+    born: int = 0
+    place: int = -1
 
 
 class DecodeResult(NamedTuple):
@@ -57,202 +109,501 @@ class DecodeResult(NamedTuple):
         completion_ids: its tokens, the end token included, shape [T].
         logprobs: as in `Sample`.
         model_logprobs: as in `Sample`.
+        version: of the weights with which it began.
     """
 
-    request: DecodeRequest
+    request: Request
     ended: bool
     completion_ids: list[int]
     logprobs: list[float]
     model_logprobs: list[float]
+    version: int
 
 
 class Decoding:
-    """Samples a batch of rollouts.
+    """Samples the requests that it is given, `max_rows` at a time, in their order.
 
-    Prompts are padded on the left; prompts of one length need no attention mask.  Either all requests are forced, or
-    none.
+    Requests with the same context share its keys and values until the last of them has its row.  Rows whose prompts
+    have one length need no attention mask, until one of them is refilled.
+
+    Keys and values take `max_tokens` tokens at most, free columns and prompts that wait included; only prompts that are
+    being read come on top.  Rows are admitted while there is room; if the rows that are there outgrow it, the youngest
+    makes room: it waits again, keeps the tokens that it has, and these are read anew with its prompt.
 
     Args:
         model: a causal language model of transformers.
         tokenization: its tokenizer and end tokens.
-        requests: the rollouts; those of one prompt stand together.
-        sampling: temperature, top-k, top-p, min-p and stop texts; its `max_tokens` is not used.
+        sampling: temperature, top-k, top-p, min-p and stop texts of all requests.
         end_tokens: [V] see `possible_end_tokens`.
         autocast: compute in this type; None for that of the weights.
+        max_rows: most rows.
+        max_tokens: most tokens in keys and values; at least the tokens of the longest request.
 
     Attributes:
-        requests: the unfinished ones.
+        sampling: as given.
+        version: of the weights, for requests that begin now.
+        steps: number of steps so far.
     """
 
     def __init__(
         self,
         model: Any,
         tokenization: Tokenization,
-        requests: Sequence[DecodeRequest],
         sampling: Sampling,
         end_tokens: Tensor,
+        *,
         autocast: torch.dtype | None = None,
+        max_rows: int = 256,
+        max_tokens: int = 2**18,
+        version: int = 0,
     ) -> None:
-        self.requests = list(requests)
-        self._model, self._tokenization, self._sampling, self._end_tokens = model, tokenization, sampling, end_tokens
-        self._autocast = autocast
+        self.sampling, self.version, self.steps = sampling, version, 0
+        self._model, self._tokenization, self._end_tokens = model, tokenization, end_tokens
+        self._autocast, self._max_rows, self._max_tokens = autocast, max_rows, max_tokens
         self._end_ids = tokenization.end_ids_with(sampling.stop)
         self._parameters = inspect.signature(model.forward).parameters
-        self._step, self._next_limit = 0, min((request.limit for request in requests), default=0)
-        self._rows: dict[str, Tensor] = {}  # all tensors with a row per request
-        self._logits: Tensor | None = None
+        plain = model.config._attn_implementation in ("sdpa", "eager") and attends_to_all(model.config)
+        self._additive = plain and bool(getattr(model, "_supports_attention_backend", False))
+        self._waiting: deque[_Rollout] = deque()
+        self._prompts: dict[TokenIds, _Prompt] = {}
+        self._reads: list[_Read] = []
+        self._rows: list[_Rollout | None] = []
+        self._unfinished = 0
+        self._room = Room()
+        self._cache = preallocated_cache(model.config, self._room)
+        self._tensors: dict[str, Tensor] = {}  # all with a row per place
+        self._padded, self._next_end = False, 0
+        self._in_bands = self._additive and supports_bands(model)
+        self._bands: list[Band] = []  # of the current rows
+
+    def add(self, request: Request, forced: Sequence[int] | None = None) -> None:
+        """Let a request wait for a row.
+
+        Args:
+            request: what is asked for.
+            forced: tokens to take instead of sampled ones.  All requests have such, or none.
+        """
+        limit = request.limit if forced is None else len(forced)
+        self._waiting.append(_Rollout(request, self._prompt(request.context), forced, limit))
+        self._unfinished += 1
+
+    def __len__(self) -> int:
+        """Number of unfinished requests."""
+        return self._unfinished
+
+    def abort(self, ids: Collection[Hashable]) -> None:
+        """Drop requests.
+
+        Args:
+            ids: of requests; those that are not here are ignored.
+        """
+        for rollout in self._waiting:
+            if rollout.request.id in ids:
+                self._leave(rollout.prompt)
+        self._waiting = deque(rollout for rollout in self._waiting if rollout.request.id not in ids)
+        self._rows = [None if r is None or r.request.id in ids else r for r in self._rows]
+        self._unfinished = len(self._waiting) + len(self._live())
+
+    def forget_prompts(self) -> None:
+        """Read prompts that wait anew, as weights have changed."""
+        self._reads.clear()
+        for prompt in self._prompts.values():
+            prompt.read = None
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def advance(self) -> list[DecodeResult]:
-        """Decode until at least one rollout is finished; returns those, which are then no longer in `requests`.
+    def advance(self, most: int) -> list[DecodeResult]:
+        """Decode until a rollout is finished, but at most some steps; returns what is finished.
+
+        Args:
+            most: steps.
 
         Raises:
             RlvrError: the model's logits are not finite.
         """
-        kind = self._model.device.type
+        kind, until = self._model.device.type, self.steps + most
         with evaluation_mode(self._model), torch.autocast(kind, self._autocast, enabled=self._autocast is not None):
-            if self._logits is None:
-                self._read_prompts()
-            while True:
-                self._draw()
+            while self.steps < until and len(self):
+                self._make_room()
+                self._refill()
+                self._draw(self._read_tokens())
                 if ended := self._ended():
-                    results = self._remove(ended)
-                    if self.requests:
-                        self._read_token()
-                    return results
-                self._read_token()
+                    return self._results(ended)
+        return []
 
-    def _read_prompts(self) -> None:
-        """Run the model on each prompt once; then make a row per request."""
-        prompts = {request.prompt: request.prompt_ids for request in self.requests}
-        row_of = {prompt: i for i, prompt in enumerate(prompts)}
-        length = max(map(len, prompts.values()))
+    # ---------------------------------------------------------------------------------- rows come and go
+
+    def _prompt(self, ids: TokenIds) -> _Prompt:
+        prompt = self._prompts.setdefault(ids, _Prompt(ids))
+        prompt.waiting += 1
+        return prompt
+
+    def _leave(self, prompt: _Prompt) -> None:
+        """Count a request that no longer waits with this prompt; free what no request waits for."""
+        prompt.waiting -= 1
+        if prompt.waiting:
+            return
+        del self._prompts[prompt.ids]
+        if (read := prompt.read) is not None:
+            read.wanted -= 1
+            if not read.wanted and read in self._reads:
+                self._reads.remove(read)
+
+    def _live(self) -> list[_Rollout]:
+        return [rollout for rollout in self._rows if rollout is not None]
+
+    def _stored(self) -> int:
+        """Tokens in the keys and values of prompts that wait."""
+        return sum(read.tokens for read in self._reads)
+
+    def _make_room(self) -> None:
+        """Have the youngest rows wait again where all rows would outgrow `max_tokens` with the next token."""
+        if len(self._rows) * (self._room.width + 1) + self._stored() <= self._max_tokens:
+            return
+        live = sorted(self._live(), key=lambda rollout: rollout.born)
+        while live:
+            width = self._room.now - min(rollout.start for rollout in live)
+            if len(live) * (width + 1) + self._stored() <= self._max_tokens:
+                break
+            if len(live) == 1:
+                self.forget_prompts()
+                break
+            self._evict(live.pop())
+
+    def _evict(self, rollout: _Rollout) -> None:
+        [rollout.drawn] = self._drawn([rollout])
+        rollout.prompt = self._prompt((*rollout.request.context, *rollout.drawn[0]))
+        self._rows[rollout.place] = None
+        self._waiting.appendleft(rollout)
+
+    def _refill(self) -> None:
+        """Give free rows to requests that wait, and close up what remains free."""
+        free = self._rows.count(None)
+        chosen = self._chosen(len(self._rows) - free)
+        if not free and not chosen:
+            return
+        self._read_prompts(chosen)
+        places = self._rearrange(len(chosen))
+        for place, rollout in zip(places, chosen, strict=True):
+            rollout.place, rollout.version = place, self.version if rollout.version is None else rollout.version
+            rollout.start = self._room.now - len(rollout.prompt.ids) + 1  # its last token is read in the next step
+            rollout.born = self._room.now - len(rollout.drawn[0])
+            self._rows[place : place + 1] = [rollout]
+        self._fit_buffers()
+        self._fill(chosen)
+        if self._room.places * self._room.columns + self._stored() > self._max_tokens:
+            self.forget_prompts()
+        live = self._live()
+        self._padded = len({rollout.start for rollout in live}) > 1
+        self._bands = self._new_bands() if self._padded and self._in_bands and len(live) >= _FEWEST else []
+        self._next_end = min((rollout.born + rollout.limit for rollout in live), default=0)
+
+    def _chosen(self, rows: int) -> list[_Rollout]:
+        """The requests that get a row now, taken from those that wait."""
+        chosen: list[_Rollout] = []
+        if not self._waiting or rows >= self._max_rows:
+            return chosen
+        width = max((self._room.now - rollout.start for rollout in self._live()), default=0)
+        stored, unread = self._stored(), set[int]()
+        while self._waiting and rows < self._max_rows:
+            prompt = self._waiting[0].prompt
+            width = max(width, len(prompt.ids))
+            if prompt.read is None and id(prompt) not in unread:
+                unread.add(id(prompt))
+                stored += len(prompt.ids)
+            if rows and (rows + 1) * (width + _MARGIN) + stored > self._max_tokens:
+                break
+            chosen.append(self._waiting.popleft())
+            rows += 1
+        return chosen
+
+    def _rearrange(self, new: int) -> list[int]:
+        """Close the places of finished rows up to `new` of them, and return the places of as many new rows.
+
+        The oldest rows stand first, band by band, and new ones last: a hole in a band is filled by the oldest row of
+        the next one.
+        """
+        sources = [None if rollout is None else place for place, rollout in enumerate(self._rows)]
+        ordered = self._in_bands and (new or self._padded) and len(sources) >= _FEWEST
+        ends = [0, *_ends(len(sources))] if ordered else []
+        for start, stop, end in zip(ends, ends[1:], ends[2:], strict=False):
+            if holes := [place for place in range(start, stop) if sources[place] is None]:
+                behind = [place for place in range(stop, end) if sources[place] is not None]
+                oldest = heapq.nsmallest(len(holes), behind, key=lambda place: self._row(place).start)
+                for hole, place in zip(holes, oldest, strict=False):
+                    sources[hole], sources[place] = place, None
+        free = [place for place, source in enumerate(sources) if source is None]
+        for hole in free[new:]:
+            while sources and sources[-1] is None:
+                sources.pop()
+            if hole < len(sources):
+                sources[hole] = sources.pop()
+        self._move([(place, source) for place, source in enumerate(sources) if source not in (None, place)])
+        self._rows = [None if source is None else self._row(source) for source in sources]
+        for place, rollout in enumerate(self._rows):
+            if rollout is not None:
+                rollout.place = place
+        self._room.rows = len(self._rows)
+        return [*free[:new], *range(len(self._rows), len(self._rows) + new - len(free))]
+
+    def _row(self, place: int) -> _Rollout:
+        rollout = self._rows[place]
+        assert rollout is not None
+        return rollout
+
+    def _move(self, moves: Sequence[tuple[int, Any]]) -> None:
+        """Copy rows, each to a place from a source; all are read before one is written."""
+        if not moves:
+            return
+        places, sources = (self._index(numbers) for numbers in zip(*moves, strict=True))
+        alike = () if self._padded else ("mask", "positions")  # of rows that have one length
+        for name, tensor in self._tensors.items():
+            if name not in alike:
+                tensor[places] = tensor[sources]
+        first = min(self._row(source).start for _, source in moves)
+        move(self._cache, places, sources, first)
+
+    def _new_bands(self) -> list[Band]:
+        """Bands of the rows as they stand, each with the first column of its oldest row."""
+        starts = [rollout.start - self._room.first for rollout in self._live()]
+        ends = [0, *_ends(len(starts))]
+        return [Band(start, stop, min(starts[start:stop])) for start, stop in pairwise(ends)]
+
+    def _fit_buffers(self) -> None:
+        """Have a place for each row, and columns for each prompt and the next tokens."""
+        room, rows = self._room, len(self._rows)
+        first = min((rollout.start for rollout in self._live()), default=room.now)
+        if rows <= room.places and first >= room.origin and room.now < room.origin + room.columns:
+            room.first, room.rows = first, rows
+            fit(self._cache)
+            return
+        old, width = replace(room), room.now - first
+        columns = width + max(_COLUMNS, width // 2)
+        places = min(self._max_rows, max(rows + len(self._waiting), 2 * room.places * (rows > room.places)))
+        most = self._max_tokens - self._stored()
+        places = places if places * columns <= most else rows
+        columns = max(width + 1, min(columns, most // max(1, places)))
+        room.origin = room.first = first
+        room.rows, room.places, room.columns = rows, places, columns
+        fit(self._cache, old)
+        self._new_tensors(old)
+
+    def _new_tensors(self, old: Room) -> None:
+        """Tensors of the room's size, with what stood in the old ones."""
+        room, device = self._room, self._model.device
+        real = torch.float64 if self._model.dtype == torch.float64 else torch.float32
+        kinds = {"token": torch.int64, "positions": torch.int64, "ids": torch.int64, "logprobs": real, "own": real}
+        for name, dtype in kinds.items():
+            columns = (room.columns,) * (name not in ("token", "positions"))
+            tensor = torch.zeros(room.places, *columns, dtype=dtype, device=device)
+            if name in self._tensors and columns:
+                tensor = resized(self._tensors[name], old, room, column_axis=1)
+            elif name in self._tensors:
+                tensor[: min(old.rows, room.places)] = self._tensors[name][: min(old.rows, room.places)]
+            self._tensors[name] = tensor
+        random = torch.float32 if device.type == "mps" else torch.float64
+        self._tensors["uniforms"] = torch.zeros(room.places, room.columns, dtype=random, device=device)
+        shape = (room.places, 1, 1, room.columns) if self._additive else (room.places, room.columns)
+        kind = self._model.dtype if self._additive else torch.int64
+        self._tensors["mask"] = torch.zeros(shape, dtype=kind, device=device)
+        self._write_masks_and_numbers([r for r in self._live() if r.place < old.rows])
+
+    def _fill(self, chosen: Sequence[_Rollout]) -> None:
+        """Write what new rows begin with."""
+        if not chosen:
+            return
+        room, device = self._room, self._model.device
+        reads: dict[int, list[_Rollout]] = {}
+        for rollout in chosen:
+            reads.setdefault(id(rollout.prompt.read), []).append(rollout)
+        for together in reads.values():
+            read = together[0].prompt.read
+            admit(
+                self._cache,
+                [rollout.place for rollout in together],
+                None if read is None else read.cache,
+                [rollout.prompt.index for rollout in together],
+                max(len(rollout.prompt.ids) for rollout in together) - 1,
+                device,
+            )
+        places = self._index([rollout.place for rollout in chosen])
+        last = [(rollout.prompt.ids[-1], len(rollout.prompt.ids) - 1) for rollout in chosen]
+        token, positions = torch.tensor(last, dtype=torch.int64, device=device).T
+        self._tensors["token"][places], self._tensors["positions"][places] = token, positions
+        self._write_masks_and_numbers(chosen)
+        for rollout in chosen:
+            for name, values in zip(("ids", "logprobs", "own"), rollout.drawn, strict=True):
+                if values:
+                    columns = slice(rollout.born - room.origin, room.now - room.origin)
+                    row = self._tensors[name][rollout.place]
+                    row[columns] = torch.tensor(values, dtype=row.dtype, device=device)
+            rollout.drawn = ([], [], [])
+            self._leave(rollout.prompt)
+
+    def _write_masks_and_numbers(self, rollouts: Sequence[_Rollout]) -> None:
+        """Which columns rows attend to, and their random numbers for all further columns."""
+        if not rollouts:
+            return
+        room, device = self._room, self._model.device
+        places = self._index([rollout.place for rollout in rollouts])
+        starts = self._index([rollout.start - room.origin for rollout in rollouts])
+        hidden = torch.arange(room.columns, device=device) < starts[:, None]
+        mask = self._tensors["mask"]
+        if self._additive:
+            never = torch.finfo(mask.dtype).min
+            mask[places] = (hidden.to(mask.dtype) * never)[:, None, None, :]
+        else:
+            mask[places] = (~hidden).to(mask.dtype)
+        born = np.array([rollout.born for rollout in rollouts], dtype=np.int64)
+        numbers = uniforms(
+            [rollout.request.seed for rollout in rollouts],
+            np.arange(room.now, room.origin + room.columns) - born[:, None],
+        )
+        random = self._tensors["uniforms"]
+        random[places, room.now - room.origin :] = torch.from_numpy(numbers).to(random.dtype).to(device)
+
+    def _index(self, numbers: Sequence[int]) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.int64, device=self._model.device)
+
+    # ------------------------------------------------------------------------------------ the model reads
+
+    def _read_prompts(self, chosen: Sequence[_Rollout]) -> None:
+        """Read the prompts of new rows, all but their last tokens, and perhaps those of the next requests."""
+        wanted = {id(r.prompt): r.prompt for r in chosen if r.prompt.read is None and len(r.prompt.ids) > 1}
+        if not wanted:
+            return
+        longest = max(len(prompt.ids) for prompt in wanted.values())
+        free = (
+            self._max_tokens - self._stored() - max(self._room.places, len(chosen)) * max(self._room.columns, longest)
+        )
+        for rollout in self._waiting:
+            prompt = rollout.prompt
+            longest = max(longest, len(prompt.ids))
+            if len(wanted) >= _READ_AHEAD or (len(wanted) + 1) * longest > min(_READ_TOKENS, free):
+                break
+            if prompt.read is None and len(prompt.ids) > 1:
+                wanted.setdefault(id(prompt), prompt)
+        together: list[_Prompt] = []
+        for prompt in sorted(wanted.values(), key=lambda prompt: len(prompt.ids)):  # for little padding
+            if together and (len(together) + 1) * len(prompt.ids) > _READ_TOKENS:
+                self._read(together)
+                together = []
+            together.append(prompt)
+        self._read(together)
+
+    def _read(self, prompts: Sequence[_Prompt]) -> None:
+        length = max(len(prompt.ids) for prompt in prompts) - 1
         ids = np.zeros((len(prompts), length), dtype=np.int64)
         seen = np.zeros_like(ids)
-        for row, prompt_ids in zip(range(len(ids)), prompts.values(), strict=True):
-            ids[row, length - len(prompt_ids) :] = prompt_ids
-            seen[row, length - len(prompt_ids) :] = 1
-        device = self._model.device
+        for row, prompt in enumerate(prompts):
+            ids[row, length - len(prompt.ids) + 1 :] = prompt.ids[:-1]
+            seen[row, length - len(prompt.ids) + 1 :] = 1
+        device, cache = self._model.device, cache_for_prompts(self._model.config)
         mask = torch.from_numpy(seen).to(device)
-        self._cache, self._length, self._padded = preallocated_cache(self._model.config), length, not seen.all()
-        keep = {"logits_to_keep": 1} if "logits_to_keep" in self._parameters else {}
         positions = (mask.cumsum(dim=1) - 1).clamp_(min=0)
-        logits = self._forward(torch.from_numpy(ids).to(device), mask if self._padded else None, positions, **keep)
-        index = torch.tensor([row_of[request.prompt] for request in self.requests], device=device)
-        repeat_rows(self._cache, index)
-        self._logits = logits[index]
-        self._rows["positions"] = positions[index, -1:]
-        if self._padded:
-            self._rows["mask"] = self._mask_for_steps(mask[index])
-        if self.requests[0].forced is not None:
-            width = max(request.limit for request in self.requests)
-            forced = [[*(request.forced or ()), *[0] * (width - request.limit)] for request in self.requests]
-            self._rows["forced"] = torch.tensor(forced, device=device)
+        keep = {"logits_to_keep": 1} if "logits_to_keep" in self._parameters else {}
+        self._forward(torch.from_numpy(ids).to(device), None if seen.all() else mask, positions, cache, **keep)
+        read = _Read(cache, ids.size, len(prompts))
+        self._reads.append(read)
+        for index, prompt in enumerate(prompts):
+            prompt.read, prompt.index = read, index
 
-    def _mask_for_steps(self, mask: Tensor) -> Tensor:
-        """The attention mask with columns for all further steps.
+    def _read_tokens(self) -> Tensor:
+        """Run the model on the last token of each row; logits [B, V]."""
+        room, rows = self._room, len(self._rows)
+        if room.now == room.origin + room.columns:
+            self._fit_buffers()
+        columns = slice(room.used.start, room.used.stop + 1)
+        mask = self._tensors["mask"][:rows, ..., columns] if self._padded else None
+        token, positions = self._tensors["token"][:rows, None], self._tensors["positions"][:rows, None]
+        with attention_in_bands(self._model.config, self._bands):
+            return self._forward(token, mask, positions, self._cache)
 
-        If each layer attends to all tokens, it has the form that attention uses, [B, 1, 1, L] and additive:
-        transformers would otherwise make that from [B, L] at every step, which takes as long as a layer.
-        """
-        steps = max(request.limit for request in self.requests)
-        mask = torch.cat([mask, mask.new_ones(len(mask), steps)], dim=1)
-        plain = self._model.config._attn_implementation in ("sdpa", "eager")
-        if not (plain and is_preallocated(self._cache) and getattr(self._model, "_supports_attention_backend", False)):
-            return mask
-        never = torch.finfo(self._model.dtype).min
-        additive = torch.zeros(mask.shape, dtype=self._model.dtype, device=mask.device)
-        return additive.masked_fill_(mask == 0, never)[:, None, None, :]
-
-    def _read_token(self) -> None:
-        self._length += 1
-        mask = self._rows["mask"][..., : self._length] if self._padded else None
-        self._rows["positions"] += 1
-        self._logits = self._forward(self._rows["token"][:, None], mask, self._rows["positions"])
-
-    def _forward(self, ids: Tensor, mask: Tensor | None, positions: Tensor, **keep: Any) -> Tensor:
+    def _forward(self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: Cache, **keep: Any) -> Tensor:
         """Logits after the last token, [rows, V]."""
         if "position_ids" in self._parameters:
             keep["position_ids"] = positions
-        out = self._model(input_ids=ids, attention_mask=mask, past_key_values=self._cache, use_cache=True, **keep)
+        out = self._model(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, **keep)
         logits: Tensor = out.logits[:, -1]
         return logits
 
-    def _draw(self) -> None:
-        """Sample a token per row, into the column of this step."""
-        assert self._logits is not None
-        step = self._step
-        if step % _BLOCK == 0:
-            self._make_room()
-        if "forced" in self._rows:
-            token = self._rows["forced"][:, step]
-            wide = self._logits if self._logits.dtype == torch.float64 else self._logits.float()
+    # -------------------------------------------------------------------------------------- tokens are sampled
+
+    def _draw(self, logits: Tensor) -> None:
+        """Sample a token per row, into the current column."""
+        room, rows = self._room, len(self._rows)
+        column = room.now - room.origin
+        if (forced := self._forced()) is not None:
+            token = forced
+            wide = logits if logits.dtype == torch.float64 else logits.float()
             logprobs = own = wide.log_softmax(dim=-1).gather(1, token[:, None]).squeeze(1)
         else:
-            token, logprobs, own = sample_tokens(self._logits, self._rows["uniforms"][:, step % _BLOCK], self._sampling)
-        self._rows["token"], self._rows["own"] = token, own
-        for name, values in (("ids", token), ("logprobs", logprobs), ("model_logprobs", own)):
-            self._rows[name][:, step] = values
-        self._step += 1
+            token, logprobs, own = sample_tokens(logits, self._tensors["uniforms"][:rows, column], self.sampling)
+        for name, values in (("ids", token), ("logprobs", logprobs), ("own", own)):
+            self._tensors[name][:rows, column] = values
+        self._tensors["token"][:rows] = token
+        self._tensors["positions"][:rows] += 1
+        room.now += 1
+        self.steps += 1
 
-    def _make_room(self) -> None:
-        """Add columns and random numbers for the next block of steps."""
-        assert self._logits is not None
-        rows, device = len(self.requests), self._logits.device
-        real = torch.float64 if self._logits.dtype == torch.float64 else torch.float32
-        for name, dtype in (("ids", torch.int64), ("logprobs", real), ("model_logprobs", real)):
-            more = torch.zeros(rows, _BLOCK, dtype=dtype, device=device)
-            self._rows[name] = torch.cat([self._rows[name], more], dim=1) if self._step else more
-        seeds = [request.seed for request in self.requests]
-        numbers = torch.from_numpy(uniforms(seeds, self._step, self._step + _BLOCK))
-        self._rows["uniforms"] = (numbers.float() if device.type == "mps" else numbers).to(device)
+    def _forced(self) -> Tensor | None:
+        if self._row(0).forced is None:
+            return None
+        return self._index([(r.forced or ())[self._room.now - r.born] for r in self._live()])
 
     def _ended(self) -> dict[int, bool]:
-        """Finished rows → True if an end token or stop text ended them, False at their limit."""
-        token, own = self._rows["token"], self._rows["own"]
+        """Places of finished rows → True if an end token or stop text ended them, False at their limit."""
+        room = self._room
+        token, own = (self._tensors[name][: room.rows, room.now - 1 - room.origin] for name in ("ids", "own"))
         marked = (self._end_tokens[token] | own.isnan()).nonzero().flatten().tolist()
         ended: dict[int, bool] = {}
-        if self._step >= self._next_limit:
-            ended = {row: False for row, request in enumerate(self.requests) if self._step >= request.limit}
-        for row in marked if "forced" not in self._rows else ():
-            if self._rows["own"][row].isnan():
+        if room.now >= self._next_end:
+            ended = {r.place: False for r in self._live() if room.now >= r.born + r.limit}
+        for place in marked if self._row(0).forced is None else ():
+            rollout = self._row(place)
+            if own[place].isnan():
                 raise RlvrError(
-                    f"the model's logits are not finite after {self._step - 1} tokens of prompt "
-                    f"{self.requests[row].prompt}; look at the weights and at the learning rate"
+                    f"the model's logits are not finite after {room.now - 1 - rollout.born} tokens of request "
+                    f"{rollout.request.id}; look at the weights and at the learning rate"
                 )
-            if int(token[row]) in self._end_ids or self._stops(row):
-                ended[row] = True
+            if int(token[place]) in self._end_ids or self._stops(rollout):
+                ended[place] = True
         return ended
 
-    def _stops(self, row: int) -> bool:
+    def _stops(self, rollout: _Rollout) -> bool:
         """True if the row ends with a stop text.  A character has at most four tokens; some more may be special."""
-        span = 4 * max(map(len, self._sampling.stop)) + 32
-        text = self._tokenization.decode(self._rows["ids"][row, max(0, self._step - span) : self._step].tolist())
-        return any(stop in text for stop in self._sampling.stop)
+        if not self.sampling.stop:
+            return False
+        span = 4 * max(map(len, self.sampling.stop)) + 32
+        first, now = max(rollout.born, self._room.now - span) - self._room.origin, self._room.now - self._room.origin
+        text = self._tokenization.decode(self._tensors["ids"][rollout.place, first:now].tolist())
+        return any(stop in text for stop in self.sampling.stop)
 
-    def _remove(self, ended: dict[int, bool]) -> list[DecodeResult]:
-        """The results of finished rows, whose places are filled with the last rows."""
-        index = torch.tensor(list(ended), device=self._rows["ids"].device)
-        names = ("ids", "logprobs", "model_logprobs")
-        values = zip(*(self._rows[name][index, : self._step].tolist() for name in names), strict=True)
-        results = [
-            DecodeResult(self.requests[row], ended[row], *lists) for row, lists in zip(ended, values, strict=True)
-        ]
-        left = len(self.requests) - len(ended)
-        holes = [row for row in ended if row < left]
-        last = [row for row in range(left, len(self.requests)) if row not in ended]
-        for hole, row in zip(holes, last, strict=True):
-            self.requests[hole] = self.requests[row]
-        del self.requests[left:]
-        self._next_limit = min((request.limit for request in self.requests), default=0)
-        to, source = (torch.tensor(rows, dtype=torch.int64, device=index.device) for rows in (holes, last))
-        for name, tensor in self._rows.items():
-            if holes:
-                tensor[to] = tensor[source]
-            self._rows[name] = tensor[:left]
-        if left:
-            drop_rows(self._cache, to, source, left)
+    def _results(self, ended: dict[int, bool]) -> list[DecodeResult]:
+        """The results of finished rows, whose places are free from now on."""
+        rollouts = [self._row(place) for place in ended]
+        results = []
+        for rollout, drawn in zip(rollouts, self._drawn(rollouts), strict=True):
+            assert rollout.version is not None
+            results.append(DecodeResult(rollout.request, ended[rollout.place], *drawn, rollout.version))
+            self._rows[rollout.place] = None
+        self._unfinished -= len(results)
         return results
+
+    def _drawn(self, rollouts: Sequence[_Rollout]) -> list[tuple[list[int], list[float], list[float]]]:
+        """Tokens, logprobs and model logprobs of rows, so far."""
+        room, index = self._room, self._index([rollout.place for rollout in rollouts])
+        first = min(rollout.born for rollout in rollouts)
+        columns = slice(first - room.origin, room.now - room.origin)
+        ids, logprobs, own = (self._tensors[name][index, columns].tolist() for name in ("ids", "logprobs", "own"))
+        return [
+            (ids[i][r.born - first :], logprobs[i][r.born - first :], own[i][r.born - first :])
+            for i, r in enumerate(rollouts)
+        ]
+
+
+def _ends(rows: int) -> list[int]:
+    """Where the bands of so many rows end."""
+    return [int(rows * part) for part in _BANDS]
 
 
 def possible_end_tokens(model: Any, tokenization: Tokenization, stop: Sequence[str]) -> Tensor:

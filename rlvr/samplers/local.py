@@ -1,26 +1,31 @@
 """The sampler in the trainer's process, for any causal language model of transformers.
 
-The keys and values of a prompt are computed once for all its rollouts, and a finished rollout leaves the batch at once.
+The keys and values of a prompt are computed once for all its rollouts, and the next request takes a finished rollout's
+place in the batch at once.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from rlvr.errors import UsageError
-from rlvr.samplers.decoding import DecodeRequest, DecodeResult, Decoding, possible_end_tokens
-from rlvr.samplers.protocol import Context, Sample, Sampling, Tokenized, cut_at_stop, is_token_ids
+from rlvr.samplers.decoding import DecodeResult, Decoding, possible_end_tokens
+from rlvr.samplers.preallocated_cache import Room, preallocated_cache
+from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT, Request, Sample, Sampling, Tokenized, cut_at_stop
 from rlvr.samplers.tokenization import Tokenization
 from rlvr.types import Prompt
 from rlvr.validate import require_whole
 
 __all__ = ["LocalSampler"]
+
+_STEPS: Final = 16  # most decode steps of one poll
 
 
 class LocalSampler:
@@ -31,7 +36,8 @@ class LocalSampler:
     as the policy sampled them and learns from them; `text` has neither, as in vLLM.  If a verifier needs a closing
     tag, do not use that tag as a stop text.
 
-    If weights are synced while `generate` runs, its rollouts come from mixed weights and carry the older version.
+    Requests begin in the order in which they are submitted, those with other settings than the ones that run after
+    these.  If weights are synced meanwhile, rollouts come from mixed weights and carry the older version.
 
     Args:
         model: shared with the trainer, unless `dtype` is given.
@@ -40,11 +46,16 @@ class LocalSampler:
             if the trainer's are float32 and the device prefers bfloat16; logprobs then differ from the trainer's by
             rounding, for which there is `rlvr.algo.corrections`.
         autocast: compute in this type, as the trainer does; None for that of the weights.
-        max_rows: most rollouts sampled in parallel; their keys and values take memory.
+        max_rows: most rollouts sampled in parallel.
+        max_tokens_in_flight: most tokens whose keys and values are kept: rows × the longest of them, prompts that wait
+            included.  With long rollouts there are fewer rows than `max_rows`.
         version: of the weights.
 
+    Attributes:
+        steps: decode steps so far, see `Sampler`.
+
     Raises:
-        UsageError: `max_rows` is below 1, or the model has no `past_key_values`.
+        UsageError: a number is below 1; or the model keeps its state in a way that this sampler does not know.
     """
 
     def __init__(
@@ -55,48 +66,73 @@ class LocalSampler:
         dtype: torch.dtype | None = None,
         autocast: torch.dtype | None = None,
         max_rows: int = 256,
+        max_tokens_in_flight: int = MAX_TOKENS_IN_FLIGHT,
         version: int = 0,
     ) -> None:
         require_whole("max_rows", max_rows, 1)
+        require_whole("max_tokens_in_flight", max_tokens_in_flight, 1)
         if "past_key_values" not in inspect.signature(model.forward).parameters:
             raise UsageError(
                 f"{type(model).__name__} does not keep its state in past_key_values, as models with attention do, so "
                 "the local sampler cannot use it; choose another model or sampler"
             )
+        preallocated_cache(model.config, Room())  # refuses layers that it does not know
         self.model = model if dtype is None else _copied(model, dtype)
-        self.tokenization, self.autocast, self.max_rows, self.version = tokenization, autocast, max_rows, version
+        self.tokenization, self.autocast, self.version = tokenization, autocast, version
+        self.max_rows, self.max_tokens_in_flight = max_rows, max_tokens_in_flight
+        self.steps = 0
         self._shared = dtype is None
+        self._waiting: deque[Request] = deque()  # those that the decoding below does not have yet
+        self._decoding: Decoding | None = None  # None while there is nothing to do: it holds much memory
         self._end_tokens: dict[tuple[str, ...], Tensor] = {}  # by stop texts
 
-    def generate(
-        self,
-        prompts: Sequence[Context],
-        n: int,
-        sampling: Sampling,
-        seeds: Sequence[Sequence[int]],
-        *,
-        limits: Sequence[int] | None = None,
-    ) -> Iterator[tuple[int, int, Sample]]:
-        """See `Sampler.generate`.  Rollouts are sampled in batches of `max_rows`, and yielded as they finish.
+    def submit(self, request: Request) -> None:
+        """See `Sampler.submit`.
 
-        A rollout depends only on its prompt and its seed, up to the last bit of the logits: see
+        A rollout depends only on its context and its seed, up to the last bit of the logits: see
         `rlvr.samplers.token_sampling`.
 
+        Args:
+            request: what is asked for.
+
         Raises:
-            UsageError: a prompt with its limit is longer than the model's positions.
+            UsageError: context and limit together are longer than the model's positions, or than
+                `max_tokens_in_flight`.
+        """
+        self._require_room(request)
+        self._waiting.append(request)
+
+    def poll(self) -> list[tuple[Hashable, Sample]]:
+        """See `Sampler.poll`.  Decodes until a rollout is finished, but at most 16 steps.
+
+        Raises:
             RlvrError: the model's logits are not finite.
         """
-        ids = [list(prompt) if is_token_ids(prompt) else self.encode(cast(Prompt, prompt)) for prompt in prompts]
-        most = [sampling.max_tokens if limits is None else min(limits[p], sampling.max_tokens) for p in range(len(ids))]
-        self._require_room(ids, most)
-        by_length = sorted(range(len(ids)), key=lambda p: len(ids[p]))  # for little padding
-        requests = [DecodeRequest(p, g, ids[p], most[p], seeds[p][g]) for p in by_length for g in range(n)]
-        version = self.version
-        for start in range(0, len(requests), self.max_rows):
-            decoding = self._decoding(requests[start : start + self.max_rows], sampling)
-            while decoding.requests:
-                for result in decoding.advance():
-                    yield result.request.prompt, result.request.rollout, self._sample(result, sampling.stop, version)
+        if self._decoding is None and self._waiting:
+            self._decoding = self._new_decoding(self._waiting[0].sampling)
+        decoding = self._decoding
+        if decoding is None:
+            return []
+        while self._waiting and self._waiting[0].sampling == decoding.sampling:
+            decoding.add(self._waiting.popleft())
+        before = decoding.steps
+        results = decoding.advance(_STEPS - decoding.steps % _STEPS)
+        self.steps += decoding.steps - before
+        if not len(decoding):
+            self._decoding = None
+        return [(result.request.id, self._sample(result)) for result in results]
+
+    def abort(self, ids: Iterable[Hashable]) -> None:
+        """See `Sampler.abort`.
+
+        Args:
+            ids: of requests.
+        """
+        dropped = set(ids)
+        self._waiting = deque(request for request in self._waiting if request.id not in dropped)
+        if self._decoding is not None:
+            self._decoding.abort(dropped)
+            self._decoding = self._decoding if len(self._decoding) else None
 
     def encode(self, prompt: Prompt, after: Sequence[int] = ()) -> list[int]:
         """See `Tokenization.encode`."""
@@ -106,22 +142,27 @@ class LocalSampler:
         """See `Tokenization.decode`."""
         return self.tokenization.decode(completion_ids)
 
-    def sync(self, state: Mapping[str, Tensor] | None, version: int) -> None:
-        """Use new weights.
+    def sync(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Use new weights: copy them, unless they are the trainer's and shared, and so are here already.
 
         Args:
-            state: None if the weights are shared with the trainer, and so are new already; otherwise a state dict,
-                which is copied.
+            weights: a state dict of the model.
             version: of the new weights.
 
         Raises:
-            UsageError: this sampler has a copy of the weights, and `state` is None.
+            UsageError: this sampler shares the trainer's weights, and these are others.
         """
-        if state is not None:
-            self.model.load_state_dict(state)
-        elif not self._shared:
-            raise UsageError("this sampler has a copy of the weights; call sync(policy.model.state_dict(), version)")
+        if not self._shared:
+            self.model.load_state_dict(weights)
+        elif (other := _first_other(self.model, weights)) is not None:
+            raise UsageError(
+                f"this sampler shares the trainer's weights, and {other!r} is not among those given; give the state "
+                "dict of the same model, or make a sampler with its own weights: policy.sampler(dtype=torch.float32)"
+            )
         self.version = version
+        if self._decoding is not None:
+            self._decoding.version = version
+            self._decoding.forget_prompts()
 
     def logprobs(self, rows: Sequence[Tokenized]) -> list[list[float]]:
         """The model's own log-probabilities of given completions, one list per row.
@@ -133,32 +174,40 @@ class LocalSampler:
             rows: prompts and completions.
         """
         found: list[list[float]] = [[] for _ in rows]
-        requests = [
-            DecodeRequest(i, 0, row.prompt_ids, len(row.completion_ids), 0, forced=row.completion_ids)
-            for i, row in enumerate(rows)
-            if len(row.completion_ids)
-        ]
-        decoding = self._decoding(requests, Sampling(max_tokens=1))
-        while decoding.requests:
-            for result in decoding.advance():
-                found[result.request.prompt] = result.model_logprobs
+        sampling = Sampling(max_tokens=1)
+        decoding = self._new_decoding(sampling)
+        for i, row in enumerate(rows):
+            if len(row.completion_ids):
+                request = Request(i, tuple(row.prompt_ids), sampling, seed=0, limit=1, rollout=i)
+                decoding.add(request, forced=row.completion_ids)
+        while len(decoding):
+            for result in decoding.advance(_STEPS):
+                found[result.request.rollout] = result.model_logprobs
         return found
 
-    def _decoding(self, requests: Sequence[DecodeRequest], sampling: Sampling) -> Decoding:
+    def _new_decoding(self, sampling: Sampling) -> Decoding:
         if sampling.stop not in self._end_tokens:
             self._end_tokens[sampling.stop] = possible_end_tokens(self.model, self.tokenization, sampling.stop)
-        end_tokens = self._end_tokens[sampling.stop]
-        return Decoding(self.model, self.tokenization, requests, sampling, end_tokens, self.autocast)
+        return Decoding(
+            self.model,
+            self.tokenization,
+            sampling,
+            self._end_tokens[sampling.stop],
+            autocast=self.autocast,
+            max_rows=self.max_rows,
+            max_tokens=self.max_tokens_in_flight,
+            version=self.version,
+        )
 
-    def _sample(self, result: DecodeResult, stop: Sequence[str], version: int) -> Sample:
+    def _sample(self, result: DecodeResult) -> Sample:
         return Sample(
-            cut_at_stop(self.decode(result.completion_ids), stop),
-            result.request.prompt_ids,
+            cut_at_stop(self.decode(result.completion_ids), result.request.sampling.stop),
+            list(result.request.context),
             result.completion_ids,
             result.logprobs,
-            result.model_logprobs,
             truncated=not result.ended,
-            weights_version=version,
+            weights_version=result.version,
+            model_logprobs=result.model_logprobs,
         )
 
     @property
@@ -167,21 +216,31 @@ class LocalSampler:
         found: int | None = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         return found
 
-    def _require_room(self, ids: Sequence[Sequence[int]], most: Sequence[int]) -> None:
-        positions = self.positions
-        for p, (prompt_ids, limit) in enumerate(zip(ids, most, strict=True)):
-            if limit < 1 or not prompt_ids:
-                raise UsageError(f"prompt {p} has {len(prompt_ids)} tokens and limit {limit}; each must be at least 1")
-            if positions is not None and len(prompt_ids) >= positions:
-                raise UsageError(
-                    f"prompt {p} has {len(prompt_ids)} tokens and the model {positions} positions: no room is left for "
-                    "a completion, so shorten the prompt, or choose a model with more"
-                )
-            if positions is not None and len(prompt_ids) + limit > positions:
-                raise UsageError(
-                    f"prompt {p} has {len(prompt_ids)} tokens and may get {limit} more, and the model has {positions} "
-                    f"positions; set max_tokens to {positions - len(prompt_ids)} or less, or shorten the prompt"
-                )
+    def _require_room(self, request: Request) -> None:
+        length, limit, positions = len(request.context), request.limit, self.positions
+        if limit < 1 or not length:
+            raise UsageError(f"request {request.id} has {length} tokens and limit {limit}; each must be at least 1")
+        if positions is not None and length >= positions:
+            raise UsageError(
+                f"request {request.id} has {length} tokens and the model {positions} positions: no room is left for "
+                "a completion, so shorten the prompt, or choose a model with more"
+            )
+        if positions is not None and length + limit > positions:
+            raise UsageError(
+                f"request {request.id} has {length} tokens and may get {limit} more, and the model has {positions} "
+                f"positions; set max_tokens to {positions - length} or less, or shorten the prompt"
+            )
+        if length + limit > self.max_tokens_in_flight:
+            raise UsageError(
+                f"request {request.id} has {length} tokens and may get {limit} more, and max_tokens_in_flight is "
+                f"{self.max_tokens_in_flight}; raise it, lower max_tokens, or shorten the prompt"
+            )
+
+
+def _first_other(model: Any, weights: Mapping[str, Tensor]) -> str | None:
+    """The name of the first tensor that is not the model's own; None if all are."""
+    own = model.state_dict()
+    return next((name for name in own if name not in weights or weights[name].data_ptr() != own[name].data_ptr()), None)
 
 
 def _copied(model: Any, dtype: torch.dtype) -> Any:

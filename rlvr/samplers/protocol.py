@@ -1,14 +1,15 @@
-"""The interface between collector and sampler: prompts in, completions with token ids and log-probabilities out.
+"""The interface between collector and sampler: requests in, completions with token ids and log-probabilities out.
+
+submit(request) ─▶ poll() ─▶ (id, sample) of each finished request, in any order
 
 A sampler does not depend on environments and rewards, and the collector does not depend on models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from numbers import Integral
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from rlvr.environment import seeded
 from rlvr.errors import UsageError, brief
@@ -16,7 +17,8 @@ from rlvr.types import Prompt
 from rlvr.validate import require_number, require_whole
 
 __all__ = [
-    "Context",
+    "MAX_TOKENS_IN_FLIGHT",
+    "Request",
     "Sample",
     "Sampler",
     "Sampling",
@@ -24,25 +26,15 @@ __all__ = [
     "TokenRow",
     "Tokenized",
     "cut_at_stop",
-    "generate_checked",
-    "is_token_ids",
     "rollout_seed",
 ]
 
+MAX_TOKENS_IN_FLIGHT: Final = 2**18
+"""Tokens of keys and values that a sampler in this process keeps: 256 rows of 1024, or 7 GiB for a model of 1.5 billion
+parameters with grouped heads in bfloat16."""
+
 TokenIds: TypeAlias = tuple[int, ...]
-"""A prompt given as token ids, such as an unfinished completion; nothing is added to it."""
-
-Context: TypeAlias = Prompt | TokenIds
-"""What a sampler continues."""
-
-
-def is_token_ids(context: Context) -> TypeGuard[TokenIds]:
-    """True for token ids, False for a text or chat messages.
-
-    Args:
-        context: what a sampler is to continue.
-    """
-    return isinstance(context, tuple) and len(context) > 0 and isinstance(context[0], Integral)
+"""Token ids of a prompt, or of a prompt with an unfinished completion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +82,29 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """One completion that a sampler is asked for.
+
+    Attributes:
+        id: names it among the unfinished requests.
+        context: the tokens to continue, at least one; nothing is added to them.
+        sampling: how tokens are sampled.
+        seed: a whole number in [0, 2**63).  It alone determines the completion's random numbers, whatever else is
+            sampled beside it.
+        limit: most tokens of the completion, at least 1; it replaces `sampling.max_tokens`, which holds for a whole
+            rollout.
+        rollout: number among the requests of one prompt; engines need not look at it.
+    """
+
+    id: Hashable
+    context: TokenIds
+    sampling: Sampling
+    seed: int
+    limit: int
+    rollout: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One completion of a sampler.  T = number of its tokens, at least 1.
 
@@ -99,43 +114,49 @@ class Sample:
         completion_ids: its tokens, the end token included, shape [T].
         logprobs: natural log-probabilities of its tokens under the distribution they were sampled from, after
             temperature, top-p, top-k and min-p, shape [T].
-        model_logprobs: the same under the model itself, at temperature 1 and without top-p, top-k, min-p; shape [T].
         truncated: True if it hit the token limit; False if it ended with an end token or a stop text.
         weights_version: version of the weights that sampled it; the oldest if they changed meanwhile.
+        model_logprobs: the same as `logprobs` under the model itself, at temperature 1 and without top-p, top-k,
+            min-p; shape [T].  None if the sampler does not know them.
     """
 
     text: str
     prompt_ids: Sequence[int]
     completion_ids: Sequence[int]
     logprobs: Sequence[float]
-    model_logprobs: Sequence[float]
     truncated: bool
     weights_version: int
+    model_logprobs: Sequence[float] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        lengths = {name: len(getattr(self, name)) for name in ("completion_ids", "logprobs", "model_logprobs")}
+        names = ("completion_ids", "logprobs", *(["model_logprobs"] if self.model_logprobs is not None else []))
+        lengths = {name: len(getattr(self, name)) for name in names}
         if len(set(lengths.values())) != 1 or not self.completion_ids:
             raise ValueError(f"a sample's lengths must agree and be at least 1, and they are {lengths}")
 
     def behaviour_logprobs(self, sampling: Sampling) -> Sequence[float]:
         """The log-probabilities that a rollout keeps, shape [T].
 
-        The model's own for plain sampling, otherwise those of the distribution that the tokens were sampled from.  The
-        trainer computes its side at the same temperature, but without top-p, top-k and min-p: with these, ratios begin
-        below 1, by the probability that was excluded.
+        The model's own for plain sampling, if they are known; otherwise those of the distribution that the tokens were
+        sampled from, which is the same one for plain sampling.  The trainer computes its side at the same temperature,
+        but without top-p, top-k and min-p: with these, ratios begin below 1, by the probability that was excluded.
 
         Args:
             sampling: the settings that this completion was sampled with.
         """
-        return self.model_logprobs if sampling.plain else self.logprobs
+        return self.model_logprobs if sampling.plain and self.model_logprobs is not None else self.logprobs
 
 
 @runtime_checkable
 class Sampler(Protocol):
     """Samples completions from the current weights.
 
-    A sampler may also have an attribute `positions`, the most tokens of prompt and completion together: then prompts
-    that are too long are left out and counted, and an episode of several turns that reaches it ends truncated.
+    A sampler may also have these attributes:
+
+    - `positions`: the most tokens of prompt and completion together.  Then prompts that are too long are left out and
+      counted, and an episode of several turns that reaches it ends truncated.
+    - `steps`: the number of decode steps so far.  What is finished after how many steps has to depend on the requests
+      alone, not on time.  Then the schedule "tokens" is possible, see `rlvr.collect.scheduler`.
 
     Attributes:
         version: of the current weights.
@@ -143,27 +164,46 @@ class Sampler(Protocol):
 
     version: int
 
-    def generate(
-        self,
-        prompts: Sequence[Context],
-        n: int,
-        sampling: Sampling,
-        seeds: Sequence[Sequence[int]],
-        *,
-        limits: Sequence[int] | None = None,
-    ) -> Iterator[tuple[int, int, Sample]]:
-        """Sample `n` completions of each prompt.
-
-        Yields (prompt index, rollout index, sample) as soon as each is finished, in any order and each pair once, so
-        that the caller can score them meanwhile.
+    def submit(self, request: Request) -> None:
+        """Begin a completion as soon as there is room for it.  Returns at once.
 
         Args:
-            prompts: texts, chat messages, or token ids (`TokenIds`) to continue.
-            n: completions of each prompt.
-            sampling: how tokens are sampled.
-            seeds: whole numbers in [0, 2**63), shape [prompts, n].  `seeds[p][g]` alone determines that rollout's
-                random numbers, whatever else is in the batch.
-            limits: most tokens of a completion of each prompt, if less than `sampling.max_tokens`; None for that.
+            request: what is asked for.
+
+        Raises:
+            UsageError: it can never be sampled, for example because it is longer than the model's positions.
+        """
+        ...
+
+    def poll(self) -> Sequence[tuple[Hashable, Sample]]:
+        """Work for a moment, and return what has been finished: (id, sample) of each request, once.
+
+        May return nothing: an engine in this process does some decode steps, another one waits for some milliseconds.
+        """
+        ...
+
+    def abort(self, ids: Iterable[Hashable]) -> None:
+        """Drop requests; they are never returned.
+
+        Args:
+            ids: of requests; those that are not unfinished are ignored.
+        """
+        ...
+
+    def sync(self, weights: Any, version: int) -> None:
+        """Use new weights.  They are given in every call, and nothing computed with the old ones may be used on.
+
+        Args:
+            weights: name → tensor of every parameter, as in the trainer's `state_dict`.
+            version: of the new weights.
+        """
+        ...
+
+    def logprobs(self, rows: Sequence[Tokenized]) -> list[list[float]]:
+        """The model's own log-probabilities of given completions, one list per row.  The trainer compares them.
+
+        Args:
+            rows: prompts and completions.
         """
         ...
 
@@ -172,9 +212,9 @@ class Sampler(Protocol):
 
         Args:
             prompt: a text or chat messages.
-            after: nothing, for the `prompt_ids` that `generate` uses.  Or the tokens of the conversation so far: then
-                the result continues them up to the policy's next turn, and for chat messages it includes the
-                template's tokens that end the open turn and begin the next.  A text is then taken as it is.
+            after: nothing for a first prompt.  Or the tokens of the conversation so far: then the result continues
+                them up to the policy's next turn, and for chat messages it includes the template's tokens that end the
+                open turn and begin the next.  A text is then taken as it is.
         """
         ...
 
@@ -183,15 +223,6 @@ class Sampler(Protocol):
 
         Args:
             completion_ids: the tokens.
-        """
-        ...
-
-    def sync(self, state: Any, version: int) -> None:
-        """Use new weights.
-
-        Args:
-            state: the weights, in a form that the sampler defines.
-            version: of the new weights.
         """
         ...
 
@@ -213,37 +244,6 @@ def cut_at_stop(text: str, stop: Sequence[str]) -> str:
         stop: the stop texts.
     """
     return text[: min((at for at in map(text.find, stop) if at >= 0), default=len(text))]
-
-
-def generate_checked(
-    sampler: Sampler,
-    prompts: Sequence[Context],
-    n: int,
-    sampling: Sampling,
-    seeds: Sequence[Sequence[int]],
-    limits: Sequence[int] | None = None,
-) -> Iterator[tuple[int, int, Sample]]:
-    """Call `sampler.generate` with the other arguments, and check that each rollout comes exactly once.
-
-    Args:
-        sampler: what is called.
-        prompts, n, sampling, seeds, limits: as in `Sampler.generate`.
-
-    Raises:
-        UsageError: the sampler gave a rollout twice, one that was not requested, or not all of them.
-    """
-    if not prompts:
-        return
-    missing = {(p, g) for p in range(len(prompts)) for g in range(n)}
-    extra: dict[str, Any] = {} if limits is None else {"limits": limits}
-    for p, g, sample in sampler.generate(prompts, n, sampling, seeds, **extra):
-        if (p, g) not in missing:
-            raise UsageError(f"{type(sampler).__name__} gave rollout {g} of prompt {p} twice, or it was not requested")
-        missing.remove((p, g))
-        yield p, g, sample
-    if missing:
-        p, g = min(missing)
-        raise UsageError(f"{type(sampler).__name__} left out {len(missing)} rollouts, the first {g} of prompt {p}")
 
 
 @runtime_checkable

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 from rlvr.errors import UsageError, brief
-from rlvr.samplers.protocol import Context, Sample, Sampling, cut_at_stop, is_token_ids
+from rlvr.samplers.protocol import Request, Sample, Tokenized, cut_at_stop
 from rlvr.types import Prompt
 from rlvr.validate import require_number
 
@@ -15,18 +15,17 @@ __all__ = ["END", "Script", "ScriptedSampler"]
 END = 0x110000
 """The end token: the first number that is not a Unicode code point."""
 
-Script: TypeAlias = Callable[[Prompt, int, int], str]
-"""(prompt, rollout index, seed) → completion.  If the prompt is token ids, it is given as text."""
+Script: TypeAlias = Callable[[str, int, int], str]
+"""(context as text, rollout index, seed) → completion."""
 
 
 class ScriptedSampler:
     """Returns scripted completions.  A character is one token, its code point, and `END` follows the last.
 
     Args:
-        script: texts, of which rollout g gets the one at index g modulo their number; or a function of (prompt,
+        script: texts, of which rollout g gets the one at index g modulo their number; or a function of (context,
             rollout index, seed) that always returns the same text for the same arguments.
-        logprobs: log-probability of every token, at most 0; or a function from completion ids to one for each.  It
-            serves as `logprobs` and as `model_logprobs`.
+        logprobs: log-probability of every token, at most 0; or a function from completion ids to one for each.
         version: weight version of the samples.
 
     Raises:
@@ -49,28 +48,37 @@ class ScriptedSampler:
             require_number("logprobs", logprobs, most=0, hint="or a function of the tokens")
         self.version = version
         self._script, self._logprobs = script, logprobs
+        self._requests: dict[Hashable, Request] = {}
 
-    def generate(
-        self,
-        prompts: Sequence[Context],
-        n: int,
-        sampling: Sampling,
-        seeds: Sequence[Sequence[int]],
-        *,
-        limits: Sequence[int] | None = None,
-    ) -> Iterator[tuple[int, int, Sample]]:
-        """See `Sampler.generate`.  Completions come in order, cut off at the token limit and at the first stop text."""
-        for p, context in enumerate(prompts):
-            limit = min(sampling.max_tokens, limits[p] if limits is not None else sampling.max_tokens)
-            if is_token_ids(context):
-                prompt: Prompt = self.decode(context)
-                prompt_ids: Sequence[int] = context
-            else:
-                prompt = cast(Prompt, context)
-                prompt_ids = self.encode(prompt)
-            for g in range(n):
-                text = self._text(prompt, g, seeds[p][g])
-                yield p, g, self._sample(text, prompt_ids, limit, sampling.stop)
+    def submit(self, request: Request) -> None:
+        """See `Sampler.submit`.
+
+        Args:
+            request: what is asked for.
+        """
+        self._requests[request.id] = request
+
+    def poll(self) -> list[tuple[Hashable, Sample]]:
+        """See `Sampler.poll`.  All requests come in their order, cut off at the limit and at the first stop text."""
+        requests, self._requests = self._requests, {}
+        return [(request.id, self._sample(request)) for request in requests.values()]
+
+    def abort(self, ids: Iterable[Hashable]) -> None:
+        """See `Sampler.abort`.
+
+        Args:
+            ids: of requests.
+        """
+        for dropped in ids:
+            self._requests.pop(dropped, None)
+
+    def logprobs(self, rows: Sequence[Tokenized]) -> list[list[float]]:
+        """See `Sampler.logprobs`.
+
+        Args:
+            rows: prompts and completions.
+        """
+        return [self._scripted_logprobs(row.completion_ids) for row in rows]
 
     def encode(self, prompt: Prompt, after: Sequence[int] = ()) -> Sequence[int]:
         """See `Sampler.encode`.  Chat messages become lines `role: content`, followed by `assistant: `."""
@@ -83,23 +91,25 @@ class ScriptedSampler:
         """See `Sampler.decode`."""
         return "".join(chr(token) for token in completion_ids if token != END)
 
-    def sync(self, state: Any, version: int) -> None:
+    def sync(self, weights: Any, version: int) -> None:
         """Set the version; there are no weights.
 
         Args:
-            state: not used.
+            weights: not used.
             version: of the next samples.
         """
         self.version = version
 
-    def _text(self, prompt: Prompt, rollout: int, seed: int) -> str:
+    def _sample(self, request: Request) -> Sample:
         if callable(self._script):
-            return self._script(prompt, rollout, seed)
-        return self._script[rollout % len(self._script)]
+            text = self._script(self.decode(request.context), request.rollout, request.seed)
+        else:
+            text = self._script[request.rollout % len(self._script)]
+        ids = [*map(ord, cut_at_stop(text, request.sampling.stop)), END]
+        truncated = len(ids) > request.limit
+        ids = ids[: request.limit]
+        logprobs = self._scripted_logprobs(ids)
+        return Sample(self.decode(ids), list(request.context), ids, logprobs, truncated, self.version)
 
-    def _sample(self, text: str, prompt_ids: Sequence[int], limit: int, stop: Sequence[str]) -> Sample:
-        ids = [*map(ord, cut_at_stop(text, stop)), END]
-        truncated = len(ids) > limit
-        ids = ids[:limit]
-        logprobs = self._logprobs(ids) if callable(self._logprobs) else [float(self._logprobs)] * len(ids)
-        return Sample(self.decode(ids), prompt_ids, ids, logprobs, logprobs, truncated, self.version)
+    def _scripted_logprobs(self, ids: Sequence[int]) -> list[float]:
+        return list(self._logprobs(ids)) if callable(self._logprobs) else [float(self._logprobs)] * len(ids)

@@ -24,8 +24,8 @@ _GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)
 _WIDE_ENOUGH: Final = 256  # the nucleus nearly always has fewer tokens; sorting all 150k takes far longer
 
 
-def uniforms(seeds: Sequence[int], start: int, stop: int) -> NDArray[np.float64]:
-    """Random numbers in (0, 1), a stream for each seed; shape [len(seeds), stop - start].
+def uniforms(seeds: Sequence[int], steps: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:
+    """Random numbers in (0, 1), a stream for each seed; shape [len(seeds), number of steps].
 
     SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, fig. 9 and 17), whose state is a counter.  The seed is mixed
     first, since otherwise seeds that differ by a multiple of the increment would share a stream.  48 bits are kept, so
@@ -33,11 +33,10 @@ def uniforms(seeds: Sequence[int], start: int, stop: int) -> NDArray[np.float64]
 
     Args:
         seeds: whole numbers, taken modulo 2**64.
-        start: index in each stream of the first number.
-        stop: index after the last one.
+        steps: which numbers of each stream, from 0: one list for all, or a row for each seed.
     """
     states = _mixed(np.array([seed % 2**64 for seed in seeds], dtype=np.uint64) + _GAMMA)
-    counters = np.arange(start + 1, stop + 1, dtype=np.uint64) * _GAMMA
+    counters = (np.asarray(steps, dtype=np.int64) + 1).astype(np.uint64) * _GAMMA
     numbers = (_mixed(states[:, None] + counters) >> np.uint64(16)).astype(np.float64)
     return (numbers + 0.5) * 2.0**-48
 

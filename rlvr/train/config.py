@@ -17,8 +17,11 @@ from typing import Annotated, Any, Final, Literal, get_args
 from tyro.conf import Suppress, arg
 
 from rlvr.algo.presets import Algorithm, Correction, OverlongHandling, preset
+from rlvr.collect.groups import STEP_S
+from rlvr.collect.scheduler import Schedule
 from rlvr.errors import UsageError
-from rlvr.validate import require_number, require_one_of, require_optional_whole, require_whole
+from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT
+from rlvr.validate import require_number, require_one_of, require_optional_whole, require_seconds, require_whole
 
 __all__ = ["Config", "ResolvedConfig"]
 
@@ -56,6 +59,9 @@ class Config:
         overlong_cache: Tokens before `max_tokens` over which the soft punishment rises.  None: a fifth of
             `max_tokens`, as in DAPO.
         max_turns: Most turns of an episode.
+        step_s: Most wall seconds of an environment's reset and of each step, in environments of several turns.
+        turn_schedule: When an environment's reply is sampled from: ready (as soon as it is there) or tokens (after a
+            fixed number of decode steps, so that runs repeat to the last bit).  None: tokens with the local sampler.
         max_rounds: Most rounds in which dynamic sampling fills one batch.
         workers: Processes that score completions.  None: one per core.  0: score in this process.
         lora_rank: Rank of a LoRA adapter, which is then trained instead of the weights.  None: train all weights.
@@ -75,7 +81,9 @@ class Config:
             GPU; with other attention slower than padding.
         gradient_checkpointing: Recompute layers in the backward pass: slower, but needs less memory.
         micro_tokens: Most tokens of a micro-batch, padding included.  Lower it if memory runs out in the update.
-        max_rows: Completions sampled in parallel.  Lower it if memory runs out while sampling.
+        max_rows: Completions sampled in parallel.
+        max_tokens_in_flight: Tokens whose keys and values are kept while sampling.  Lower it if memory runs out then;
+            long completions are sampled in fewer rows.
         device: Device of the model, such as cpu or cuda.  auto: a GPU if there is one.
         chat: Turn text prompts into a user message of the model's chat template.
         one_step_off: Collect the next batch while training on this one, with weights one step older.  The algorithm's
@@ -119,6 +127,8 @@ class Config:
     overlong: OverlongHandling | None = None
     overlong_cache: int | None = None
     max_turns: int = 8
+    step_s: float = STEP_S
+    turn_schedule: Schedule | None = None
     max_rounds: int = 10
     workers: int | None = None
     lora_rank: int | None = None
@@ -136,6 +146,7 @@ class Config:
     gradient_checkpointing: bool = False
     micro_tokens: int = 16384
     max_rows: int = 256
+    max_tokens_in_flight: int = MAX_TOKENS_IN_FLIGHT
     device: str = "auto"
     chat: bool = False
     one_step_off: bool = False
@@ -273,7 +284,7 @@ def _require_texts(name: str, value: object) -> tuple[str, ...]:
 
 
 _FROM_1: Final = (
-    "steps prompts max_tokens max_turns max_rounds micro_tokens max_rows vine_k "
+    "steps prompts max_tokens max_turns max_rounds micro_tokens max_rows max_tokens_in_flight vine_k "
     "eval_tasks eval_n checkpoint_every keep bad_steps"
 ).split()
 
@@ -294,6 +305,8 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "eval_top_p": partial(require_number, above=0, most=1),
     "canary": _or_none(partial(require_number, least=0, infinite=True)),  # infinity switches it off
     "schedule": partial(require_one_of, allowed=get_args(_Schedule)),
+    "step_s": require_seconds,
+    "turn_schedule": partial(require_one_of, allowed=get_args(Schedule), or_none=True),
     "precision": partial(require_one_of, allowed=get_args(_Precision)),
     "overlong": partial(require_one_of, allowed=get_args(OverlongHandling), or_none=True),
 }

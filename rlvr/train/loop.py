@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from rlvr.collect import Collector, Sampling, rollout_seed
+from rlvr.collect import Collector, Sampler, Sampling, rollout_seed
 from rlvr.collect.evaluation import EvaluationReport, evaluate
 from rlvr.data.files import whole_folder
 from rlvr.environment import Environment, SingleTurnEnv
@@ -36,7 +36,7 @@ from rlvr.train.metrics import Log, evaluation_metrics, log_rollouts, open_logge
 from rlvr.train.policy import Policy
 from rlvr.train.rollout_batch import RolloutBatch, collect_batch
 from rlvr.train.run_dir import claim_run_dir
-from rlvr.train.setup import describe_run, device_of, environments, policy_from_config, prepare_policy
+from rlvr.train.setup import describe_run, device_of, environments, local_sampler, policy_from_config, prepare_policy
 from rlvr.workers.threads import Threads
 
 __all__ = ["Trainer"]
@@ -55,6 +55,8 @@ class Trainer:
             nothing in it; those of LoRA give it an adapter.
         env: the training environment, for one that has no id; None to make it from `config.env`.
         eval_env: the evaluation environment; needed with `env`, unless `config.eval_every` is None.
+        sampler: samples completions, such as an engine's; it is given the weights after every step.  None for the
+            local one, in this process.
         console: where progress is printed; None for stderr.
 
     Attributes:
@@ -74,6 +76,7 @@ class Trainer:
         policy: Policy | None = None,
         env: Environment | None = None,
         eval_env: Environment | None = None,
+        sampler: Sampler | None = None,
         console: Console | None = None,
     ) -> None:
         self.config, self._settings = config, config.resolve()
@@ -92,9 +95,7 @@ class Trainer:
             self._open.enter_context(claim_run_dir(config.run, description, self._say))
             self.policy = prepare_policy(policy or policy_from_config(config), config)
             self.learner = Learner(self.policy, config)
-            weights = next(self.policy.model.parameters()).dtype
-            own = weights if config.one_step_off else None  # a copy, as the sampler runs while the policy is trained
-            self.sampler = self.policy.sampler(dtype=own, max_rows=config.max_rows)
+            self.sampler = sampler or local_sampler(self.policy, config)
             self.collector = self._open.enter_context(
                 Collector(
                     self.env,
@@ -107,6 +108,8 @@ class Trainer:
                     overlong="mask" if config.overlong == "mask" else "keep",  # soft is a part of the reward
                     max_rounds=config.max_rounds,
                     max_turns=config.max_turns,
+                    step_s=config.step_s,
+                    schedule=config.turn_schedule,
                 )
             )
             self._eval_scorer = self._scorer(self.eval_env)
@@ -201,7 +204,7 @@ class Trainer:
     def _sync(self) -> dict[str, float]:
         """Give the sampler the new weights, and check that it has them."""
         started = time.perf_counter()
-        self.sampler.sync(self.policy.model.state_dict() if self._settings.one_step_off else None, self.step)
+        self.sampler.sync(self.policy.model.state_dict(), self.step)
         difference = self._canary.check(self.policy, self.sampler, self.step)
         return {"canary": difference, "sync_s": time.perf_counter() - started}
 
@@ -221,6 +224,8 @@ class Trainer:
             scorer=self._eval_scorer,
             seed=config.seed,
             max_turns=config.max_turns,
+            step_s=config.step_s,
+            schedule=config.turn_schedule,
         )
         if f"avg@{config.eval_n}" in report.metrics:  # it is missing if no completion could be scored
             value = report.metrics[f"avg@{config.eval_n}"].value

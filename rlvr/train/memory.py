@@ -25,7 +25,7 @@ from rlvr.collect.cursor import Cursor
 from rlvr.data.hub import at_once
 from rlvr.errors import UsageError
 from rlvr.samplers.decoding import evaluation_mode
-from rlvr.samplers.preallocated_cache import preallocated_cache
+from rlvr.samplers.preallocated_cache import cache_for_prompts
 from rlvr.samplers.protocol import TokenRow
 from rlvr.train.config import Config
 from rlvr.train.lora import base_of_adapter
@@ -250,7 +250,7 @@ def _kept(policy: Policy, tokens: int) -> int:
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def _cached(policy: Policy, tokens: int) -> int:
     """Bytes of keys and values of a row, or of whatever state the model keeps instead."""
-    model, cache = policy.model, preallocated_cache(policy.model.config)
+    model, cache = policy.model, cache_for_prompts(policy.model.config)
     ids = torch.ones(1, tokens, dtype=torch.int64, device=policy.device).remainder_(
         model.config.get_text_config().vocab_size
     )
@@ -286,7 +286,8 @@ def forecast(policy: Policy, config: Config, *, prompt_tokens: int, costs: Token
     width = max(1024, 2**21 // max(1, tokens))
     block = tokens * min(width, len(head)) * max(4, head.element_size()) * _BLOCK_COPIES
     rows = min(settings.max_rows, rollouts)
-    reached = rows * max(_ROOM * row, row + _LEAST_ROOM) * costs.cached
+    held = min(rows * max(_ROOM * row, row + _LEAST_ROOM), max(row, settings.max_tokens_in_flight))
+    reached = held * costs.cached
     read = min(rows, settings.prompts) * prompt_tokens * costs.layer_linear  # prompts go through a layer at once
     return Forecast(
         device=str(policy.device),

@@ -57,7 +57,8 @@ class RolloutBatch:
         """
         cursor = Cursor(collector.env, seed=collector.seed)
         indices = [cursor.index(place) for place in range(*self.places)]
-        index_of = {collector.groups.task(index).id: index for index in indices}
+        tasks = collector.groups.tasks(indices)
+        index_of = {task.id: index for index, task in zip(indices, tasks, strict=True) if task is not None}
 
         def as_dict(group: Group) -> dict[str, Any]:
             return {"index": index_of[group.task.id], "group": group_as_dict(group)}
@@ -70,7 +71,7 @@ class RolloutBatch:
                     "why": one.why,
                     "rollouts": one.rollouts,
                     "tokens": one.tokens,
-                    "group": one.group and as_dict(one.group),
+                    "group": as_dict(one.group) if one.group and one.group.task.id in index_of else None,
                 }
                 for one in self.dropped
             ],

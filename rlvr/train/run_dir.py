@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from rlvr.data.files import write_whole
 from rlvr.errors import DataError, UsageError, brief
+from rlvr.train.config import Config
 from rlvr.train.metrics import versions
 
 __all__ = ["claim_run_dir"]
@@ -21,8 +22,8 @@ _LOCK: Final = ".lock"
 _MAY_CHANGE: Final = frozenset(
     f"settings.{name}"
     for name in (
-        "attention bad_steps canary checkpoint_every device gradient_checkpointing keep max_rows micro_tokens packing "
-        "rollouts_every track workers"
+        "attention bad_steps canary checkpoint_every device gradient_checkpointing keep max_rows max_tokens_in_flight "
+        "micro_tokens packing rollouts_every track workers"
     ).split()
 )
 """Settings of machine, reports and alarms.  They do not affect learning, except for how sums are rounded."""
@@ -33,8 +34,9 @@ _ADDED: Final[Mapping[str, Any]] = {
     "lora_rank": None,
     "lora_alpha": None,
     "lora_targets": [],
+    **{name: getattr(Config, name) for name in ("turn_schedule", "step_s", "max_tokens_in_flight")},
 }
-"""Settings that runs of 0.1.0 do not have, with what these did."""
+"""Settings that runs of 0.1.0 do not have, with what these did, or with what comes nearest."""
 
 
 @contextmanager

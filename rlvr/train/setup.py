@@ -14,6 +14,7 @@ from rlvr.environment.registry import make
 from rlvr.environment.source import source_of
 from rlvr.errors import UsageError
 from rlvr.rewards.parts import Overlong
+from rlvr.samplers.local import LocalSampler
 from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.memory import require_room_for_weights
 from rlvr.train.policy import Policy
@@ -24,6 +25,7 @@ __all__ = [
     "device_of",
     "environments",
     "load_policy",
+    "local_sampler",
     "policy_from_config",
     "prepare_policy",
     "require_end",
@@ -203,6 +205,18 @@ def prepare_policy(policy: Policy, config: Config) -> Policy:
     if config.lora_rank is not None:
         policy.add_lora(rank=config.lora_rank, alpha=config.lora_alpha, targets=config.lora_targets, seed=config.seed)
     return policy
+
+
+def local_sampler(policy: Policy, config: Config) -> LocalSampler:
+    """The sampler in the trainer's process.
+
+    Args:
+        policy: the trained model.
+        config: settings of the run.
+    """
+    weights = next(policy.model.parameters()).dtype
+    own = weights if config.one_step_off else None  # a copy, as the sampler runs while the policy is trained
+    return policy.sampler(dtype=own, max_rows=config.max_rows, max_tokens_in_flight=config.max_tokens_in_flight)
 
 
 def describe_run(config: Config, env: Environment, eval_env: Environment | None) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import random
 import time
-from collections.abc import Iterator
 
 import rlvr
 from rlvr.collect import Collector, Sampling, ScriptedSampler
@@ -30,8 +29,26 @@ def guesses(prompt, rollout: int, seed: int) -> str:
 class Backwards(ScriptedSampler):
     """What was asked for last is finished first."""
 
-    def generate(self, *args, **kwargs) -> Iterator:
-        yield from reversed(list(super().generate(*args, **kwargs)))
+    def poll(self):
+        return super().poll()[::-1]
+
+
+class OneByOne(ScriptedSampler):
+    """Each poll finishes one request, the oldest."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.finished = []
+
+    def poll(self):
+        self.finished += super().poll()
+        first, self.finished = self.finished[:1], self.finished[1:]
+        return first
+
+    def abort(self, ids):
+        ids = set(ids)
+        super().abort(ids)
+        self.finished = [(name, sample) for name, sample in self.finished if name not in ids]
 
 
 class Dawdling(Trials):

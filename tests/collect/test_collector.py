@@ -16,6 +16,7 @@ from tests.collect.collecting import (
     Backwards,
     Dawdling,
     Inline,
+    OneByOne,
     by_fours,
     collector,
     guesses,
@@ -135,14 +136,13 @@ class Watched(Trials):
 
 def test_scoring_begins_while_the_sampler_is_still_busy():
     """The sampler waits, with its second rollout, for the first one to be scored: otherwise it would wait for ever."""
-    Watched.scored = threading.Event()
+    Watched.scored, polls = threading.Event(), []
 
-    class Waiting(ScriptedSampler):
-        def generate(self, *args, **kwargs):
-            first, *others = super().generate(*args, **kwargs)
-            yield first
-            assert Watched.scored.wait(30), "nothing was scored"
-            yield from others
+    class Waiting(OneByOne):
+        def poll(self):
+            polls.append(1)
+            assert len(polls) == 1 or Watched.scored.wait(30), "nothing was scored"
+            return super().poll()
 
     with collector(Watched(), Waiting(["0"])) as one:
         stats = one.collect(1).stats
@@ -159,12 +159,15 @@ def test_the_time_spent_is_told_by_who_spent_it():
             done.set()
             return super().verify(task, completion)
 
-    class Patient(ScriptedSampler):
-        def generate(self, *args, **kwargs):
-            yield from super().generate(*args, **kwargs)
-            assert done.wait(30)
+    polls = []
 
-    with collector(Slow(), Patient(["0"]), group_size=1) as one:
+    class Patient(OneByOne):
+        def poll(self):
+            polls.append(1)
+            assert len(polls) == 1 or done.wait(30)
+            return super().poll()
+
+    with collector(Slow(), Patient(["0"]), group_size=2) as one:
         stats = one.collect(1).stats
     assert stats["generation_s"] >= 0.05
     assert stats["scoring_s"] >= 0.05
@@ -251,15 +254,13 @@ def test_a_scorer_that_is_dead_costs_one_round():
 def test_an_interrupted_collect_has_not_happened():
     """The next one begins where it had begun: a signal that saves and resumes loses no task."""
 
-    class Interrupted(ScriptedSampler):
+    class Interrupted(OneByOne):
         broken = False
 
-        def generate(self, *args, **kwargs):
-            given = super().generate(*args, **kwargs)
-            yield next(given)
-            if self.broken:
+        def poll(self):
+            if self.broken and len(self.finished) == 3:
                 raise KeyboardInterrupt
-            yield from given
+            return super().poll()
 
     sampler = Interrupted(guesses)
     with collector() as whole, collector(script=sampler) as one:
@@ -269,6 +270,7 @@ def test_an_interrupted_collect_has_not_happened():
         with pytest.raises(KeyboardInterrupt):
             one.collect(2)
         sampler.broken = False
+        assert not sampler.finished, "what was asked for is asked for no more"
         assert [first, texts(one.collect(2).groups)] == expected
 
 

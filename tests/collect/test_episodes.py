@@ -67,27 +67,12 @@ def test_the_next_turn_goes_on_from_the_very_tokens():
     contexts = []
 
     class Noting(ScriptedSampler):
-        def generate(self, prompts, n, sampling, seeds, **more):
-            contexts.extend(prompts)
-            yield from super().generate(prompts, n, sampling, seeds, **more)
+        def submit(self, request):
+            contexts.append(request.context)
+            super().submit(request)
 
     rollout = of_goal(2, Noting(counts), group_size=1).groups[0].rollouts[0]
     assert contexts[-1] == (*rollout.prompt_ids, *rollout.completion_ids[:5])
-
-
-def test_all_episodes_take_a_turn_together():
-    """Eight groups of two, three turns at most: three calls, though there are sixteen episodes."""
-    calls = []
-
-    class Noting(ScriptedSampler):
-        def generate(self, prompts, n, sampling, seeds, **more):
-            calls.append((len(prompts), n))
-            yield from super().generate(prompts, n, sampling, seeds, **more)
-
-    with collector(Count(), Noting(counts), group_size=2) as one:
-        goals = [goal(group) for group in one.collect(8).groups]
-    assert set(goals) == {1, 2, 3}
-    assert calls == [(8, 2), (2 * sum(g > 1 for g in goals), 1), (2 * sum(g > 2 for g in goals), 1)]
 
 
 def test_every_turn_has_a_seed_of_its_own():
@@ -175,15 +160,20 @@ def test_an_environment_that_truncates_ends_the_episode_and_not_the_text():
 def test_a_rollout_is_as_old_as_its_oldest_turn():
     """New weights arrive after the first turn: staleness counts from before."""
 
+    first = {}
+
     class Learning(ScriptedSampler):
-        def generate(self, *args, **more):
-            yield from super().generate(*args, **more)
+        def poll(self):
+            finished = super().poll()
+            for (p, g, _), sample in finished:
+                first.setdefault((p, g), sample.weights_version)
             self.version += 1
+            return finished
 
     with collector(Count(), Learning(counts, version=5), group_size=1) as one:
         rollouts = [group.rollouts[0] for group in one.collect(8).groups]
     assert {len(rollout.turns) for rollout in rollouts} == {1, 2, 3}
-    assert {rollout.weights_version for rollout in rollouts} == {5}
+    assert [rollout.weights_version for rollout in rollouts] == [first[p, 0] for p in range(8)]
 
 
 # ------------------------------------------------------------------------------------------ our failures

@@ -143,14 +143,14 @@ def test_a_state_that_several_rollouts_share_is_sampled_once():
     asked = []
 
     class Noting(ScriptedSampler):
-        def generate(self, prompts, n, sampling, seeds, **more):
-            asked.append([prompt if isinstance(prompt, str) else self.decode(prompt) for prompt in prompts])
-            yield from super().generate(prompts, n, sampling, seeds, **more)
+        def submit(self, request):
+            asked.append(self.decode(request.context))
+            super().submit(request)
 
     one, rollouts = one_group(script=Noting(wander))
     with one:
         values = one.prefix_values(rollouts, k=4)
-    assert asked[1:] == [["Say 0.", "Say 0.a\n", "Say 0.a\nb\n"]]
+    assert asked[4:] == ["Say 0."] * 4 + ["Say 0.a\n"] * 4 + ["Say 0.a\nb\n"] * 4
     assert [v.values[0] for v in values] == [0.75] * 4
     assert values[0].values[1] == values[2].values[1] == 0.25
 
@@ -174,14 +174,14 @@ def test_a_fork_may_use_what_its_prefix_leaves_of_the_limit():
     noted = []
 
     class Noting(ScriptedSampler):
-        def generate(self, *args, limits=None):
-            noted.append(limits)
-            yield from super().generate(*args, limits=limits)
+        def submit(self, request):
+            noted.append(request.limit)
+            super().submit(request)
 
     one, rollouts = one_group(script=Noting(wander), sampling=Sampling(max_tokens=8))
     with one:
         one.prefix_values(rollouts[:1], k=1)
-    assert noted == [None, [8, 6, 4]]
+    assert noted == [8] * 4 + [8, 6, 4]
 
 
 def test_given_boundaries_are_taken():

@@ -9,11 +9,10 @@ import transformers
 from tokenizers import Tokenizer, decoders, models
 from transformers import AutoModelForCausalLM
 
-from rlvr.collect import Sampler, Sampling
 from rlvr.errors import RlvrError
 from rlvr.samplers.local import LocalSampler
 from rlvr.samplers.preallocated_cache import PreallocatedLayer
-from rlvr.samplers.protocol import TokenRow
+from rlvr.samplers.protocol import Request, Sampler, Sampling, TokenRow
 from rlvr.samplers.token_sampling import allowed_tokens
 from rlvr.samplers.tokenization import Tokenization
 from rlvr.train.policy import Policy
@@ -24,22 +23,38 @@ from tests.train.chances import too_unlikely
 PROMPTS = ["12+3=", "7", "99+99=", "1+1="]  # of different lengths, so that some are padded
 
 
-def seeds(prompts: int, n: int) -> list[list[int]]:
-    return [[1000 * p + g for g in range(n)] for p in range(prompts)]
+def submitted(sampler, sampling, prompts=PROMPTS, n=3, seeds=None, limits=None):
+    """Ask for n rollouts of each prompt."""
+    for p, prompt in enumerate(prompts):
+        context = tuple(prompt) if isinstance(prompt, tuple) else tuple(sampler.encode(prompt))
+        limit = sampling.max_tokens if limits is None else limits[p]
+        for g in range(n):
+            seed = 1000 * p + g if seeds is None else seeds[p][g]
+            sampler.submit(Request((p, g), context, sampling, seed, limit, rollout=g))
+    return sampler
+
+
+def polled(sampler, count):
+    """As many finished requests as there are, in their order."""
+    out = []
+    while len(out) < count:
+        out += sampler.poll()
+    return out
 
 
 def drawn(sampler, sampling, prompts=PROMPTS, n=3, **options):
     """(prompt, rollout) → sample; each exactly once."""
-    options.setdefault("seeds", seeds(len(prompts), n))
-    out = list(sampler.generate(prompts, n, sampling, **options))
-    found = {(p, g): sample for p, g, sample in out}
+    submitted(sampler, sampling, prompts, n, **options)
+    out = polled(sampler, len(prompts) * n)
+    found = dict(out)
     assert sorted(found) == [(p, g) for p in range(len(prompts)) for g in range(n)]
     assert len(out) == len(found)
+    assert sampler.poll() == []
     return found
 
 
 def test_it_is_a_sampler(policy):
-    """The protocol has five members, and this one draws from the policy's own module."""
+    """It has all that the protocol asks for, and draws from the policy's own module."""
     sampler = policy.sampler()
     assert isinstance(sampler, Sampler)
     assert sampler.model is policy.model
@@ -68,7 +83,7 @@ def test_a_rollout_is_the_same_alone_and_in_any_company(policy):
         assert alone.text == sample.text
     narrow = drawn(policy.sampler(max_rows=5), sampling)
     assert {k: s.completion_ids for k, s in narrow.items()} == {k: s.completion_ids for k, s in together.items()}
-    others = drawn(policy.sampler(), sampling, seeds=[[s + 10**9 for s in row] for row in seeds(4, 3)])
+    others = drawn(policy.sampler(), sampling, seeds=[[10**9 + 1000 * p + g for g in range(3)] for p in range(4)])
     assert all(others[k].completion_ids != s.completion_ids for k, s in together.items() if len(s.completion_ids) > 5)
 
 
@@ -85,21 +100,21 @@ def test_what_ends_early_does_not_change_the_rest(policy):
 
 
 def test_a_prompt_is_read_once_and_finished_rows_leave(policy):
-    """The first forward has a row per prompt, each later one a row per rollout that still grows."""
+    """The first forward has a row per prompt, all but its last token; each later one a row per rollout that grows."""
     sizes = []
     hook = policy.model.register_forward_pre_hook(
         lambda _, args, kwargs: sizes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
     lengths = [len(s.completion_ids) for s in drawn(policy.sampler(), Sampling(max_tokens=25)).values()]
     hook.remove()
-    assert sizes[0] == (4, 7)  # <bos>99+99= is the longest prompt
-    assert sizes[1:] == [(sum(n > t for n in lengths), 1) for t in range(1, max(lengths))]
+    assert sizes[0] == (4, 6)  # <bos>99+99= is the longest prompt
+    assert sizes[1:] == [(sum(n > t for n in lengths), 1) for t in range(max(lengths))]
 
 
 def test_rollouts_come_as_they_finish(policy):
     """So that scoring the short ones overlaps with the long ones; and the caller is not left in inference mode."""
-    lengths = []
-    for _, _, sample in policy.sampler().generate(PROMPTS, 3, Sampling(max_tokens=25), seeds(4, 3)):
+    sampler, lengths = submitted(policy.sampler(), Sampling(max_tokens=25)), []
+    for _, sample in polled(sampler, 12):
         assert not torch.is_inference_mode_enabled()
         lengths.append(len(sample.completion_ids))
     assert lengths == sorted(lengths)
@@ -270,11 +285,8 @@ def test_gradient_checkpointing_does_not_take_the_cache_away(fresh):
     """Layers in training mode drop it; the sampler looks at the model in evaluation mode and puts it back."""
     plain, checkpointed = fresh(), fresh(gradient_checkpointing=True)
     sampling = Sampling(max_tokens=20)
-    stream = checkpointed.sampler().generate(PROMPTS, 3, sampling, seeds(4, 3))
-    found = {}
-    for p, g, sample in stream:
-        assert checkpointed.model.training
-        found[p, g] = sample
+    found = dict(polled(submitted(checkpointed.sampler(), sampling), 12))
+    assert checkpointed.model.training
     assert found == drawn(plain.sampler(), sampling)
     checkpointed.logprobs(list(found.values())).sum().backward()  # nothing is left that autograd cannot use
 
@@ -296,8 +308,10 @@ def test_the_canary_sees_what_generation_sees(fresh):
             parameter.add_(0.01 * torch.randn_like(parameter))
     assert difference(shared) < 1e-5
     assert difference(copied) > 1e-3
-    assert "has a copy of the weights" in refusal(lambda: copied.sync(None, 1))
-    assert copied.version == 0
+    shared.sync(policy.model.state_dict(), 1)  # its own
+    said = refusal(lambda: shared.sync(copied.model.state_dict(), 2))
+    assert said.startswith("this sampler shares the trainer's weights, and 'model.embed_tokens.weight' is not among")
+    assert shared.version == 1
     copied.sync(policy.model.state_dict(), 7)
     assert difference(copied) < 1e-5
     assert {s.weights_version for s in drawn(copied, Sampling(max_tokens=2)).values()} == {7}
@@ -342,7 +356,7 @@ def test_logits_that_are_not_finite_stop_the_run(fresh):
     policy = fresh()
     with torch.no_grad():
         policy.model.lm_head.weight[7] = float("nan")
-    with pytest.raises(RlvrError, match="not finite after 0 tokens of prompt"):
+    with pytest.raises(RlvrError, match=r"not finite after 0 tokens of request \(0, 0\)"):
         drawn(policy.sampler(), Sampling(max_tokens=5))
 
 
@@ -350,9 +364,9 @@ def test_what_does_not_fit_is_said_before_the_first_token(policy):
     """Beyond its positions a model draws nonsense, or crashes with an index."""
     sampler = policy.sampler()
     said = refusal(lambda: drawn(sampler, Sampling(max_tokens=1020)))
-    assert "prompt 0 has 6 tokens and may get 1020 more, and the model has 1024 positions" in said
+    assert "request (0, 0) has 6 tokens and may get 1020 more, and the model has 1024 positions" in said
     said = refusal(lambda: drawn(policy.sampler(), Sampling(max_tokens=1), [tuple([5] * 1024)], 1))
-    assert "prompt 0 has 1024 tokens and the model 1024 positions: no room is left for a completion" in said
+    assert "request (0, 0) has 1024 tokens and the model 1024 positions: no room is left for a completion" in said
     assert "limit 0" in refusal(lambda: drawn(sampler, Sampling(max_tokens=5), limits=[5, 0, 5, 5]))
     assert "max_rows is 0" in refusal(lambda: policy.sampler(max_rows=0))
 
@@ -384,11 +398,12 @@ def test_other_kinds_of_models_agree_with_their_full_forward(kind, full_logprobs
     for parameter in model.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     policy = Policy(model.eval(), character_tokenizer("0123456789+-= abcxy"))
-    samples = list(drawn(policy.sampler(), Sampling(max_tokens=20)).values())
-    assert len({len(s.completion_ids) for s in samples}) > 2
-    with torch.no_grad():
-        for sample, wanted in zip(samples, full_logprobs(model, samples), strict=True):
-            torch.testing.assert_close(torch.tensor(sample.model_logprobs), wanted, rtol=0, atol=1e-5)
+    for rows in (256, 5):  # all at once, and refilled
+        samples = list(drawn(policy.sampler(max_rows=rows), Sampling(max_tokens=20)).values())
+        assert len({len(s.completion_ids) for s in samples}) > 2
+        with torch.no_grad():
+            for sample, wanted in zip(samples, full_logprobs(model, samples), strict=True):
+                torch.testing.assert_close(torch.tensor(sample.model_logprobs), wanted, rtol=0, atol=1e-5)
 
 
 def test_a_model_without_a_cache_of_keys_is_refused():

@@ -3,17 +3,20 @@
 import pytest
 
 import rlvr
-from rlvr.collect import END, Sample, Sampler, Sampling, ScriptedSampler, is_token_ids, rollout_seed
+from rlvr.collect import END, Request, Sample, Sampler, Sampling, ScriptedSampler, rollout_seed
 from tests.rewards.parts import refusal
 
 PLAIN = Sampling(max_tokens=8)
 CHAT = [{"role": "user", "content": "hi"}]
 
 
-def drawn(sampler, prompts, n=1, sampling=PLAIN, **more):
+def drawn(sampler, prompts, n=1, sampling=PLAIN, limits=None):
     """Samples by (prompt, rollout)."""
-    seeds = [[100 * p + g for g in range(n)] for p in range(len(prompts))]
-    return {(p, g): sample for p, g, sample in sampler.generate(prompts, n, sampling, seeds, **more)}
+    for p, prompt in enumerate(prompts):
+        limit = sampling.max_tokens if limits is None else limits[p]
+        for g in range(n):
+            sampler.submit(Request((p, g), tuple(sampler.encode(prompt)), sampling, 100 * p + g, limit, rollout=g))
+    return dict(sampler.poll())
 
 
 @pytest.mark.parametrize(
@@ -56,18 +59,21 @@ def test_the_plain_distribution_is_told_from_scaled_and_cut_ones():
 
 def test_behaviour_logprobs_are_the_models_own_where_nothing_was_done_to_them():
     """The raw ones are what the trainer computes at temperature 1; else it takes the actual ones."""
-    sample = Sample("a", [1], [2], [-0.25], [-0.5], False, 3)
+    sample = Sample("a", [1], [2], [-0.25], False, 3, model_logprobs=[-0.5])
     assert sample.behaviour_logprobs(PLAIN) == [-0.5]
     assert sample.behaviour_logprobs(Sampling(max_tokens=8, temperature=0.5)) == [-0.25]
     assert sample.behaviour_logprobs(Sampling(max_tokens=8, top_k=2)) == [-0.25]
+    assert Sample("a", [1], [2], [-0.25], False, 3).behaviour_logprobs(PLAIN) == [-0.25]  # an engine knows one kind
 
 
 def test_a_sample_without_tokens_or_with_missing_logprobs_is_refused():
     """Even an empty answer has its end token."""
     with pytest.raises(ValueError, match="at least 1"):
-        Sample("", [1], [], [], [], False, 0)
+        Sample("", [1], [], [], False, 0)
+    with pytest.raises(ValueError, match="'logprobs': 1"):
+        Sample("ab", [1], [2, 3], [-1.0], False, 0)
     with pytest.raises(ValueError, match="'model_logprobs': 1"):
-        Sample("ab", [1], [2, 3], [-1.0, -1.0], [-1.0], False, 0)
+        Sample("ab", [1], [2, 3], [-1.0, -1.0], False, 0, model_logprobs=[-1.0])
 
 
 def test_a_rollout_seed_is_a_hash_of_its_whole_key():
@@ -98,7 +104,7 @@ def test_listed_texts_go_round():
 def test_a_token_is_a_character_and_the_end_has_one_of_its_own():
     """ "né" is three tokens long, and the text does not show the last."""
     sample = drawn(ScriptedSampler(["né"], version=4), ["x?"])[0, 0]
-    assert sample == Sample("né", [120, 63], [110, 233, END], [-1.0] * 3, [-1.0] * 3, False, 4)
+    assert sample == Sample("né", [120, 63], [110, 233, END], [-1.0] * 3, False, 4)
 
 
 def test_the_token_limit_cuts_and_says_so():
@@ -108,9 +114,9 @@ def test_the_token_limit_cuts_and_says_so():
         assert (sample.text, len(sample.completion_ids), sample.truncated) == (text, limit, truncated)
 
 
-def test_limits_hold_for_their_own_prompt():
-    """And never raise the common one."""
-    got = drawn(ScriptedSampler(["abcdef"]), ["x", "y"], sampling=Sampling(max_tokens=4), limits=[2, 9])
+def test_limits_hold_for_their_own_request():
+    """`max_tokens` is that of a rollout, of which a request may be a part."""
+    got = drawn(ScriptedSampler(["abcdef"]), ["x", "y"], sampling=Sampling(max_tokens=4), limits=[2, 4])
     assert [got[p, 0].text for p in (0, 1)] == ["ab", "abcd"]
 
 
@@ -120,28 +126,29 @@ def test_a_stop_text_ends_the_completion_and_is_no_part_of_it():
     assert (sample.text, sample.truncated) == ("one", False)
 
 
-def test_a_script_sees_prompt_rollout_and_seed():
-    """Of tokens it sees the text; of a chat the messages."""
+def test_a_script_sees_context_rollout_and_seed():
+    """The context as text, that of a chat too."""
     seen = []
     sampler = ScriptedSampler(lambda *given: seen.append(given) or "a")
-    drawn(sampler, ["x", (104, 105), CHAT], 2)
-    assert seen == [("x", 0, 0), ("x", 1, 1), ("hi", 0, 100), ("hi", 1, 101), (CHAT, 0, 200), (CHAT, 1, 201)]
+    drawn(sampler, ["x", CHAT], 2)
+    assert seen == [("x", 0, 0), ("x", 1, 1), ("user: hi\nassistant: ", 0, 100), ("user: hi\nassistant: ", 1, 101)]
 
 
-def test_tokens_are_told_from_messages():
-    """A chat may stand in a tuple too."""
-    assert is_token_ids((1, 2))
-    assert not is_token_ids(tuple(CHAT))
-    assert not is_token_ids("12")
-
-
-def test_encode_gives_what_generate_uses():
-    """A prompt's tokens may be asked for without sampling."""
+def test_a_reply_is_encoded_after_what_stands_there():
+    """A chat's reply ends the open turn first."""
     sampler = ScriptedSampler(["a"])
-    for prompt in ("x", CHAT):
-        assert drawn(sampler, [prompt])[0, 0].prompt_ids == sampler.encode(prompt)
     assert sampler.decode(sampler.encode(CHAT)) == "user: hi\nassistant: "
     assert sampler.decode(sampler.encode(CHAT, after=[65])) == "\nuser: hi\nassistant: "
+
+
+def test_what_is_aborted_does_not_come():
+    """And what is not there is ignored."""
+    sampler = ScriptedSampler(["a"])
+    for name in range(3):
+        sampler.submit(Request(name, (120,), PLAIN, 0, 8))
+    sampler.abort([1, 7])
+    assert [name for name, _ in sampler.poll()] == [0, 2]
+    assert sampler.poll() == []
 
 
 def test_logprobs_can_be_scripted_too():
@@ -169,19 +176,24 @@ def test_logprobs_above_0_are_refused():
 
 
 class Careless(ScriptedSampler):
-    """Breaks the promise of `generate` in the way its version says."""
+    """Breaks the promise of `poll` in the way its version says."""
 
-    def generate(self, *args, **kwargs):
-        given = list(super().generate(*args, **kwargs))
-        yield from {0: given[:-1], 1: [*given, given[0]], 2: [(9, 9, given[0][2]), *given]}[self.version]
+    steps = 0
+
+    def poll(self):
+        given = super().poll()
+        self.steps += bool(given)
+        return {0: given[:-1], 1: [*given, given[0]] if given else [], 2: [("odd", sample) for _, sample in given]}[
+            self.version
+        ]
 
 
 @pytest.mark.parametrize(
     ("way", "said"),
     [
-        (0, "Careless left out 1 rollouts, the first 1 of prompt 2"),
-        (1, "Careless gave rollout 0 of prompt 0 twice, or it was not requested"),
-        (2, "Careless gave rollout 9 of prompt 9 twice, or it was not requested"),
+        (0, "Careless makes no step and returns nothing: it has lost a request"),
+        (1, "Careless returned request (0, 0) twice, or it was not asked for"),
+        (2, "Careless returned request odd twice, or it was not asked for"),
     ],
 )
 def test_a_sampler_that_breaks_its_promise_is_named(way, said):
@@ -198,4 +210,4 @@ def test_what_is_no_sampler_is_refused():
     from tests.environments import Trials
 
     said = refusal(lambda: rlvr.collect.Collector(Trials(), print, group_size=2, sampling=SAMPLING))
-    assert said == "<built-in function print> is no sampler: it needs version, generate, encode, decode and sync"
+    assert said.startswith("<built-in function print> is no sampler: it needs version, submit, poll, abort, sync, ")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlvr.collect import Sampling
+from rlvr.samplers.protocol import Sampling
 from rlvr.samplers.token_sampling import allowed_tokens, sample_tokens, uniforms
 from tests.train.chances import too_unlikely
 
@@ -33,7 +33,7 @@ def test_draws_follow_the_distribution(sampling, expected):
     exact = torch.zeros(7, dtype=torch.float64)
     exact[expected] = (LOGITS[expected] / sampling.temperature).softmax(0)
     token, logprobs, own = sample_tokens(
-        LOGITS.expand(20_000, -1), torch.from_numpy(uniforms(range(20_000), 3, 4)[:, 0]), sampling
+        LOGITS.expand(20_000, -1), torch.from_numpy(uniforms(range(20_000), [3])[:, 0]), sampling
     )
     assert not too_unlikely(Counter(token.tolist()), exact.tolist())
     torch.testing.assert_close(logprobs, exact.log()[token])
@@ -83,13 +83,13 @@ def test_random_numbers_stay_what_they_are():
     assert list(islice(splitmix64(1234567), 2)) == [6457827717110365317, 3203168211198807973]  # a known vector
     for seed in (0, 1, 1000, 2**63 - 1):
         wanted = [((z >> 16) + 0.5) / 2**48 for z in islice(splitmix64(next(splitmix64(seed))), 300)]
-        assert uniforms([5, seed], 0, 300)[1].tolist() == wanted
-        assert uniforms([seed], 256, 300)[0].tolist() == wanted[256:]
+        assert uniforms([5, seed], range(300))[1].tolist() == wanted
+        assert uniforms([seed], range(256, 300))[0].tolist() == wanted[256:]
 
 
 def test_random_numbers_are_uniform_and_independent():
     """Along a stream, and across the streams of neighbouring seeds, 90 000 of them."""
-    many = uniforms(range(300), 0, 300)
+    many = uniforms(range(300), range(300))
     assert 0 < many.min() < 1e-4
     assert 1 - 1e-4 < many.max() < 1
     assert not too_unlikely(Counter((many * 50).astype(int).ravel().tolist()), [1 / 50] * 50)

@@ -29,7 +29,9 @@ def policy(seed: int = 0, **options) -> Policy:
     return Policy(*tiny(CHARSET, hidden=16, heads=2, layers=1, seed=seed), **options)
 
 
-def trainer(run: Path, *, env: rlvr.Environment | None = None, quietly: bool = True, made=None, **settings) -> Trainer:
+def trainer(
+    run: Path, *, env: rlvr.Environment | None = None, quietly: bool = True, made=None, sampler=None, **settings
+) -> Trainer:
     """A run on `Bandit` of a policy that is made anew, scored in this process."""
     env = env or Bandit()
     settings = {
@@ -41,5 +43,6 @@ def trainer(run: Path, *, env: rlvr.Environment | None = None, quietly: bool = T
         policy=made or policy(),
         env=env,
         eval_env=type(env)(split="test"),
+        sampler=sampler,
         console=Console(quiet=quietly, stderr=True),
     )

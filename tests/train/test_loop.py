@@ -134,7 +134,7 @@ def test_soft_overlong_is_in_the_reward_and_mask_in_the_loss(tmp_path):
 def test_a_tampered_sampler_stops_the_run(tmp_path):
     """A sync that does nothing is the silent end of many a run: here it is the end of this step, with both numbers."""
     with trainer(tmp_path / "run", one_step_off=True, lr=0.1, canary=1e-4) as made:
-        made.sampler.sync = lambda state, version: None
+        made.sampler.sync = lambda weights, version: None
         with pytest.raises(
             CanaryFailed, match=r"version \d the sampler gives a token the logprob -\d.*, the trainer\s+-\d"
         ):
@@ -146,10 +146,40 @@ def test_a_sampler_that_never_syncs_is_seen_at_any_rate(tmp_path, lr):
     """A step of 1e-6 moves no logprob by as much as rounding does in bfloat16: the weights themselves are looked at."""
     made = policy(autocast=torch.bfloat16)
     with trainer(tmp_path / "run", made=made, one_step_off=True, lr=lr, precision="bf16") as made:
-        made.sampler.sync = lambda state, version: None
+        made.sampler.sync = lambda weights, version: None
         with pytest.raises(CanaryFailed, match=r"the sampler's own weights are not the trainer's: model\.\S+ differs"):
             made.run()
         assert made.step == 1
+
+
+class Engine:
+    """Another sampler, with weights of its own and without a count of its steps; it keeps what it is given."""
+
+    def __init__(self):
+        self._local, self.synced = policy().sampler(dtype=torch.float32), []
+        for name in ("submit", "poll", "abort", "logprobs", "encode", "decode"):
+            setattr(self, name, getattr(self._local, name))
+
+    @property
+    def version(self):
+        return self._local.version
+
+    def sync(self, weights, version):
+        self.synced.append((version, sorted(weights)))
+        self._local.sync(weights, version)
+
+
+def test_any_sampler_can_be_trained_with(tmp_path):
+    """It is given all weights after every step, and the run is the one of a local sampler."""
+    engine = Engine()
+    with trainer(tmp_path / "engine", sampler=engine, steps=3) as made, trainer(tmp_path / "own", steps=3) as own:
+        assert made.collector.groups.schedule == "ready"
+        made.run()
+        own.run()
+    names = sorted(made.policy.model.state_dict())
+    assert engine.synced == [(step, names) for step in (1, 2, 3)]
+    assert [row["loss"] for row in metrics(made)] == [row["loss"] for row in metrics(own)]
+    torch.testing.assert_close(engine._local.model.state_dict(), made.policy.model.state_dict())
 
 
 def test_prompts_of_one_token_have_a_canary(tmp_path):

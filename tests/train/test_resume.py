@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+import time
 
 import pytest
 import torch
@@ -39,6 +40,22 @@ class Drawing(Bandit):
         return rlvr.Verdict("correct" if random.random() < 0.5 else "wrong", why="drawn", answer=completion[:1])
 
 
+class Turns(rlvr.MultiTurnEnv):
+    """One to three turns, by the first character of each; the environment takes its time, never the same."""
+
+    def reset(self, *, seed=None, options=None):
+        self.turn = 0
+        return f"{options['index'] % 40}=", {}
+
+    def step(self, action):
+        time.sleep(random.SystemRandom().uniform(0, 0.003))
+        self.turn += 1
+        right = action[:1] in tuple("01234")
+        return "b=", float(right), right or self.turn == 3, False, {}
+
+
+RUNS["turns"] = {"algorithm": "grpo", "env": Turns(), "max_tokens": 9, "stop": ("7", "a"), "max_rows": 3}
+RUNS["turns-one-step-off"] = RUNS["turns"] | {"algorithm": "dapo", "overlong": "keep", "one_step_off": True}
 RUNS["drawing"] = {"algorithm": "grpo", "env": Drawing()}
 
 
@@ -83,7 +100,11 @@ def stopped_after(made: Trainer, step: int) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("prorl", "one-step-off"))) for name in RUNS]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name not in ("prorl", "one-step-off", "turns-one-step-off")))
+        for name in RUNS
+    ],
 )
 def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name):
     """Weights, optimiser, reference, generators, cursor, waiting batch, stall counter and log: nothing may be lost."""

@@ -1,0 +1,208 @@
+"""Serves many rollouts with one sampler: groups, episodes of several turns, forks and evaluations.
+
+A `Play` is a generator that says what one rollout needs next: a `Request`, for which it is sent a `Sample`; or the
+future of a call in the background, for which it is sent the result.
+
+    sample = yield Request(…)                 the sampler works on the requests of all plays
+    step = yield background.submit(…)         meanwhile the environment replies
+    sample = yield Request(…)                 the next turn
+
+When a result is passed on is the schedule:
+
+- "ready": as soon as it is there.  For engines, whose batches depend on time anyway.
+- "tokens": after a number of decode steps that does not depend on time, waiting for the result if need be.  Which rows
+  are sampled side by side is then the same in every run, so that runs repeat to the last bit.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Container, Generator, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+from rlvr.collect.background import BackgroundCalls
+from rlvr.errors import UsageError
+from rlvr.samplers.protocol import Request, Sample, Sampler
+from rlvr.validate import require_one_of
+
+__all__ = ["Play", "Schedule", "chosen_schedule", "run"]
+
+_T = TypeVar("_T")
+
+Play: TypeAlias = Generator[Request | Future[Any], Any, _T]
+"""Yields requests and futures; returns the rollout."""
+
+Schedule: TypeAlias = Literal["ready", "tokens"]
+
+_IN_FLIGHT: Final = 4096  # requests that the sampler has at a time: more than any engine samples side by side
+_TICK: Final = 16  # decode steps; a result is passed on at the second tick after it was asked for
+
+
+def chosen_schedule(sampler: Sampler, schedule: Schedule | None) -> Schedule:
+    """The schedule to use: "tokens" if the sampler counts its steps, unless another is asked for.
+
+    Args:
+        sampler: what samples.
+        schedule: what was asked for; None for the default.
+
+    Raises:
+        UsageError: there is no such schedule, or this sampler cannot have it.
+    """
+    require_one_of("schedule", schedule, ("ready", "tokens"), or_none=True)
+    counts = hasattr(sampler, "steps")
+    if schedule == "tokens" and not counts:
+        raise UsageError(f"schedule is 'tokens', and {type(sampler).__name__} does not count its steps; use 'ready'")
+    return schedule or ("tokens" if counts else "ready")
+
+
+class _Waiting(Protocol[_T]):
+    """Plays that wait for calls in the background."""
+
+    def __len__(self) -> int: ...
+
+    def add(self, number: int, play: Play[_T], future: Future[Any]) -> None: ...
+
+    def take(self, *, idle: bool) -> list[tuple[int, Play[_T], Future[Any]]]:
+        """Those that go on now.  `idle`: the sampler has nothing to do, so wait for one at least."""
+
+
+class _Ready(Generic[_T]):
+    """Plays go on as soon as their call is done."""
+
+    def __init__(self, background: BackgroundCalls) -> None:
+        self._background, self._count = background, 0
+        self._done: SimpleQueue[tuple[int, Play[_T], Future[Any]]] = SimpleQueue()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, number: int, play: Play[_T], future: Future[Any]) -> None:
+        self._count += 1
+        future.add_done_callback(lambda done: self._done.put((number, play, done)))
+
+    def take(self, *, idle: bool) -> list[tuple[int, Play[_T], Future[Any]]]:
+        if not self._count:
+            return []
+        next_s = self._background.expire()
+        if idle:
+            with self._background.waiting():
+                while self._done.empty():
+                    with suppress(Empty):
+                        self._done.put(self._done.get(timeout=1.0 if next_s is None else min(1.0, next_s)))
+                    next_s = self._background.expire()
+        found = []
+        with suppress(Empty):
+            while True:
+                found.append(self._done.get_nowait())
+        self._count -= len(found)
+        return found
+
+
+class _Tokens(Generic[_T]):
+    """Plays go on after a number of decode steps, in the order in which they asked."""
+
+    def __init__(self, background: BackgroundCalls, sampler: Any) -> None:
+        self._background, self._sampler = background, sampler
+        self._first: int = sampler.steps  # a resumed run begins to count anew
+        self._calls: list[tuple[int, int, int, Play[_T], Future[Any]]] = []
+        self._order = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def add(self, number: int, play: Play[_T], future: Future[Any]) -> None:
+        due = (self._now() // _TICK + 2) * _TICK
+        heapq.heappush(self._calls, (due, next(self._order), number, play, future))
+
+    def take(self, *, idle: bool) -> list[tuple[int, Play[_T], Future[Any]]]:
+        self._background.expire()
+        found = []
+        now = self._calls[0][0] if idle and self._calls else self._now()
+        while self._calls and self._calls[0][0] <= now:
+            *_, number, play, future = heapq.heappop(self._calls)
+            self._background.wait(future)
+            found.append((number, play, future))
+        return found
+
+    def _now(self) -> int:
+        steps: int = self._sampler.steps
+        return steps - self._first
+
+
+def run(
+    plays: Iterable[Play[_T]], sampler: Sampler, background: BackgroundCalls, schedule: Schedule
+) -> Iterator[tuple[int, _T]]:
+    """Play all, and yield (number, what it returned) of each as it ends; numbers are those of their order.
+
+    The sampler is given at most 4096 requests at a time; further plays begin when some are finished.  If the caller
+    stops early, or something raises, the requests that are left are aborted.
+
+    Args:
+        plays: in the order in which they begin.
+        sampler: samples their requests.
+        background: runs their calls.
+        schedule: when results of calls are passed on.
+
+    Raises:
+        UsageError: the sampler returned what was not asked for, or lost a request.
+        Exception: what a play raised.
+    """
+    waiting: _Waiting[_T] = _Ready(background) if schedule == "ready" else _Tokens(background, sampler)
+    asked: dict[Hashable, tuple[int, Play[_T]]] = {}
+    ended: list[tuple[int, _T]] = []
+
+    def go_on(number: int, play: Play[_T], resume: Callable[[Any], Request | Future[Any]], result: Any) -> None:
+        """Pass a result on to a play, which says what it needs next."""
+        try:
+            needs = resume(result)
+        except StopIteration as end:
+            ended.append((number, end.value))
+            return
+        if isinstance(needs, Request):
+            asked[needs.id] = number, play
+            with background.generating():
+                sampler.submit(needs)
+        else:
+            waiting.add(number, play, needs)
+
+    begun = enumerate(plays)
+    try:
+        more = True
+        while more or asked or len(waiting):
+            while more and len(asked) + len(waiting) < _IN_FLIGHT:
+                if more := (first := next(begun, None)) is not None:
+                    number, play = first
+                    go_on(number, play, play.send, None)
+            for number, play, future in waiting.take(idle=not asked):
+                if (error := future.exception()) is None:
+                    go_on(number, play, play.send, future.result())
+                else:
+                    go_on(number, play, play.throw, error)
+            if asked:
+                for name, sample in _polled(sampler, background, asked):
+                    number, play = asked.pop(name)
+                    go_on(number, play, play.send, sample)
+            yield from ended
+            ended.clear()
+    finally:
+        sampler.abort(list(asked))
+
+
+def _polled(
+    sampler: Sampler, background: BackgroundCalls, asked: Container[Hashable]
+) -> Sequence[tuple[Hashable, Sample]]:
+    """What the sampler has finished, if that was asked for."""
+    before = getattr(sampler, "steps", None)
+    with background.generating():
+        finished = sampler.poll()
+    names = [name for name, _ in finished]
+    for i, name in enumerate(names):
+        if name not in asked or name in names[:i]:
+            raise UsageError(f"{type(sampler).__name__} returned request {name} twice, or it was not asked for")
+    if not finished and before is not None and getattr(sampler, "steps", None) == before:
+        raise UsageError(f"{type(sampler).__name__} makes no step and returns nothing: it has lost a request")
+    return finished

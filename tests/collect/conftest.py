@@ -1,0 +1,5 @@
+"""Policies as fixtures."""
+
+from tests.policies import policy
+
+__all__ = ["policy"]

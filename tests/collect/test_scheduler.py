@@ -1,0 +1,286 @@
+"""The scheduler: who is sampled when, what a slow environment costs, and what repeats to the last bit."""
+
+import random
+import threading
+import time
+
+import pytest
+
+import rlvr
+from rlvr.collect import Collector, Sampling, ScriptedSampler
+from rlvr.collect.background import BackgroundCalls, CallTimeout
+from rlvr.collect.scheduler import run
+from rlvr.errors import RlvrError
+from rlvr.samplers.protocol import Request
+from tests.collect.collecting import Count, collector, counts
+from tests.rewards.parts import refusal
+
+PLAIN = Sampling(max_tokens=8)
+
+
+class Stepping(ScriptedSampler):
+    """Counts its steps: each request is finished after as many as its completion has tokens."""
+
+    def __init__(self, script):
+        super().__init__(script)
+        self.steps, self.running, self.log = 0, [], []
+
+    def submit(self, request):
+        self.log.append((self.steps, request.id))
+        super().submit(request)
+
+    def poll(self):
+        self.running += [(self.steps + len(sample.completion_ids), name, sample) for name, sample in super().poll()]
+        self.steps += 1
+        done = [(name, sample) for until, name, sample in self.running if until <= self.steps]
+        self.running = [one for one in self.running if one[0] > self.steps]
+        return done
+
+
+def talk(background, number, texts, waits):
+    """A play of several turns, whose environment takes a while for each reply."""
+    heard = []
+    for turn in range(texts):
+        sample = yield Request((number, turn), (120,), PLAIN, 100 * number + turn, 8)
+        heard.append(sample.text)
+        reply = yield background.submit(lambda: time.sleep(random.uniform(0, waits)) or "reply")
+        assert reply == "reply"
+    return heard
+
+
+def played(schedule, waits, number=12, sampler=None):
+    sampler = sampler or Stepping(lambda prompt, g, seed: "x" * (seed % 6))
+    background = BackgroundCalls(8)
+    plays = [talk(background, i, 1 + i % 3, waits) for i in range(number)]
+    return dict(run(plays, sampler, background, schedule)), sampler
+
+
+def test_with_tokens_a_request_comes_at_the_same_step_whatever_the_environment_takes():
+    """Replies at once, or after up to 20 ms in any order: the same requests at the same decode steps."""
+    (at_once, quick), (later, slow) = played("tokens", 0), played("tokens", 0.02)
+    assert at_once == later
+    assert quick.log == slow.log
+    assert [len(heard) for _, heard in sorted(at_once.items())] == [1, 2, 3] * 4
+
+
+def test_with_ready_an_episode_goes_on_while_another_one_waits():
+    """The reply to the first is held back until the second has finished all its turns."""
+    finished = threading.Event()
+    background = BackgroundCalls(2)
+
+    def held():
+        yield Request("held", (120,), PLAIN, 0, 8)
+        assert (yield background.submit(finished.wait, 30)), "it was waited for"
+        yield Request("held again", (120,), PLAIN, 0, 8)
+
+    def free():
+        for turn in range(5):
+            yield Request(("free", turn), (120,), PLAIN, 0, 8)
+            yield background.submit(int)
+        finished.set()
+
+    assert sorted(number for number, _ in run([held(), free()], ScriptedSampler(["x"]), background, "ready")) == [0, 1]
+
+
+def test_no_more_requests_than_a_sampler_can_use_are_with_it(monkeypatch):
+    """Plays of a large evaluation begin when others end; all of them are played."""
+    monkeypatch.setattr("rlvr.collect.scheduler._IN_FLIGHT", 5)
+    most = []
+
+    class Noting(Stepping):
+        def poll(self):
+            finished = super().poll()
+            most.append(len(self.running) + len(finished))
+            return finished
+
+    found, _ = played("tokens", 0, sampler=Noting(lambda prompt, g, seed: "x" * (seed % 6)))
+    assert len(found) == 12
+    assert max(most) <= 5
+
+
+def test_what_is_left_is_aborted_when_a_play_fails():
+    """And when the caller stops: the sampler does not go on with what is not wanted."""
+    background = BackgroundCalls(1)
+
+    def failing():
+        yield Request("a", (120,), PLAIN, 0, 8)
+        raise RuntimeError("as asked")
+
+    def long():
+        yield Request("b", (120,), PLAIN, 0, 8)
+
+    class Noting(Stepping):
+        def abort(self, ids):
+            self.dropped = sorted(ids)
+
+    sampler = Noting(lambda prompt, g, seed: "x")
+    with pytest.raises(RuntimeError, match="as asked"):
+        list(run([failing(), talk(background, 1, 3, 0)], sampler, background, "tokens"))
+    assert sampler.dropped == [(1, 0)]
+    sampler = Noting(lambda prompt, g, seed: "x" * (seed % 7))
+    plays = run([long(), talk(background, 1, 3, 0)], sampler, background, "tokens")
+    assert next(plays)[0] == 0
+    plays.close()
+    assert sampler.dropped == [(1, 0)]
+
+
+def test_a_schedule_that_cannot_be_is_refused():
+    """One that is unknown, and one that needs a sampler that counts."""
+    assert refusal(lambda: collector(schedule="token")).startswith("schedule is 'token'; it must be one of 'ready',")
+    said = refusal(lambda: collector(schedule="tokens"))
+    assert said == "schedule is 'tokens', and ScriptedSampler does not count its steps; use 'ready'"
+    with collector() as one, collector(script=Stepping(["0"])) as counting:
+        assert (one.groups.schedule, counting.groups.schedule) == ("ready", "tokens")
+
+
+# ------------------------------------------------------------------------------------------ time
+
+
+class Sleepy(Count):
+    """A step or a reset that sleeps; not the first reset of all, from which the prompt is known."""
+
+    where: str = "step"
+    resets = 0
+
+    def reset(self, *, seed=None, options=None):
+        Sleepy.resets += 1
+        if (self.where == "reset" and Sleepy.resets > 2) or self.where == "always":
+            time.sleep(8)
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        if action == "sleep":
+            time.sleep(8)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("counting", [False, True])
+def test_a_step_over_its_limit_is_wrong_and_stalls_nothing(counting):
+    """The policy chose the action, so it must not be UNSCORED; what the turns earned before is not kept."""
+
+    def script(prompt, rollout, seed):
+        return "sleep" if rollout == 1 and "On!" in prompt else counts(prompt, rollout, seed)
+
+    sampler, started = Stepping(script) if counting else ScriptedSampler(script), time.monotonic()
+    with collector(Sleepy(), sampler, group_size=3, step_s=1.0) as one:
+        groups = [group for group in one.collect(4).groups if len(group.rollouts[0].turns) > 1]
+    assert time.monotonic() - started < 7
+    assert groups
+    for group in groups:
+        slow = group.rollouts[1].score
+        assert (slow.verdict.outcome, slow.verdict.why, slow.total) == ("wrong", "time limit", 0.0)
+        assert group.rollouts[1].turns[-1].reward is None
+        assert not group.rollouts[1].truncated
+        assert [group.rollouts[g].score.total for g in (0, 2)] == [1.0, 1.0]
+
+
+def test_a_stall_keeps_what_was_lost():
+    """Rewards below 0 count: an action that takes for ever must not be the way out."""
+
+    class Losing(Sleepy):
+        id = "Sleepy"
+
+        def step(self, action):
+            if action == "sleep":
+                time.sleep(8)
+            return "On!", -0.5, False, False, {}
+
+    script = lambda prompt, rollout, seed: "sleep" if "On!" in prompt else "1"  # noqa: E731
+    with collector(Losing(), script, group_size=2, step_s=1.0) as one:
+        scores = [rollout.score for rollout in one.collect(1).groups[0].rollouts]
+    assert [(score.total, score.verdict.why) for score in scores] == [(-0.5, "time limit")] * 2
+
+
+def test_a_reset_over_its_limit_is_unscored():
+    """No action came before it.  The group keeps those that began; the lost one has no token and is masked."""
+    Sleepy.resets = 0
+    with collector(Sleepy(where="reset"), counts, group_size=4, step_s=1.0) as one:
+        collected = one.collect(1)
+    [group] = collected.groups
+    lost = [rollout for rollout in group.rollouts if rollout.score.total is None]
+    assert len(lost) == 2
+    for rollout in lost:
+        assert rollout.score.verdict.why == "time limit: reset took more than 1 s"
+        assert (list(rollout.completion_ids), rollout.task.id) == ([], group.task.id)
+        assert list(rollout.prompt_ids) == list(group.rollouts[0].prompt_ids) != []
+    assert (collected.stats["unscored"], collected.stats["masked"]) == (2, 2)
+
+
+def test_an_environment_that_never_begins_costs_its_groups():
+    """All are UNSCORED, so they are dropped with their reason, and the warning has it."""
+    one = collector(Sleepy(where="always"), counts, group_size=2, step_s=0.5)
+    with one, pytest.warns(RuntimeWarning, match="4 rollouts were not scored because of 'time limit: reset took"):
+        collected = one.collect(2)
+    assert [dropped.why for dropped in collected.dropped] == ["few-scored"] * 2
+    assert collected.stats["rollouts"] == collected.stats["unscored"] == 4
+
+
+def test_a_call_over_its_limit_gives_its_thread_away():
+    """One thread: a call that hangs does not keep the next one waiting; the result that comes late is dropped."""
+    background, released = BackgroundCalls(1), threading.Event()
+    stuck = background.submit(released.wait, 30, limit_s=0.1)
+    following = background.submit(lambda: "next", limit_s=5)
+    background.wait(stuck)
+    with pytest.raises(CallTimeout, match=r"took more than 0\.1 s"):
+        stuck.result()
+    background.wait(following)
+    assert following.result() == "next"
+    released.set()
+    late = background.submit(time.sleep, 0.2, limit_s=0.1)  # its own time counts, whenever it is looked at
+    time.sleep(0.4)
+    assert isinstance(late.exception(timeout=5), CallTimeout)
+
+
+def test_threads_that_hang_are_not_heaped_up_for_ever(monkeypatch):
+    """A policy that has found out how to stall an environment ends the run with a reason, not the machine."""
+    monkeypatch.setattr("rlvr.collect.background._LOST", 3)
+    background, released = BackgroundCalls(1), threading.Event()
+    for _ in range(2):
+        background.wait(background.submit(released.wait, 30, limit_s=0.05))
+    with pytest.raises(RlvrError, match="3 calls of the environment are still running after their time limit"):
+        background.wait(background.submit(released.wait, 30, limit_s=0.05))
+    released.set()
+
+
+class Together(rlvr.MultiTurnEnv):
+    """Its first step waits until 64 episodes are in theirs."""
+
+    barrier = threading.Barrier(64)
+
+    def reset(self, *, seed=None, options=None):
+        self.turn = 0
+        return "Go.", {}
+
+    def step(self, action):
+        self.turn += 1
+        if self.turn == 1:
+            self.barrier.wait(60)
+        return "On!", 0.0, self.turn == 2, False, {}
+
+
+def test_slow_steps_do_not_wait_for_each_other():
+    """64 episodes step side by side; with eight threads the steps of all would take eight times as long."""
+    with collector(Together(), ["x"], group_size=8, step_s=60) as one:
+        assert one.collect(8).stats["unscored"] == 0
+
+
+@pytest.mark.parametrize("steps_take", [0.0, 0.01])
+def test_episodes_of_a_model_repeat_to_the_last_bit(policy, steps_take):
+    """The local sampler, few rows, an environment that takes its time or not: every number is the same."""
+
+    def groups(wait):
+        class Timed(Count):
+            id = "Count"
+
+            def step(self, action):
+                time.sleep(random.uniform(0, wait))
+                reply = "1" * (len(action) % 3)
+                return reply, 0.0, len(action) % 5 == 0, False, {}
+
+        with Collector(Timed(), policy.sampler(max_rows=5), group_size=4, sampling=Sampling(max_tokens=60)) as one:
+            assert one.groups.schedule == "tokens"
+            return one.collect(3).groups
+
+    first, again = groups(0.0), groups(steps_take)
+    assert [g.rollouts for g in first] == [g.rollouts for g in again]
+    assert max(len(r.turns) for g in first for r in g.rollouts) > 2
