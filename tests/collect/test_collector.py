@@ -169,7 +169,7 @@ def test_the_time_spent_is_told_by_who_spent_it():
 
     with collector(Slow(), Patient(["0"]), group_size=2) as one:
         stats = one.collect(1).stats
-    assert stats["generation_s"] >= 0.05
+    assert stats["generation_s"] >= 0.04  # its clock may begin a little after the sleep
     assert stats["scoring_s"] >= 0.05
     assert stats["scoring_wait_s"] >= 0
 
