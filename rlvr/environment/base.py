@@ -103,6 +103,7 @@ class Environment(ABC):
     id: ClassVar[str] = ""
     reward: ClassVar[Reward] = Correct()
     max_concurrent: ClassVar[int] = 64
+    _awaits_verify: ClassVar[bool] = False
     split: str = "train"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -119,6 +120,7 @@ class Environment(ABC):
         if "id" not in cls.__dict__:
             cls.id = cls.__name__  # until `register` sets it; never inherited, since the seeds of tasks depend on it
         cls._check_reward(cls.reward)
+        cls._awaits_verify = is_async(cls.verify)
         for name in _PLAIN_METHODS:
             method = getattr(cls, name, None)
             if iscoroutinefunction(method) or isasyncgenfunction(method):
@@ -250,13 +252,12 @@ class Environment(ABC):
     @property
     def is_async(self) -> bool:
         """True if the first stage of a score waits: `verify`, the verifier or a part of the reward is async."""
-        return self._verifies_async or self.reward.observes_async
+        return self._awaits_verify or self.reward.observes_async
 
     @property
-    def _verifies_async(self) -> bool:
-        if type(self).verify is not Environment.verify:
-            return is_async(self.verify)
-        return self.reward.primary is not None and self.reward.primary.is_async
+    def _awaits_verifier(self) -> bool:
+        primary = self.reward.primary
+        return type(self).verify is Environment.verify and primary is not None and primary.is_async
 
     def observe(self, task: Task, completion: Completion) -> Observation:
         """The first stage of a score: verdict and raw values of the parts.  Runs in a worker.
@@ -278,7 +279,7 @@ class Environment(ABC):
         """
         verdict: Any = self.verify(task, completion.text)
         if type(verdict) is not Verdict:
-            if self._verifies_async and isawaitable(verdict):
+            if isawaitable(verdict) and (self._awaits_verify or self._awaits_verifier):
                 verdict = await verdict
             if not isinstance(verdict, Verdict):
                 raise UsageError(f"{type(self).__name__}.verify returned {returned(verdict)}; it must be a Verdict")

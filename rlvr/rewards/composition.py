@@ -69,6 +69,8 @@ class _Plan:
     joint: tuple[tuple[GroupPart, bool], ...]
     needs_length: bool
     bounds: Bounds
+    observes_async: bool
+    combines_async: bool
 
 
 class Reward(ABC):
@@ -174,23 +176,27 @@ class Reward(ABC):
     def _plan(self) -> _Plan:
         leaves = self.leaves
         _require_finite(self)
+        single = tuple((leaf, leaf.is_async) for leaf in leaves if isinstance(leaf, Part))
+        joint = tuple((leaf, leaf.is_async) for leaf in leaves if isinstance(leaf, GroupPart))
         return _Plan(
             primary=next((leaf for leaf in leaves if isinstance(leaf, Correct)), None),
-            single=tuple((leaf, leaf.is_async) for leaf in leaves if isinstance(leaf, Part)),
-            joint=tuple((leaf, leaf.is_async) for leaf in leaves if isinstance(leaf, GroupPart)),
+            single=single,
+            joint=joint,
             needs_length=any(leaf.needs_length for leaf in leaves),
             bounds=self.bounds,
+            observes_async=any(waits for _, waits in single),
+            combines_async=any(waits for _, waits in joint),
         )
 
     @property
     def observes_async(self) -> bool:
         """True if a part that looks at one completion is async, or the verifier of a `Correct`."""
-        return any(waits for _, waits in self._plan.single)
+        return self._plan.observes_async
 
     @property
     def combines_async(self) -> bool:
         """True if a group-level part is async."""
-        return any(waits for _, waits in self._plan.joint)
+        return self._plan.combines_async
 
     def observe(self, task: Task, completion: Completion, verdict: Verdict) -> Observation:
         """The first stage: raw values of the parts that look at one completion.

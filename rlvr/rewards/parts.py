@@ -45,7 +45,9 @@ class Format(Part):
             if not text.pattern(self.form)[0]:
                 raise UsageError(f"Format({self.form!r}): a template needs literal text around each '...'")
         elif not callable(self.form) or is_async(self.form):
-            raise UsageError(f"Format({self.form!r}): give a function str -> bool, not async, or a template with '...'")
+            raise UsageError(
+                f"Format({self.form!r}): give a function str -> bool, or a template with '...'; not an async one"
+            )
 
     def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
         holds = text.fits(self.form, completion.text) if isinstance(self.form, str) else self.form(completion.text)

@@ -53,8 +53,11 @@ _Seen: TypeAlias = Observation | DataError
 _Window: TypeAlias = deque[tuple[list[tuple[int, Item]], Future[list[_Seen]]]]
 """Chunks of numbered items under way, in order."""
 
-_Groups: TypeAlias = deque[tuple[list[Item], Future[list[Score]]]]
-"""Completions of one task in their second stage, in order; all in it are done unless a group-level part is async."""
+_Scores: TypeAlias = list[Score] | Future[list[Score]]
+"""Result of the second stage; a future if a group-level part is async."""
+
+_Groups: TypeAlias = deque[tuple[list[Item], _Scores]]
+"""Completions of one task with their scores, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +195,8 @@ class Scorer:
             finally:
                 for future in futures:
                     future.cancel()
-        return self._combine(items, observations).result()
+        scores = self._combine(items, observations)
+        return scores.result() if isinstance(scores, Future) else scores
 
     async def ascore(self, task: Task, completion: str | Completion) -> Score:
         """Score one completion without blocking the event loop.
@@ -212,7 +216,8 @@ class Scorer:
         items = self._group(task, completions)
         futures = [self._begin(chunk) for chunk in self._shares(items)]
         observed = await asyncio.gather(*map(asyncio.wrap_future, futures))
-        return await asyncio.wrap_future(self._combine(items, [o for chunk in observed for o in chunk]))
+        scores = self._combine(items, [o for chunk in observed for o in chunk])
+        return await asyncio.wrap_future(scores) if isinstance(scores, Future) else scores
 
     def _require_single(self) -> None:
         if self.env.reward.group_level:
@@ -261,7 +266,7 @@ class Scorer:
                     break
                 if not window[0][1].done():
                     under_way: list[Future[Any]] = [future for _, future in window if not future.done()]
-                    under_way += [future for _, future in itertools.islice(groups, 1)]
+                    under_way += [scores for _, scores in itertools.islice(groups, 1) if isinstance(scores, Future)]
                     wait(under_way, return_when=FIRST_COMPLETED)
                     yield from _finished(groups, self.env.max_concurrent)
                     continue
@@ -285,7 +290,8 @@ class Scorer:
             for _, future in window:
                 future.cancel()
             for _, scores in groups:
-                scores.cancel()
+                if isinstance(scores, Future):
+                    scores.cancel()
 
     def _wants_more(self, window: _Window) -> bool:
         """Three chunks for each worker; more while the first one takes long, so that the other workers have work."""
@@ -360,7 +366,7 @@ class Scorer:
         groups.append((items, self._combine(items, [observation for _, observation in pending])))
         pending.clear()
 
-    def _combine(self, items: Sequence[Item], seen: Sequence[_Seen]) -> Future[list[Score]]:
+    def _combine(self, items: Sequence[Item], seen: Sequence[_Seen]) -> _Scores:
         """The second stage for the completions of a task: done at once, unless a group-level part is async."""
         observations = []
         for one in seen:
@@ -369,9 +375,7 @@ class Scorer:
             observations.append(one)
         if self.env.reward.combines_async:
             return self._here.submit(self._combined, items, observations)
-        scores: Future[list[Score]] = Future()
-        scores.set_result(finished(self._combined(items, observations)))
-        return scores
+        return finished(self._combined(items, observations))
 
     async def _combined(self, items: Sequence[Item], seen: Sequence[Observation]) -> list[Score]:
         if not items:
@@ -394,9 +398,14 @@ def _finished(groups: _Groups, most: int | None) -> Iterator[Scored]:
 
     None waits for all.
     """
-    while groups and (most is None or len(groups) > most or groups[0][1].done()):
-        items, future = groups.popleft()
-        yield from map(Scored, items, future.result())
+    while groups:
+        items, scores = groups[0]
+        if isinstance(scores, Future):
+            if not (most is None or len(groups) > most or scores.done()):
+                break
+            scores = scores.result()
+        groups.popleft()
+        yield from map(Scored, items, scores)
 
 
 def score(
