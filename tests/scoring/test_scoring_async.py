@@ -313,7 +313,7 @@ def test_what_cannot_be_async_is_refused():
     async def form(text):
         return True
 
-    with pytest.raises(UsageError, match="not async"):
+    with pytest.raises(UsageError, match="not an async one"):
         rlvr.Format(form)
     env = composed(rlvr.Correct(lambda c, r: True) + rlvr.Format(lambda text: form(text)))
     with pytest.raises(UsageError, match="coroutine that was not awaited"):
