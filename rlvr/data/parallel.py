@@ -15,24 +15,32 @@ from rlvr.workers import Handler, Threads, WorkerPool, usable_cores
 
 __all__ = ["in_chunks", "mapped"]
 
-_T = TypeVar("_T")
+_T = TypeVar("_T", bound="str | tuple[str, ...]")
 
 _Chunk: TypeAlias = list[Any]
 
-_TEXTS: Final = 1000  # of a chunk
+_TEXTS: Final = 1000  # of a chunk, at most
+_LETTERS: Final = 1_000_000  # the same; a single text may have more
 _HERE: Final = 5  # chunks that are worked on in this process before others are started, which takes as long
 _AHEAD: Final = 3  # chunks under way for each process
 _WALL_S: Final = 3600.0  # a chunk takes a second; this ends a process that hangs
 
 
-def in_chunks(items: Iterable[_T]) -> Iterator[list[_T]]:
-    """The items in lists of one size, the last of which may be shorter.
+def in_chunks(texts: Iterable[_T]) -> Iterator[list[_T]]:
+    """Texts in lists, each of about a second's work.
 
     Args:
-        items: any items.
+        texts: texts, or tuples of texts.
     """
-    rest = iter(items)
-    while chunk := list(itertools.islice(rest, _TEXTS)):
+    chunk: list[_T] = []
+    letters = 0
+    for text in texts:
+        chunk.append(text)
+        letters += len(text) if isinstance(text, str) else sum(map(len, text))
+        if len(chunk) >= _TEXTS or letters >= _LETTERS:
+            yield chunk
+            chunk, letters = [], 0
+    if chunk:
         yield chunk
 
 
