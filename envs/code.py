@@ -21,6 +21,7 @@ class CodeEnv(rlvr.SingleTurnEnv):
         cpu_s, memory_mib: limits of a completion's program.
         packages: distributions that programs may import.
         allow_missing: guarantees of the sandbox that may be missing on this host, by name.
+        sandbox: "namespaces", or "restricted" for a host without them; see docs/reference/sandbox.md.
     """
 
     partial: bool = False
@@ -29,6 +30,7 @@ class CodeEnv(rlvr.SingleTurnEnv):
     memory_mib: int = 512
     packages: tuple[str, ...] = ()
     allow_missing: tuple[str, ...] = ()
+    sandbox: str = "namespaces"
     reward = rlvr.Correct(CodeVerifier())
 
     def __post_init__(self) -> None:
@@ -43,6 +45,7 @@ class CodeEnv(rlvr.SingleTurnEnv):
             "report": self.report,
             "packages": self.packages,
             "allow_missing": self.allow_missing,
+            "sandbox": self.sandbox,
         }
 
     def task_of(self, row: Mapping[str, Any]) -> rlvr.Task:

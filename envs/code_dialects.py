@@ -1,7 +1,8 @@
 """How public data sets of programming problems store a problem: its text, its tests, its checker and its limits.
 
 Each dialect is a function from a row to a `Problem`, read from the loader or the card that it names.  A row that no
-program can be judged on (without tests, interactive, or with files in place of standard input) gives a reason instead.
+program can be judged on (without tests, interactive without an interactor, or with files in place of standard input)
+gives a reason instead.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Problem:
         fn_name: the function that the tests call; None for programs that read standard input.
         starter: code to begin with.
         checker: as a reference has it (`rlvr.verifiers.code.cases`); None to compare outputs.
+        interactor: as a reference has it; the tests' inputs are its own.
         cpu_s, memory_mib: limits of one test; None where the row has none.
         contest: the limits are a contest's, set for compiled programs.
         solutions: programs in Python that are right.
@@ -56,6 +58,7 @@ class Problem:
     fn_name: str | None = None
     starter: str | None = None
     checker: Mapping[str, Any] | None = None
+    interactor: Mapping[str, Any] | None = None
     cpu_s: float | None = None
     memory_mib: float | None = None
     contest: bool = True
@@ -83,14 +86,15 @@ def dialect_of(row: Mapping[str, Any]) -> str:
 
 
 def _plain(row: Mapping[str, Any]) -> Problem:
-    """`inputs` and `outputs`, and perhaps `fn_name`, `checker`, `cpu_s`, `memory_mib`: this library's own form."""
-    if "inputs" not in row or "outputs" not in row:
+    """`inputs` and `outputs`, perhaps `fn_name`, `checker`, `interactor`, `cpu_s`, `memory_mib`: our own form."""
+    if "inputs" not in row or ("outputs" not in row and not row.get("interactor")):
         raise rlvr.DataError(f"no tests among its columns {', '.join(map(repr, row))}")
     return Problem(
         question=_question(row),
         **_tests(row),
         starter=row.get("starter_code") or None,
         checker=row.get("checker"),
+        interactor=_program(row.get("interactor")),
         cpu_s=row.get("cpu_s"),
         memory_mib=row.get("memory_mib"),
         contest=False,
@@ -181,14 +185,17 @@ def _codeforces(row: Mapping[str, Any]) -> Problem:
 
     `official_tests` is a list of `input` and `output`; limits are seconds and megabytes.  `generated_checker` is a
     Python program that is called with the paths of input, right output and given output, and prints 1 or 0.
+    Interactive problems have an `interaction_format`, and no interactor; one may be added in a column `interactor`.
     """
-    if row.get("interaction_format"):
-        raise NotJudged("it is interactive")
+    interactor = _program(row.get("interactor"))
+    if row.get("interaction_format") and not interactor:
+        raise NotJudged("it is interactive, and has no interactor")
     if row.get("input_mode") not in (None, "stdio"):
         raise NotJudged("it reads or writes a file by name")
     tests = row.get("official_tests") or []
     parts = [row.get("title"), row.get("description")]
-    for heading, name in (("Input", "input_format"), ("Output", "output_format"), ("Note", "note")):
+    for name in ("input_format", "output_format", "interaction_format", "note"):
+        heading = name.removesuffix("_format").capitalize()
         parts += [f"{heading}\n\n{row[name]}"] if row.get(name) else []
     for example in row.get("examples") or ():
         parts.append(f"Example\n\n```\n{example['input']}\n```\n\ngives\n\n```\n{example['output']}\n```")
@@ -197,7 +204,8 @@ def _codeforces(row: Mapping[str, Any]) -> Problem:
         question="\n\n".join(part for part in parts if part) or None,
         inputs=[test["input"] for test in tests],
         outputs=[test["output"] for test in tests],
-        checker={"source": source, "protocol": "prints"} if source else None,
+        checker={"source": source, "protocol": "prints"} if source and not interactor else None,
+        interactor=interactor,
         solutions=_solutions(row.get("solutions")),
     )
     return _limited(problem, row.get("time_limit"), row.get("memory_limit"))
@@ -229,6 +237,11 @@ def _amount(value: Any) -> float | None:
     found = _AMOUNT.match(value) if isinstance(value, str) else None
     unit = _UNITS.get(found[2].lower()) if found else None
     return float(found[1]) * unit if found and unit else None
+
+
+def _program(value: Any) -> Any:
+    """An interactor as a reference has it, from its source or an object; None where there is none."""
+    return {"source": value} if isinstance(value, str) and value.strip() else value or None
 
 
 def _question(row: Mapping[str, Any]) -> Any:

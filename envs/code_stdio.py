@@ -23,7 +23,7 @@ class CodeStdio(CodeEnv):
     """Programming contests; the reference is a list of inputs and one of outputs, and perhaps a function's name.
 
     Rows are in one of the dialects of `rlvr.envs.code_dialects`.  Rows on which no program can be judged are left out:
-    those without tests, interactive ones, and those that want files by name.
+    those without tests, interactive ones without an interactor, and those that want files by name.
 
     Options:
         data: hub id, or a local .jsonl or .parquet file (or a folder with one per split).
@@ -103,6 +103,10 @@ class CodeStdio(CodeEnv):
         reference: dict[str, Any] = {"inputs": problem.inputs, "outputs": problem.outputs}
         if problem.fn_name:
             reference["fn_name"] = problem.fn_name
+        if problem.interactor:
+            reference["interactor"] = problem.interactor
+            if not any(problem.outputs):
+                del reference["outputs"]
         if problem.checker:
             reference["checker"] = dict(problem.checker)
         if self.row_limits:

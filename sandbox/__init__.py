@@ -3,6 +3,7 @@
 Sandbox ─▶ pool ─▶ slots ═══▶ guest/keeper ─▶ guest/zygote ─▶ guest/box ─▶ guest/user: the program
 """
 
+from rlvr.sandbox.interaction import Interaction
 from rlvr.sandbox.records import (
     Call,
     CallRun,
@@ -25,6 +26,7 @@ __all__ = [
     "CallRun",
     "Ending",
     "Guarantee",
+    "Interaction",
     "Isolation",
     "Limits",
     "Program",

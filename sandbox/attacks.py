@@ -51,11 +51,11 @@ for family in (2, 10, 16, 17, 38, 40, 44):
     def _():
         kind = socket.SOCK_RAW if family == 16 else socket.SOCK_DGRAM
         return socket.socket(family, kind) and f"a socket of family {family}"
-@attack("processes-unseen")
+@attack("processes-untouched")
 def _():
     fd = call(SYS(434, 434), 1, 0)
     return fd >= 0 and call(SYS(438, 438), fd, 0, 0) >= 0 and "took a descriptor of pid 1"
-@attack("processes-unseen")
+@attack("processes-untouched")
 def _():
     buffer = ctypes.create_string_buffer(8)
     vector = (ctypes.c_size_t * 2)(ctypes.addressof(buffer), 8)
@@ -151,6 +151,11 @@ LIMIT_ATTACKS: Final = (
     _memory(
         "shared mappings out of sight",
         "m = []\nfor _ in range(8): m.append(mmap.mmap(-1, 10 << 20)); touch(m[-1]); m[-1].madvise(mmap.MADV_DONTNEED)",
+    ),
+    _memory(
+        "memory of a thread that outlives the main one",
+        "import platform, threading\ndef work():\n    m = bytearray(80 << 20); touch(m); time.sleep(1); os._exit(0)\n"
+        "threading.Thread(target=work).start()\nlibc.syscall(93 if platform.machine() == 'aarch64' else 60, 0)",
     ),
     _memory(
         "page tables",

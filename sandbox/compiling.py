@@ -37,18 +37,20 @@ class Compiler:
 
     Args:
         execute: runs a header and files in a box; `Sandbox` gives its own method.
+        level: a key of `LEVELS`.  Without mounts the caches keep their paths on the host.
 
     Attributes:
         caches: folder inside a slot → folder of the host, for files that compilations share.
     """
 
-    def __init__(self, execute: Callable[..., Run]) -> None:
+    def __init__(self, execute: Callable[..., Run], level: str = "namespaces") -> None:
         self._execute = execute
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
         self._binaries: OrderedDict[str, bytes] = OrderedDict()
         self._flaws: dict[str, str] = {}  # language → what is wrong with its compiler, once it is known
         self.caches: Mapping[str, str] = {PRECOMPILED: str(_cache())} if tool("cpp") else {}
+        self._precompiled = PRECOMPILED if level == "namespaces" else self.caches.get(PRECOMPILED, PRECOMPILED)
 
     def compiled(self, program: Program) -> tuple[dict[str, Any], Files, Run]:
         """Header and files for a box, and the compilation as a run: after CE or IE there is nothing to run.
@@ -66,12 +68,12 @@ class Compiler:
         if LANGUAGES[language].compile:
             binary, built = self._binary(program, command)
             files[PROGRAM] = binary, 0o755
-        argv = [*_filled(LANGUAGES[language].run, command, program), *program.args]
+        argv = [*self._filled(LANGUAGES[language].run, command, program), *program.args]
         return {"kind": "exec", "argv": argv, "env": {}}, files, built
 
     def _binary(self, program: Program, command: str) -> tuple[bytes, Run]:
         main = _sources(program)
-        argv = _filled(LANGUAGES[program.language].compile, command, program)
+        argv = self._filled(LANGUAGES[program.language].compile, command, program)
         # What the command line names is read when it runs: a checker is compiled once, not for each output.
         read = {name: file for name, file in files_of(program).items() if name not in program.args or name in main}
         key = _digest(argv, {name: content for name, (content, _) in read.items()})
@@ -93,11 +95,23 @@ class Compiler:
             self._locks.pop(key, None)
         return made, built
 
+    def _filled(self, words: tuple[str, ...], command: str, program: Program) -> list[str]:
+        """A command line of the table of languages, with its places filled."""
+        places = {"{tool}": command, "{main}": program.main, PRECOMPILED: self._precompiled}
+        folder = str(Path(command).parent)
+        line: list[str] = []
+        for word in words:
+            if word == "{sources}":
+                line += [f"./{name}" for name in _sources(program)]  # "-o.cpp" would be an option
+            else:
+                line.append(places.get(word, word.replace("{folder}", folder)))
+        return line
+
     def _broken(self, language: str, command: str) -> str:
         """What is wrong with the compiler if it cannot compile even the smallest program; "" if nothing is."""
         if language not in self._flaws:
             least = Program(language, LANGUAGES[language].least)
-            argv = _filled(LANGUAGES[language].compile, command, least)
+            argv = self._filled(LANGUAGES[language].compile, command, least)
             built = self._compile(language, argv, files_of(least), PROGRAM)[1]
             if built.ending is Ending.IE:
                 return built.why  # a passing failure of ours, not the compiler's
@@ -151,19 +165,6 @@ _precompiling = threading.Lock()
 def _sources(program: Program) -> list[str]:
     """The files that are compiled."""
     return sorted(name for name in program.files if name.endswith(LANGUAGES[program.language].sources))
-
-
-def _filled(words: tuple[str, ...], command: str, program: Program) -> list[str]:
-    """A command line of the table of languages, with its places filled."""
-    places = {"{tool}": command, "{main}": program.main}
-    folder = str(Path(command).parent)
-    line: list[str] = []
-    for word in words:
-        if word == "{sources}":
-            line += [f"./{name}" for name in _sources(program)]  # "-o.cpp" would be an option
-        else:
-            line.append(places.get(word, word.replace("{folder}", folder)))
-    return line
 
 
 def _flags() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any, Final, TypeVar
 from rlvr.errors import IsolationUnavailable, SandboxFailed
 from rlvr.sandbox import cgroups, seccomp
 from rlvr.sandbox.records import Limits
-from rlvr.sandbox.slots import Keeper, NoNamespaces, NotTaken, Request, Slot
+from rlvr.sandbox.slots import CannotIsolate, Keeper, NotTaken, Request, Slot
 from rlvr.sandbox.toolchains import Packages, Python, root_plan, search_path
 from rlvr.workers import usable_cores
 
@@ -29,6 +30,7 @@ _UNPRIVILEGED: Final = 65534
 _TRIES: Final = 3  # of runs whose slot or box was killed from outside
 _SPARE_SLOTS: Final = 16  # idle ones beyond those of the workers; what sessions leave behind goes
 _ENDING_S: Final = 10.0
+_GRACE_S: Final = 15.0  # beyond a run's wall limit, until its box is taken for dead
 _DEAD: Final = 50  # slots found dead before they took the run; idle ones that were killed, so they are no tries
 _PRELOAD: Final = (
     "abc argparse array ast base64 bisect builtins calendar cmath collections collections.abc contextlib copy "
@@ -47,15 +49,18 @@ class SlotPool:
         caches: folder inside a slot → folder of the host, bound read-only.
         limits: of most runs; others cost a remount of the scratch folder.
         workers: how many slots there may be.
+        level: a key of `LEVELS`.
 
     Attributes:
         memory: "cgroup v1", "cgroup v2", or "" where this user may not make one.
     """
 
-    def __init__(self, python: Python, packages: Packages, caches: Mapping[str, str], limits: Limits, workers: int):
+    def __init__(
+        self, python: Python, packages: Packages, caches: Mapping[str, str], limits: Limits, workers: int, level: str
+    ):
         self._python, self._packages, self._caches = python, packages, caches
-        self._limits, self._workers = limits, workers
-        self._hierarchy = _hierarchy()
+        self._limits, self._workers, self._level = limits, workers, level
+        self._hierarchy = _hierarchy() if level == "namespaces" else None  # of the other, the sampling is tested
         self.memory = f"cgroup v{self._hierarchy.version}" if self._hierarchy else ""
         self._forget()
 
@@ -96,6 +101,46 @@ class SlotPool:
                 except SandboxFailed:
                     self._bury(slot)
                     raise
+
+        return self._tried(attempt)
+
+    def run_two(
+        self,
+        build: Callable[[], Sequence[Request]],
+        limits: Sequence[Limits],
+        wall_s: float,
+        *,
+        sent: Callable[[], None],
+    ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Run two requests, each in a slot of its own; they take the place of one run among `workers`.
+
+        Args:
+            build: makes the two requests; see `run`.
+            limits: of the one and of the other.
+            wall_s, sent: see `run`.
+
+        Returns:
+            For each its reply, and what its cgroup counted.
+
+        Raises:
+            SandboxFailed: see `run`.
+        """
+
+        def attempt() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+            with self._checkout() as first, self._slot() as second:
+                slots = first, second
+                try:
+                    for slot, own in zip(slots, limits, strict=True):
+                        self._limit(slot, own)
+                    for slot, request in zip(slots, build(), strict=True):
+                        slot.send([request])
+                    sent()
+                    found = [self._replies(slot, wall_s) for slot in slots]
+                except BaseException:  # a program that runs on would be in the next run's slot
+                    for slot in slots:
+                        self._bury(slot)
+                    raise
+                return [(reply, counts) for [reply], counts in found]
 
         return self._tried(attempt)
 
@@ -175,30 +220,40 @@ class SlotPool:
         self, slot: Slot, requests: Sequence[Request], limits: Limits, wall_s: float, sent: Callable[[], None]
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         self._limit(slot, limits)
+        slot.send(requests)
+        sent()
+        return self._replies(slot, wall_s)
+
+    def _replies(self, slot: Slot, wall_s: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """The replies to what was sent to a slot, and what its cgroup counted."""
         group = slot.cgroup
         if group is None:
-            return _alive(slot.run(requests, wall_s, sent)), {"kills": 0, "peak": None}
+            return _alive(slot.replies(wall_s + _GRACE_S)), {"kills": 0, "peak": None}
         try:
-            replies = slot.run(requests, wall_s, sent)
+            replies = slot.replies(wall_s + _GRACE_S)
         except SandboxFailed:
             if not (kills := group.kills()):
                 raise
             self._bury(slot)  # the kernel took the zygote too: the memory was the program's all the same
-            return [{"died": -signal.SIGKILL} for _ in requests], {"kills": kills, "peak": None}
+            return [{"died": -signal.SIGKILL} for _ in range(slot.asked)], {"kills": kills, "peak": None}
         kills = group.kills()
         return replies if kills else _alive(replies), {"kills": kills, "peak": group.peak()}
 
     @contextlib.contextmanager
     def _checkout(self) -> Iterator[Slot]:
         self._own()
-        with self._free:
-            slot = self._idle_one() or self._started()
-            try:
-                yield slot
-            finally:
-                with self._lock:
-                    if slot in self._live:
-                        self._idle.append(slot)
+        with self._free, self._slot() as slot:
+            yield slot
+
+    @contextlib.contextmanager
+    def _slot(self) -> Iterator[Slot]:
+        slot = self._idle_one() or self._started()
+        try:
+            yield slot
+        finally:
+            with self._lock:
+                if slot in self._live:
+                    self._idle.append(slot)
 
     def _own(self) -> None:
         if os.getpid() != self._owner:  # forked: what we hold is the parent's
@@ -218,20 +273,28 @@ class SlotPool:
             if self._keeper is None or not self._keeper.alive:
                 for slot in [*self._live]:
                     self._bury(slot)
-                self._keeper = Keeper(self._python, self._config())
+                try:
+                    self._keeper = Keeper(self._python, self._config())
+                except CannotIsolate as error:
+                    raise self._unavailable(error) from None
             group = self._hierarchy.create() if self._hierarchy else None
             try:
                 slot = self._keeper.start_slot(group)
             except BaseException as error:
                 if group:
                     group.remove()
-                if isinstance(error, NoNamespaces):
-                    found = f"no namespaces: {error}"
-                    remedy = _NAMESPACES_REMEDY.format(root="" if os.geteuid() == 0 else ", or run as root")
-                    raise IsolationUnavailable("files", found, remedy, waivable=False) from None
+                if isinstance(error, CannotIsolate):
+                    raise self._unavailable(error) from None
                 raise
             self._live.add(slot)
             return slot
+
+    def _unavailable(self, error: CannotIsolate) -> IsolationUnavailable:
+        found, remedy = f"no namespaces: {error}", _NAMESPACES_REMEDY
+        if self._level == "restricted":
+            found, remedy = f"no Landlock: {error}", _LANDLOCK_REMEDY
+        remedy = remedy.format(root="" if os.geteuid() == 0 else ", or run as root")
+        return IsolationUnavailable("files", found, remedy, waivable=False)
 
     def _bury(self, slot: Slot) -> None:
         with self._lock:
@@ -244,11 +307,15 @@ class SlotPool:
         uid, gid = (_UNPRIVILEGED, _UNPRIVILEGED) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
         limits = self._limits
         return {
+            "level": self._level,
+            "scratch": tempfile.gettempdir(),
+            "executable": self._python.executable,
             "path": search_path(self._python, self._packages),
             "preload": [*_PRELOAD, *self._packages.preload],
             "packages": list(self._packages.preload),
             "root": root_plan(self._python, self._packages, self._caches),
-            "filter": seccomp.program().hex(),
+            "filter": seccomp.program(restricted=self._level == "restricted").hex(),
+            "forks": seccomp.forks().hex(),
             "outer_uid": uid,
             "outer_gid": gid,
             "stock": _STOCK,
@@ -285,7 +352,13 @@ def _alive(replies: list[dict[str, Any]]) -> list[dict[str, Any]]:
 _NAMESPACES_REMEDY: Final = (
     "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0; "
     "in a container: --security-opt seccomp=unconfined, and for root --cap-add SYS_ADMIN)"
-    '{root}; or score on another host with "rlvr serve" (docs/using/serving.md)'
+    '{root}; or run with fewer guarantees, by Landlock, with Sandbox(level="restricted") or --sandbox restricted; '
+    'or score on another host with "rlvr serve" (docs/using/serving.md)'
+)
+_LANDLOCK_REMEDY: Final = (
+    "use Linux 6.12 or newer with Landlock (CONFIG_SECURITY_LANDLOCK, and landlock in the kernel's lsm= list), in a "
+    'container whose seccomp profile lets landlock_create_ruleset through; or score on another host with "rlvr serve" '
+    "(docs/using/serving.md)"
 )
 
 

@@ -14,13 +14,14 @@ import select
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from rlvr.errors import IsolationUnavailable
 from rlvr.sandbox.attacks import LIMIT_ATTACKS, REACHING
+from rlvr.sandbox.levels import Level
 from rlvr.sandbox.records import Ending, Guarantee, Limits, Run
 
 __all__ = ["PROMISES", "examine"]
@@ -28,9 +29,11 @@ __all__ = ["PROMISES", "examine"]
 PROMISES: Final = {
     "files": "files of the host cannot be read, but for the system's own programs and libraries",
     "writes": "nothing of the host can be written",
+    "names-unseen": "which files and folders the host has cannot be told",
     "environment": "the host's environment and open files do not reach the program",
     "network": "no connection, neither to this host nor beyond",
-    "processes-unseen": "other processes cannot be seen, signalled or traced",
+    "processes-unseen": "other processes cannot be seen",
+    "processes-untouched": "other processes cannot be signalled, traced or read",
     "privileges": "no capability, and no way to gain one",
     "system-calls": "only the system calls that honest programs need",
     "cpu": "CPU time of all processes of a run together is limited",
@@ -47,6 +50,7 @@ _REMEDY: Final = {
     "memory": "give this user a cgroup with the memory controller (systemd: Delegate=yes; Docker: --cgroupns=private)",
     "system-calls": "use a kernel with CONFIG_SECCOMP_FILTER",
 }
+_LEVEL_REMEDY: Final = "use the level that has it, Sandbox(), on a host with namespaces"
 _ROOT_REMEDY: Final = "see docs/reference/sandbox.md, 'What the host needs'"
 
 _SMALL: Final = Limits(cpu_s=5.0, wall_s=20.0, memory_mib=64, output_mib=0.25, processes=12, disk_mib=2.0, files=64)
@@ -55,9 +59,12 @@ _SMALL: Final = Limits(cpu_s=5.0, wall_s=20.0, memory_mib=64, output_mib=0.25, p
 _ATTACKS: Final = r"""
 import ctypes, errno, json, os, platform, socket, sys
 canary = json.loads(sys.argv[1])
+canary["scratch"] += [os.environ["TMPDIR"]] if "TMPDIR" in os.environ else []
 won = {}
 def attack(name):
     def run(function):
+        if name in canary["skipped"]:
+            return
         try:
             found = function()
         except (OSError, ValueError, OverflowError):
@@ -74,11 +81,20 @@ def _():
 @attack("files")
 def _():
     return open("/etc/shadow").read() and "read /etc/shadow"
+@attack("names-unseen")
+def _():
+    return os.stat(canary["file"]) and "found " + canary["file"]
 @attack("writes")
 def _():
     with open(canary["target"], "w") as file:
         file.write("written")
     return False  # the host looks whether it is there
+for change in (lambda path: os.chmod(path, 0o600), lambda path: os.utime(path, (1, 1)), lambda path: os.unlink(path),
+               lambda path: os.truncate(path, 0), lambda path: os.close(os.open(path, os.O_TRUNC)),
+               lambda path: os.rename(path, path + "2"), lambda path: os.link(path, path + "3")):
+    @attack("writes")
+    def _():
+        change(canary["file"])  # the host looks whether it is as it was
 for folder in canary["system"]:
     @attack("writes")
     def _():
@@ -108,17 +124,29 @@ def _():
     return "connected to an abstract socket of this host"
 @attack("network")
 def _():
+    socket.socket(socket.AF_UNIX).connect(canary["socket"])
+    return "connected to a socket file of this host"
+@attack("network")
+def _():
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    return one.sendto(b"x", canary["datagrams"]) and "sent a datagram to a socket file of this host"
+@attack("network")
+def _():
     return socket.socket(socket.AF_INET, socket.SOCK_DGRAM) and "opened an internet socket"
 @attack("processes-unseen")
 def _():
-    os.kill(canary["pid"], 0)
     with open(f"/proc/{canary['pid']}/cmdline", "rb") as file:
         return canary["cmdline"].encode() in file.read() and "found our host process"
+for pid in {canary["pid"], os.getppid()} - {1, 2}:  # numbers that a pid namespace has too
+    @attack("processes-untouched")
+    def _():
+        os.kill(pid, 0)
+        return "may signal another process"
 @attack("processes-unseen")
 def _():
     others = [name for name in os.listdir("/proc") if name.isdigit() and int(name) not in (1, os.getpid())]
     return others and f"processes {others}"
-@attack("processes-unseen")
+@attack("processes-untouched")
 def _():
     return libc.syscall(117 if ARM else 101, 16, 1, 0, 0) == 0 and "traced pid 1"
 @attack("privileges")
@@ -215,73 +243,78 @@ class _Canary:
 
     facts: Mapping[str, Any]
     target: Path
+    secret: Path
+
+    def changed(self) -> str:
+        """What an attack has changed in the folder; "" for nothing."""
+        if self.target.exists():
+            return f"wrote {self.target}"
+        if sorted(path.name for path in self.secret.parent.iterdir()) != ["datagrams", "secret", "socket"]:
+            return f"changed names in {self.secret.parent}"
+        found = self.secret.stat()
+        whole = self.secret.read_text() == self.facts["secret"]
+        return "" if whole and found.st_mode & 0o777 == 0o644 and found.st_mtime > 1 else f"changed {self.secret}"
 
 
-def examine(execute: Callable[..., Run], memory: str, full: bool = False) -> list[Guarantee]:
+def examine(execute: Callable[..., Run], level: Level, memory: str, full: bool = False) -> list[Guarantee]:
     """Every guarantee, with its mechanism or None.
 
     Args:
         execute: runs a header and files in a box; `Sandbox` gives its own method.
+        level: what the guarantees rest on, and those that it does not give.
         memory: the kind of cgroup that counts memory, "" for none.
         full: try the attacks of `attacks` too.
     """
     if sys.platform != "linux":
         return _all_missing(f"this is {sys.platform}", "use Linux: a machine, a container or a virtual machine")
     try:
-        won = _attacked(execute, _ATTACKS.replace(_LAST, REACHING + _LAST) if full else _ATTACKS)
+        attacks = _ATTACKS.replace(_LAST, REACHING + _LAST) if full else _ATTACKS
+        won = _attacked(execute, attacks, level.missing)
         weak = _limits_tried_hard(execute) if full else {}
     except IsolationUnavailable as error:
         return _all_missing(error.found, error.remedy)
-    rests_on = _mechanisms(memory)
-    return [
-        Guarantee(name, promise, None, won[name], _REMEDY.get(name, _ROOT_REMEDY))
-        if name in won
-        else Guarantee(name, promise, rests_on[name], "the attacks failed", weak=weak.get(name, ""))
-        for name, promise in PROMISES.items()
-    ]
+    rests_on = _mechanisms(level, memory)
+    found = []
+    for name, promise in PROMISES.items():
+        if name in level.missing:
+            found.append(Guarantee(name, promise, None, level.missing[name], _LEVEL_REMEDY))
+        elif name in won:
+            found.append(Guarantee(name, promise, None, won[name], _REMEDY.get(name, _ROOT_REMEDY)))
+        else:
+            found.append(Guarantee(name, promise, rests_on[name], "the attacks failed", weak=weak.get(name, "")))
+    return found
 
 
 def _all_missing(found: str, remedy: str) -> list[Guarantee]:
     return [Guarantee(name, promise, None, found, remedy) for name, promise in PROMISES.items()]
 
 
-def _mechanisms(memory: str) -> dict[str, str]:
-    watched = "pid 1 of the run, which looks every 10 ms"
-    return {
-        "files": "mount namespace: a root of its own, made of a few read-only mounts",
-        "writes": "mount namespace: all of it read-only",
-        "environment": "a process started by exec with an environment and descriptors of our own",
-        "network": "network namespace without interfaces; seccomp: Unix sockets only",
-        "processes-unseen": "pid and ipc namespaces, /proc of the run's own",
-        "privileges": "user namespace, no_new_privs, empty capability sets",
-        "system-calls": "seccomp allow-list",
-        "cpu": "clocks of all processes, read by pid 1 of the run" + (f"; {memory} beside them" if memory else ""),
-        "wall": "pid 1 of the run",
-        "memory": memory or watched,
-        "processes": "RLIMIT_NPROC in a user namespace of its own" + (f"; {memory}" if memory else ""),
-        "output": "memfds under RLIMIT_FSIZE",
-        "disk": "tmpfs with a size and a number of inodes",
-        "fresh": "tmpfs for each run, mounted afresh",
-        "tree": "pid namespace whose pid 1 kills and reaps all before it replies",
-    }
+def _mechanisms(level: Level, memory: str) -> dict[str, str]:
+    rests_on = dict(level.rests_on)
+    if memory:
+        rests_on |= {"cpu": f"{rests_on['cpu']}; {memory} beside them", "memory": memory}
+        rests_on["processes"] += f"; {memory}"
+    return rests_on
 
 
-def _attacked(execute: Callable[..., Run], attacks: str) -> dict[str, str]:
+def _attacked(execute: Callable[..., Run], attacks: str, skipped: Iterable[str]) -> dict[str, str]:
     """What the attacks won, by guarantee."""
     won: dict[str, str] = {}
     with _canary() as canary:
         for _ in range(2):  # the second looks for what the first left
-            won |= _tried(execute, canary, attacks)
-        if canary.target.exists():
-            won["writes"] = f"wrote {canary.target}"
-    won |= _limits_tried(execute)
+            won |= _tried(execute, canary, attacks, skipped)
+        if changed := canary.changed():
+            won["writes"] = changed
+    won |= _limits_tried(execute)  # those on missing ones too: what is over such a limit must end all the same
     if outlived := _outlived(execute):
         won["tree"] = outlived
     return won
 
 
-def _tried(execute: Callable[..., Run], canary: _Canary, attacks: str = _ATTACKS) -> dict[str, str]:
-    facts = {**canary.facts, "disk": int(_SMALL.disk_mib * 2**20), "files": _SMALL.files}
+def _tried(
+    execute: Callable[..., Run], canary: _Canary, attacks: str = _ATTACKS, skipped: Iterable[str] = ()
+) -> dict[str, str]:
+    facts = {**canary.facts, "skipped": list(skipped), "disk": int(_SMALL.disk_mib * 2**20), "files": _SMALL.files}
     header = {"kind": "script", "main": "main.py", "args": [json.dumps(facts)]}
     run = execute(header, {"main.py": (attacks.encode(), 0o644)}, b"", _SMALL)
     try:
@@ -351,6 +384,12 @@ def _canary() -> Iterator[_Canary]:
         unix = stack.enter_context(socket.socket(socket.AF_UNIX))
         unix.bind("\0" + name)
         unix.listen()
+        for kind, path in ((socket.SOCK_STREAM, "socket"), (socket.SOCK_DGRAM, "datagrams")):
+            one = stack.enter_context(socket.socket(socket.AF_UNIX, kind))
+            one.bind(str(folder / path))
+            (folder / path).chmod(0o777)
+            if kind == socket.SOCK_STREAM:
+                one.listen()
         os.environ[name] = secret
         stack.callback(os.environ.pop, name)
         facts = {
@@ -360,9 +399,11 @@ def _canary() -> Iterator[_Canary]:
             "variable": name,
             "port": inet.getsockname()[1],
             "abstract": name,
+            "socket": str(folder / "socket"),
+            "datagrams": str(folder / "datagrams"),
             "pid": os.getpid(),
             "cmdline": sys.executable,
             "system": ["/", "/etc", "/usr/bin", "/usr/lib"],
             "scratch": [".", "/tmp", "/dev/shm"],
         }
-        yield _Canary(facts, folder / "written")
+        yield _Canary(facts, folder / "written", folder / "secret")

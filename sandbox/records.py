@@ -25,6 +25,7 @@ __all__ = [
     "TestCase",
     "TestRun",
     "TestSuite",
+    "holding",
 ]
 
 _PATH_CHARACTERS = 1000
@@ -184,6 +185,27 @@ def _has_surrogate(text: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
+def holding(killed: str, limits: Limits) -> tuple[Ending, str] | None:
+    """The ending of a run, or of a session, that held too much at once; None if that is not why it was killed.
+
+    Args:
+        killed: why the box killed it.
+        limits: of the run.
+    """
+    match killed:
+        case "memory":
+            return Ending.MLE, f"over {limits.memory_mib} MiB"
+        case "disk":
+            return Ending.MLE, f"its files are larger than the disk limit of {limits.disk_mib:g} MiB"
+        case "files":
+            return Ending.MLE, f"over {limits.files} files and folders, or too deep to be counted"
+        case "processes":
+            return Ending.RE, f"over {limits.processes} processes and threads"
+        case "hidden":
+            return Ending.RE, "it executed a file that it may not read, which hides the process from us"
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Guarantee:
     """One promise of the sandbox, and what keeps it on this host.
@@ -211,11 +233,13 @@ class Isolation:
 
     Attributes:
         mechanisms: guarantee → mechanism.
-        waived: guarantees that are missing and were waived by name.
+        waived: guarantees that are missing and were waived, by name or with the level.
+        level: "namespaces" or "restricted".
     """
 
     mechanisms: Mapping[str, str]
     waived: frozenset[str] = frozenset()
+    level: str = "namespaces"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ from rlvr.sandbox.compiling import Compiler, Files, files_of
 from rlvr.sandbox.guest import calls as guest_calls
 from rlvr.sandbox.guest import suite as guest_suite
 from rlvr.sandbox.guest.values import NotAValue
+from rlvr.sandbox.interaction import Interaction, Talk
+from rlvr.sandbox.levels import LEVELS
 from rlvr.sandbox.pool import MIB, SlotPool
 from rlvr.sandbox.records import (
     Call,
@@ -37,6 +39,7 @@ from rlvr.sandbox.records import (
     TestCase,
     TestRun,
     TestSuite,
+    holding,
 )
 from rlvr.sandbox.sessions import Session
 from rlvr.sandbox.slots import Request, memfd, packed
@@ -69,6 +72,8 @@ class Sandbox:
         packages: distributions that programs may import beside the standard library: ("numpy",).
         allow_missing: names of guarantees that may be missing (docs/reference/sandbox.md); they are then in
             `run.isolation.waived`.
+        level: "namespaces", or "restricted" for a host that has none (Linux 6.12 or newer): Landlock, seccomp and
+            sampling, and fewer guarantees (docs/reference/sandbox.md).
 
     Raises:
         UsageError: a setting that cannot work.
@@ -82,6 +87,7 @@ class Sandbox:
         python: str | None = None,
         packages: Sequence[str] = (),
         allow_missing: Iterable[str] = (),
+        level: str = "namespaces",
     ) -> None:
         if isinstance(packages, str) or isinstance(allow_missing, str):
             raise UsageError("packages and allow_missing take several names: ('numpy',), not 'numpy'")
@@ -95,13 +101,16 @@ class Sandbox:
         self.allow_missing = frozenset(allow_missing)
         for name in self.allow_missing:
             require_one_of("a name in allow_missing", name, probe.PROMISES)
-        self._compiler = Compiler(self._execute)
+        require_one_of("level", level, LEVELS)
+        self.level = level
+        self._compiler = Compiler(self._execute, level)
         self._pool = SlotPool(
             find_python(python),
             find_packages(self.packages, python),
             self._compiler.caches,
             self.limits,
             self.workers,
+            level,
         )
         self._numbers = itertools.count(1)
         self._checking = threading.Lock()
@@ -111,6 +120,7 @@ class Sandbox:
 
     def __reduce__(self) -> Any:
         settings = {"python": self.python, "packages": self.packages, "allow_missing": self.allow_missing}
+        settings["level"] = self.level
         return _again, (self.limits, self.workers, settings)
 
     def __enter__(self) -> Sandbox:
@@ -143,7 +153,7 @@ class Sandbox:
             full: try every attack that we know, which takes some seconds; `Guarantee.weak` then names those that got
                 past a limit which holds against the others.
         """
-        return probe.examine(self._execute, self._pool.memory, full)
+        return probe.examine(self._execute, LEVELS[self.level], self._pool.memory, full)
 
     def isolation(self) -> Isolation:
         """What runs are isolated by; the first call finds it out with `check`.
@@ -154,16 +164,16 @@ class Sandbox:
         with self._checking:
             if self._isolation is None:
                 found = self.check()
-                waived = set()
+                waived, accepted = set(), self.allow_missing | set(LEVELS[self.level].missing)
                 for guarantee in found:
                     if guarantee.mechanism is None:
-                        if guarantee.name not in self.allow_missing:
+                        some = any(g.mechanism for g in found)  # where nothing holds, nothing can run
+                        if guarantee.name not in accepted or not some:
                             self._pool.close()
-                            some = any(g.mechanism for g in found)  # where nothing holds, nothing can run
                             raise IsolationUnavailable(guarantee.name, guarantee.found, guarantee.remedy, waivable=some)
                         waived.add(guarantee.name)
                 kept = {g.name: g.mechanism for g in found if g.mechanism is not None}
-                self._isolation = Isolation(kept, frozenset(waived))
+                self._isolation = Isolation(kept, frozenset(waived), self.level)
             return self._isolation
 
     def run(self, program: Program, stdin: bytes | str = b"", *, limits: Limits | None = None) -> Run:
@@ -313,6 +323,57 @@ class Sandbox:
             _close([*made, clocks])
         return _run_of(replies[0], counts, theirs, limits), _run_of(replies[1], counts, ours, limits)
 
+    def interact(
+        self,
+        program: Program,
+        interactor: Program,
+        *,
+        limits: Limits | None = None,
+        interactor_limits: Limits | None = None,
+        accepts: int = 0,
+    ) -> Interaction:
+        """Run a program together with an interactor: what each writes, the other reads.  They cannot see each other.
+
+        Args:
+            program: untrusted.
+            interactor: trusted, with its files, such as the test's input.
+            limits: of the program, instead of the sandbox's own; `output_mib` also bounds what it says.
+            interactor_limits: of the interactor, instead of the sandbox's own.
+            accepts: the interactor's exit code after which the program may come to its end; after any other it is
+                stopped.
+
+        Raises:
+            IsolationUnavailable: see `warm`.
+        """
+        isolation = self.isolation()
+        limits, own = limits or self.limits, interactor_limits or self.limits
+        header, files, built = self._compiler.compiled(program)
+        header_, files_, built_ = self._compiler.compiled(interactor)
+        if built.ending != Ending.OK or built_.ending != Ending.OK:
+            return Interaction(
+                dataclasses.replace(built, isolation=isolation), dataclasses.replace(built_, isolation=isolation)
+            )
+        talk = Talk({**self._message(limits), "watch": "talk"}, {**self._message(own), "watch": "relay"})
+        talk.prepare(limits, own, accepts)
+        with talk, _Streams(b"") as theirs, _Streams(b"") as ours:
+            bundles = theirs.bundle(header, files), ours.bundle({**header_, "interactor": True}, files_)
+
+            def build() -> list[Request]:
+                theirs.rewind()
+                ours.rewind()
+                return talk.requests({**theirs.fds, "bundle": bundles[0]}, {**ours.fds, "bundle": bundles[1]})
+
+            try:
+                found = self._pool.run_two(build, (limits, own), talk.patience_s, sent=talk.sent)
+            except SandboxFailed as error:
+                failed = Run(Ending.IE, why=str(error), isolation=isolation)
+                return Interaction(failed, failed)
+            runs = [
+                dataclasses.replace(_run_of(reply, counts, streams, one), isolation=isolation)
+                for (reply, counts), streams, one in zip(found, (theirs, ours), (limits, own), strict=True)
+            ]
+            return talk.outcome(runs[0], runs[1], limits)
+
     def _execute(
         self,
         header: Mapping[str, Any],
@@ -436,6 +497,15 @@ class Sandbox:
         """
         return await self._aside(self.test, program, suite, **options)
 
+    async def ainteract(self, program: Program, interactor: Program, **options: Any) -> Interaction:
+        """`interact` without blocking the event loop.
+
+        Args:
+            program, interactor: see `interact`.
+            options: the other arguments of `interact`.
+        """
+        return await self._aside(self.interact, program, interactor, **options)
+
     async def _aside(self, work: Callable[..., _T], *args: Any, **options: Any) -> _T:
         return await asyncio.wrap_future(self._executor().submit(work, *args, **options))
 
@@ -527,10 +597,8 @@ def _ending(reply: Mapping[str, Any], kills: int, flooded: bool, code: int, limi
         return Ending.IE, f"the program's process could not be set up: {told.removeprefix('setup: ')}"
     if told == "compile":
         return Ending.CE, "it does not compile"
-    if killed == "disk":
-        return Ending.MLE, f"its files are larger than the disk limit of {limits.disk_mib:g} MiB"
-    if killed == "memory" or kills:
-        return Ending.MLE, f"over {limits.memory_mib} MiB"
+    if held := holding("memory" if kills and killed != "disk" else killed, limits):
+        return held
     if killed == "cpu" or code == -signals.SIGXCPU:
         return Ending.TLE, f"over {limits.cpu_s:g} CPU seconds"
     if killed == "wall":

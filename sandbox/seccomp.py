@@ -27,10 +27,11 @@ from typing import Final, TypeAlias
 
 from rlvr.errors import UsageError, brief
 
-__all__ = ["ALLOW", "KILL", "NUMBERS", "POLICY", "Rule", "Switch", "program", "refuse"]
+__all__ = ["ALLOW", "ASK", "KILL", "NUMBERS", "POLICY", "RESTRICTED", "Rule", "Switch", "forks", "program", "refuse"]
 
 ALLOW: Final = 0x7FFF_0000
 KILL: Final = 0x8000_0000  # the whole process, with SIGSYS
+ASK: Final = 0x7FC0_0000  # whoever holds the filter's listener
 
 
 def refuse(error: int) -> int:
@@ -150,11 +151,12 @@ _FILTERED: Final = """
     getsockopt 55 209, setpriority 141 140, mknod 133 -, mknodat 259 33, memfd_create 319 279, clone3 435 435,
 """
 
-# CLONE_NEW*, and CLONE_PARENT: the new process would be a child of pid 1 that pid 1 did not start.
-_CLONE_MASK: Final = 0x7E02_0000 | 0x8000
+# CLONE_NEW*, and CLONE_PARENT: the new process would be a child of pid 1 that pid 1 did not start.  And CLONE_THREAD
+# without CLONE_FILES: what such a thread holds is in no table of its process.
+_CLONE_MASK: Final = 0x7E02_0000 | 0x8000 | 0x1_0000 | 0x400
 
 _RULES: Final[Mapping[str, Rule]] = {
-    "clone": Switch(0, {0: ALLOW}, refuse(errno.EPERM), mask=_CLONE_MASK),
+    "clone": Switch(0, dict.fromkeys((0, 0x400, 0x1_0400), ALLOW), refuse(errno.EPERM), mask=_CLONE_MASK),
     "clone3": refuse(errno.ENOSYS),  # its flags lie behind a pointer; libraries then use clone
     # AF_UNIX alone: the network namespace is empty, and the other families are a large part of the kernel
     "socket": _only(0, "1", errno.EAFNOSUPPORT),
@@ -168,9 +170,10 @@ _RULES: Final[Mapping[str, Rule]] = {
     "getsockopt": Switch(2, dict.fromkeys((77, 31, 59), refuse(errno.ENOPROTOOPT)), ALLOW),
     # TCGETS TIOCGPGRP TIOCOUTQ TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX TCGETS2: questions, and flags of their own
     "ioctl": _only(1, "0x5401 0x540F 0x5411 0x5413 0x541B 0x5421 0x5450 0x5451 0x802C542A", errno.ENOTTY),
-    # DUPFD GETFD SETFD GETFL SETFL, GETLK SETLK SETLKW and their OFD_, DUPFD_CLOEXEC SETPIPE_SZ GETPIPE_SZ GET_SEALS.
+    # DUPFD GETFD SETFD GETFL SETFL, GETLK SETLK SETLKW, DUPFD_CLOEXEC SETPIPE_SZ GETPIPE_SZ GET_SEALS.
+    # Not OFD_SETLK: such locks live in descriptors that were sent, where pid 1 of the run cannot count them.
     # Not SETLEASE: the host's open() of such a file would wait for 45 s.  Not ADD_SEALS: output may be a memfd of ours.
-    "fcntl": _only(1, "0 1 2 3 4 5 6 7 36 37 38 1030 1031 1032 1034", errno.EINVAL),
+    "fcntl": _only(1, "0 1 2 3 4 5 6 7 1030 1031 1032 1034", errno.EINVAL),
     # SET_ and GET_PDEATHSIG, GET_DUMPABLE, SET_ and GET_NAME, GET_SECCOMP, CAPBSET_READ, GET_SECUREBITS, SET_ and
     # GET_TIMERSLACK, SET_ and GET_NO_NEW_PRIVS, SVE_GET_VL.  Not SET_VMA: its names are memory that no limit counts.
     "prctl": _only(0, "1 2 3 15 16 21 23 27 29 30 38 39 51", errno.EINVAL),
@@ -218,6 +221,28 @@ POLICY: Final[Mapping[str, Rule]] = {
 """The rule of each call; what is not here gets ENOSYS."""
 
 
+RESTRICTED: Final[Mapping[str, Rule]] = {
+    # Files that no mount hides or makes read-only: Landlock looks at what is opened, made or removed, and not at these.
+    # They do nothing and say that it worked, as programs call them after what did.
+    **dict.fromkeys(
+        "chmod fchmod fchmodat chown fchown lchown fchownat utime utimes futimesat utimensat".split(), refuse(0)
+    ),
+    # Sockets of the host, by a path or a name: Landlock does not keep programs from those with a path.  Two ends of one
+    # pair remain, and of the kinds that send to their other end only.
+    **dict.fromkeys("socket bind listen accept accept4 connect".split(), refuse(errno.EAFNOSUPPORT)),
+    "socketpair": Switch(
+        0,
+        {1: Switch(1, {1: ALLOW, 5: ALLOW}, refuse(errno.EPROTONOSUPPORT), mask=0xF)},
+        refuse(errno.EAFNOSUPPORT),
+    ),
+    # A full disk of the host in less time than it takes to look
+    "fallocate": refuse(errno.EOPNOTSUPP),
+    # Descriptors on their way between processes: files and sockets that no look at a process would find
+    **dict.fromkeys("sendmsg recvmsg".split(), refuse(errno.EPERM)),
+}
+"""The rules that change at the level "restricted", where no mount, network and pid namespace stand behind them."""
+
+
 # ------------------------------------------------------------------------------------------ the compiler
 
 _AUDIT_ARCH: Final = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
@@ -229,25 +254,44 @@ _NR, _ARCH, _ARGS = 0, 4, 16  # offsets in struct seccomp_data
 _Code: TypeAlias = list[bytes]
 
 
-def program(arch: str | None = None, *, memfd: bool = False) -> bytes:
+def program(arch: str | None = None, *, memfd: bool = False, restricted: bool = False) -> bytes:
     """The filter, as the kernel takes it: an array of struct sock_filter, eight bytes each.
 
     Args:
         arch: as `platform.machine()` names it; None for this machine.
         memfd: allow memfd_create.  Its pages belong to no process and to no mount, so only a memory cgroup counts
             them; without one a guest would hold as much RAM as it likes.
+        restricted: with the rules of `RESTRICTED`.
 
     Raises:
         UsageError: the list has no numbers for this machine.
     """
+    machine = _known(arch)
+    policy = {**POLICY, **(RESTRICTED if restricted else {}), **({"memfd_create": ALLOW} if memfd else {})}
+    return _assembled(machine, policy, refuse(errno.ENOSYS))  # x32 numbers are beyond the last one
+
+
+def forks(arch: str | None = None) -> bytes:
+    """A filter that asks for each new process and thread, and allows all else.
+
+    Args:
+        arch: see `program`.
+    """
+    return _assembled(_known(arch), dict.fromkeys(("clone", "fork", "vfork"), ASK), ALLOW)
+
+
+def _known(arch: str | None) -> str:
     machine = platform.machine() if arch is None else arch
     machine = _ALIASES.get(machine.lower(), machine)
     if machine not in _AUDIT_ARCH:
         raise UsageError(
             f"the machine is {brief(machine)}; the seccomp list has the numbers of {' and '.join(_AUDIT_ARCH)}"
         )
+    return machine
+
+
+def _assembled(machine: str, policy: Mapping[str, Rule], otherwise: Rule) -> bytes:
     column = list(_AUDIT_ARCH).index(machine)
-    policy = {**POLICY, "memfd_create": ALLOW} if memfd else POLICY
     rules = {number: rule for name, rule in policy.items() if (number := NUMBERS[name][column]) is not None}
     return b"".join(
         [
@@ -256,7 +300,7 @@ def program(arch: str | None = None, *, memfd: bool = False) -> bytes:
             _op(_IF_EQUAL, _AUDIT_ARCH[machine], then=1),
             _op(_RETURN, KILL),
             _op(_LOAD, _NR),
-            *_search(_spans(rules, refuse(errno.ENOSYS))),  # x32 numbers are beyond the last one
+            *_search(_spans(rules, otherwise)),
         ]
     )
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 from rlvr.errors import SandboxFailed, UsageError, brief
 from rlvr.sandbox.guest.repl import BASH, COMPILE
 from rlvr.sandbox.pool import MIB, SlotPool
-from rlvr.sandbox.records import Ending, Isolation, Limits
+from rlvr.sandbox.records import Ending, Isolation, Limits, holding
 from rlvr.sandbox.slots import NotTaken, Request, Slot, memfd, packed
 from rlvr.sandbox.toolchains import missing, tool
 from rlvr.validate import require_number, require_one_of
@@ -110,7 +110,7 @@ class Session:
         }
         self._numbered = language == "python"
         self._closed = False
-        self._line = _Line(pool, limits, lambda: {"id": numbers(), "episode": True, "limits": whole}, header)
+        self._line = _Line(pool, limits, lambda: {"id": numbers(), "watch": "episode", "limits": whole}, header)
         self._drop = weakref.finalize(self, self._line.drop)
 
     def __enter__(self) -> Session:
@@ -236,13 +236,13 @@ class Session:
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             return (Ending.RE if code else Ending.OK), f"it ended itself ({how})"
         whole = {
-            "disk": (Ending.MLE, f"its files are larger than the disk limit of {limits.disk_mib:g} MiB"),
-            "memory": (Ending.MLE, f"over {limits.memory_mib} MiB"),
             "total-cpu": (Ending.TLE, f"over {self._totals[0]} for the whole session"),
             "total-wall": (Ending.TLE, f"over {self._totals[1]} for the whole session"),
         }
         if killed in whole:
             return whole[killed]
+        if held := holding(killed, limits):
+            return held
         ending, why = self._over_call(killed)
         return ending, f"{why}, and it did not come back when it was interrupted"
 

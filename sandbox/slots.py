@@ -16,7 +16,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,14 +28,15 @@ from rlvr.sandbox.toolchains import Python, environment
 from rlvr.workers import framing
 from rlvr.workers.framing import framed, write_all
 
-__all__ = ["Keeper", "NoNamespaces", "NotTaken", "Request", "Slot", "memfd", "packed"]
+__all__ = ["CannotIsolate", "Keeper", "NotTaken", "Request", "Slot", "memfd", "packed"]
 
 _START_S: Final = 60.0
-_GRACE_S: Final = 15.0  # beyond a run's wall limit, until its box is taken for dead
+_CLOSING_S: Final = 15.0
 _REPLY_BYTES: Final = 1 << 16
 _FOLDERS: Final = [str(Path(module).parent) for module in (__file__, framing.__file__)]
 
-# The packages are faked: a guest has a few modules of theirs, and their __init__.py is never run there.
+# The packages are faked: a guest has a few modules of theirs, and their __init__.py is never run there.  Programs can
+# read this command line, and the file names in the code that they are forked from: no path of the host is in them.
 _BOOT: Final = """
 import sys, types
 for name, *folder in (("rlvr",), ("rlvr.sandbox", sys.argv[1]), ("rlvr.workers", sys.argv[2])):
@@ -46,8 +47,8 @@ main(*map(int, sys.argv[3:]))
 """
 
 
-class NoNamespaces(Exception):
-    """The kernel does not let this user make namespaces."""
+class CannotIsolate(Exception):
+    """The kernel does not let this user have what the level needs: namespaces, or Landlock."""
 
 
 class NotTaken(SandboxFailed):
@@ -80,9 +81,10 @@ class Keeper:
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._errors = memfd(b"", name="keeper")
-        settings = memfd(json.dumps(config).encode())
-        command = [python.executable, "-S", "-s", "-X", "utf8", "-c", _BOOT, *_FOLDERS]
-        command += [str(theirs.fileno()), str(settings), str(os.getpid())]
+        settings = memfd(json.dumps({**config, "host": os.getpid()}).encode())
+        folders = [os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for folder in _FOLDERS]
+        command = [python.executable, "-S", "-s", "-X", "utf8", "-c", _BOOT]
+        command += [*(f"/proc/self/fd/{fd}" for fd in folders), str(theirs.fileno()), str(settings)]
         try:
             self._process = subprocess.Popen(
                 command,
@@ -91,12 +93,13 @@ class Keeper:
                 stderr=self._errors,
                 env=environment(),
                 cwd="/",
-                pass_fds=[theirs.fileno(), settings],
+                pass_fds=[theirs.fileno(), settings, *folders],
                 start_new_session=True,  # Ctrl-C in a terminal is for us alone
             )
         finally:
             theirs.close()
-            os.close(settings)
+            for fd in (settings, *folders):
+                os.close(fd)
         self.pid = self._answer()["ready"]
 
     def start_slot(self, cgroup: Cgroup | None) -> Slot:
@@ -106,7 +109,7 @@ class Keeper:
             cgroup: what its processes are counted in; None where this user may not make one.
 
         Raises:
-            NoNamespaces: this user's rights do not suffice.
+            CannotIsolate: this user's rights do not suffice.
             SandboxFailed: for any other reason.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -125,7 +128,7 @@ class Keeper:
         return Slot(self, ours, answer["pid"], cgroup)
 
     def kill(self, pid: int) -> None:
-        """SIGKILL a zygote; every process of its slot ends with it.
+        """End a zygote; every process of its slot ends with it.
 
         Args:
             pid: the zygote's number.
@@ -149,7 +152,7 @@ class Keeper:
         answer: dict[str, Any] = json.loads(message)
         if "failed" in answer:
             if "errno" in answer:
-                raise NoNamespaces(answer["failed"])
+                raise CannotIsolate(answer["failed"])
             raise SandboxFailed(answer["failed"])
         return answer
 
@@ -169,7 +172,7 @@ class Keeper:
         """End it and all its slots; returns when nothing is left."""
         self._control.close()
         try:
-            self._process.wait(_GRACE_S)
+            self._process.wait(_CLOSING_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -210,24 +213,6 @@ class Slot:
         if cgroup:
             cgroup.settle()
 
-    def run(
-        self, requests: Sequence[Request], wall_s: float, sent: Callable[[], None] = lambda: None
-    ) -> list[dict[str, Any]]:
-        """The replies, in the order of the requests.
-
-        Args:
-            requests: one for each box that is to work.
-            wall_s: wall seconds that they may take.
-            sent: called once the requests have been sent.
-
-        Raises:
-            NotTaken: the slot was dead, and none of this was begun.
-            SandboxFailed: the slot cannot be used any more; close it.
-        """
-        self.send(requests)
-        sent()
-        return self.replies(wall_s + _GRACE_S)
-
     def send(self, requests: Sequence[Request]) -> None:
         """Give the requests to the boxes.
 
@@ -245,6 +230,11 @@ class Slot:
             raise NotTaken(f"a slot of the sandbox is gone: {error}") from None
         self._wanted = [request.message["id"] for request in requests]
 
+    @property
+    def asked(self) -> int:
+        """How many requests were sent last."""
+        return len(self._wanted)
+
     def replies(self, wall_s: float) -> list[dict[str, Any]]:
         """The replies to the requests that were sent last.
 
@@ -252,7 +242,8 @@ class Slot:
             wall_s: wall seconds to wait for them.
 
         Raises:
-            NotTaken, SandboxFailed: see `run`.
+            NotTaken: the slot was dead, and none of this was begun.
+            SandboxFailed: the slot cannot be used any more; close it.
         """
         replies: dict[int, dict[str, Any]] = {}
         deadline = time.monotonic() + wall_s

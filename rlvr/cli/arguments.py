@@ -23,6 +23,7 @@ __all__ = [
     "MemoryMib",
     "NameValues",
     "Overwrite",
+    "SandboxLevel",
     "WallSeconds",
     "Workers",
     "environment_of",
@@ -30,6 +31,7 @@ __all__ = [
     "print_json",
     "require_outputs",
     "say_if_unprotected",
+    "with_level",
 ]
 
 EnvironmentArgument: TypeAlias = Annotated[
@@ -43,6 +45,10 @@ Workers: TypeAlias = Annotated[
 ]
 WallSeconds: TypeAlias = Annotated[
     float, arg(help="Seconds after which the worker of a completion is killed; the completion is then UNSCORED.")
+]
+SandboxLevel: TypeAlias = Annotated[
+    str | None,
+    arg(help="Level of the sandbox, in environments that run programs: namespaces (the default) or restricted."),
 ]
 MemoryMib: TypeAlias = Annotated[int, arg(help="Memory limit of each worker process, in MiB.")]
 
@@ -75,17 +81,38 @@ def options_of(env: type[Environment], given: Sequence[str], flag: str = "--opti
     return options
 
 
-def environment_of(env: str, given: Sequence[str]) -> Environment:
+def with_level(given: Sequence[str], sandbox: str | None, *envs: type[Environment]) -> Sequence[str]:
+    """The NAME=VALUE pairs, and one for the level of the sandbox if it was asked for.
+
+    Args:
+        given: see `options_of`.
+        sandbox: the level; None where it was not asked for.
+        envs: the environments, one of which has to run programs.
+
+    Raises:
+        UsageError: none of them runs programs in the sandbox.
+    """
+    if sandbox is None:
+        return given
+    if not any("sandbox" in env.options() for env in envs):
+        names = ", ".join(str(env.id) for env in envs)
+        raise UsageError(f"--sandbox {sandbox}: {names} runs no programs in the sandbox; leave the flag out")
+    return [*given, f"sandbox={sandbox}"]
+
+
+def environment_of(env: str, given: Sequence[str], sandbox: str | None = None) -> Environment:
     """The environment with this id or place, with the options of these NAME=VALUE pairs.
 
     Args:
         env: what `rlvr.make` takes.
         given: see `options_of`.
+        sandbox: see `with_level`.
 
     Raises:
         UsageError: there is no such environment or option.
     """
-    return make(env, **options_of(load(env), given))
+    found = load(env)
+    return make(env, **options_of(found, with_level(given, sandbox, found)))
 
 
 def require_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None], *, overwrite: bool) -> None:

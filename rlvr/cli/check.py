@@ -8,7 +8,7 @@ from typing import Annotated
 from rich.console import Console
 from tyro.conf import arg
 
-from rlvr.cli.arguments import EnvironmentArgument, NameValues, environment_of, print_json
+from rlvr.cli.arguments import EnvironmentArgument, NameValues, SandboxLevel, environment_of, print_json
 from rlvr.scoring import WALL_S
 
 __all__ = ["CheckCommand"]
@@ -42,6 +42,7 @@ class CheckCommand:
     """Names of checks or holes to leave out."""
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
+    sandbox: SandboxLevel = None
     json: bool = False
     """Print the report as JSON instead of a table."""
 
@@ -49,7 +50,7 @@ class CheckCommand:
         from rlvr.testing import check
 
         report = check(
-            environment_of(self.env, self.option),
+            environment_of(self.env, self.option, self.sandbox),
             tasks=None if self.every else self.tasks,
             seed=self.seed,
             budget_s=self.budget_s,

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from rich.markup import escape
@@ -21,6 +21,9 @@ from rlvr.cli.arguments import print_json
 from rlvr.environment.registry import environment_ids, load
 from rlvr.errors import INSTALL_EXTRA, RlvrError, WorkerError, WorkerTimeout
 from rlvr.workers import Handler, WorkerPool, usable_cores
+
+if TYPE_CHECKING:
+    from rlvr.sandbox import Guarantee
 
 __all__ = ["DoctorCommand", "PartStatus", "examine"]
 
@@ -134,14 +137,21 @@ def _examine_workers() -> Iterator[PartStatus]:
 def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
     """What the sandbox promises here, found by trying to break out; and which languages run in it, by running them."""
     from rlvr.sandbox import Ending, Limits, Sandbox
+    from rlvr.sandbox.levels import LEVELS
     from rlvr.sandbox.toolchains import GREETINGS, missing, tool
 
     with contextlib.closing(Sandbox(workers=1, limits=Limits(memory_mib=1024))) as sandbox:
         guarantees = sandbox.check(full)
+        whole = all(g.mechanism for g in guarantees)
         for g in guarantees:
-            found = (g.mechanism or f"MISSING: {g.found}") + (f"; weak against {g.weak}" if g.weak else "")
-            yield PartStatus("sandbox", g.name, g.mechanism is not None, found, "" if g.mechanism else g.remedy)
-        if not all(g.mechanism for g in guarantees):
+            yield PartStatus("sandbox", g.name, g.mechanism is not None, _held(g), "" if g.mechanism else g.remedy)
+        if full or not whole:
+            with contextlib.closing(Sandbox(workers=1, limits=sandbox.limits, level="restricted")) as other:
+                for g in other.check(full):
+                    by_design = g.name in LEVELS["restricted"].missing
+                    ok = True if g.mechanism else None if whole or by_design else False
+                    yield PartStatus("restricted", g.name, ok, _held(g), "" if g.mechanism else g.remedy)
+        if not whole:
             return
         for program in GREETINGS:
             language = program.language
@@ -153,6 +163,12 @@ def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
             found = run.text.strip() if ok else f"{run.ending} {run.why} {run.stderr[-200:].decode(errors='replace')}"
             remedy = "" if ok else "see docs/reference/sandbox.md, 'What the host needs'"
             yield PartStatus("languages", language, ok, found, remedy)
+
+
+def _held(guarantee: Guarantee) -> str:
+    """What keeps a guarantee, or that nothing does."""
+    weak = f"; weak against {guarantee.weak}" if guarantee.weak else ""
+    return (guarantee.mechanism or f"MISSING: {guarantee.found}") + weak
 
 
 def _print_summary(out: Console, findings: Sequence[PartStatus]) -> None:

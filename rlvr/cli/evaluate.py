@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import arg
 
-from rlvr.cli.arguments import EnvironmentArgument, NameValues, Workers, environment_of
+from rlvr.cli.arguments import EnvironmentArgument, NameValues, SandboxLevel, Workers, environment_of
 from rlvr.data.files import write_whole
 from rlvr.data.rows import require_output
 from rlvr.environment import SingleTurnEnv
@@ -51,6 +51,7 @@ class EvalCommand:
     """Greatest number of turns of an episode, in environments with several turns."""
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
+    sandbox: SandboxLevel = None
     chat: bool = False
     """Send a text prompt as a user message in the model's chat template."""
     device: str = "auto"
@@ -70,7 +71,7 @@ class EvalCommand:
         evaluation = import_optional("rlvr.collect.evaluation", "train")
         if self.output is not None:
             require_output(self.output, overwrite=True, device=True)
-        env = environment_of(self.env, self.option)
+        env = environment_of(self.env, self.option, self.sandbox)
         sampling = Sampling(max_tokens=self.max_tokens, temperature=self.temperature, top_p=self.top_p, stop=self.stop)
         policy = setup.load_policy(
             self.model, device=self.device, chat=self.chat, autocast=setup.autocast_dtype(self.precision)

@@ -19,6 +19,7 @@ from rlvr.cli.arguments import (
     MemoryMib,
     NameValues,
     Overwrite,
+    SandboxLevel,
     WallSeconds,
     Workers,
     environment_of,
@@ -57,6 +58,7 @@ class ScoreCommand:
     workers: Workers = None
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
+    sandbox: SandboxLevel = None
     strict: bool = False
     """Stop at the first row that cannot be used, instead of leaving it out."""
     resume: bool = False
@@ -67,7 +69,7 @@ class ScoreCommand:
 
     def run(self, out: Console, err: Console) -> int:
         read_rows(self.file)  # first, so that a missing input leaves no trace of an output
-        env = environment_of(self.env, self.option)
+        env = environment_of(self.env, self.option, self.sandbox)
         run, tally = provenance(env, self.env), Tally()
         rejected = _RejectedRows(self.output, strict=self.strict)
         if self.file.resolve() in (self.output.resolve(), rejected.path.resolve()):

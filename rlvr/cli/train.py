@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, arg
 
-from rlvr.cli.arguments import NameValues, options_of
+from rlvr.cli.arguments import NameValues, SandboxLevel, options_of, with_level
 from rlvr.environment.registry import load
 from rlvr.errors import UsageError, import_optional
 from rlvr.train.config import Config
@@ -39,6 +39,7 @@ class TrainCommand:
     config: OmitArgPrefixes[Annotated[Config, arg(name="")]]
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
+    sandbox: SandboxLevel = None
     eval_option: NameValues = ()
     """Set an option of the environment for evaluation alone, such as data=test.jsonl; may be repeated."""
 
@@ -47,7 +48,8 @@ class TrainCommand:
             raise UsageError(f"{self.config.run} is a file; give --run a folder")
         loop = import_optional("rlvr.train.loop", "train")
         env = load(self.config.env)
-        options, others = options_of(env, self.option), options_of(env, self.eval_option, flag="--eval-option")
+        options = options_of(env, with_level(self.option, self.sandbox, env))
+        others = options_of(env, self.eval_option, flag="--eval-option")
         config = replace(self.config, env_options=options, eval_options=others)
         with loop.Trainer(config, console=err) as trainer:
             trainer.run()

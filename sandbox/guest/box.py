@@ -18,34 +18,27 @@ import random
 import signal
 import socket
 import struct
-import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from rlvr.sandbox.guest import user
 from rlvr.sandbox.guest.episode import Episode
-from rlvr.sandbox.guest.linux import (
-    CLONE_NEWNS,
-    CLONE_NEWPID,
-    MS_RDONLY,
-    detach,
-    dumpable,
-    task_clock,
-)
+from rlvr.sandbox.guest.exchange import Relay, Talk
+from rlvr.sandbox.guest.linux import dumpable, task_clock
+from rlvr.sandbox.guest.namespaces import Namespaces
 from rlvr.sandbox.guest.replies import Buffer
-from rlvr.sandbox.guest.root import BOX, WORK, fresh_scratch, mount_proc
-from rlvr.sandbox.guest.watch import SOCKETS, Watch
+from rlvr.sandbox.guest.restricted import Restricted
+from rlvr.sandbox.guest.watch import Watch
 
-__all__ = ["HUNG_UP", "NAMESPACES", "TAKEN", "main", "prepare"]
+__all__ = ["HUNG_UP", "TAKEN", "main", "prepare"]
 
-NAMESPACES = CLONE_NEWPID | CLONE_NEWNS
 TAKEN = struct.Struct("<ii")  # what the zygote is told: serial number of the box, id of the request
 HUNG_UP = 3  # exit code: the host closed its end, or the slot cannot be used any more
 
 _RUNS = 500  # of one box; then a new one takes its place, without whatever the runs may have left in it
 _FDS = 8
+_WATCHES: dict[str, type[Watch]] = {"": Watch, "episode": Episode, "talk": Talk, "relay": Relay}
 _REQUEST_BYTES = 1 << 16
-_RINGS_MS = 100  # for the kernel's collector of rings of sockets, which works on its own time
 
 
 def prepare(config: Mapping[str, Any]) -> None:
@@ -58,7 +51,12 @@ def prepare(config: Mapping[str, Any]) -> None:
 
 
 def main(
-    slot: socket.socket, note: int, serial: int, numbers: int, meters: list[int], config: Mapping[str, Any]
+    slot: socket.socket,
+    note: int,
+    serial: int,
+    meters: list[int],
+    config: Mapping[str, Any],
+    level: Namespaces | Restricted,
 ) -> NoReturn:
     """Run one request after another.  An exception ends the box with code 1, and the zygote tells the host.
 
@@ -66,9 +64,9 @@ def main(
         slot: the socket to the host.
         note: a pipe to the zygote, which is told of each request that a box takes.
         serial: the box's number.
-        numbers: descriptor of ns_last_pid, -1 where there is none.
         meters: descriptors of the cgroup's CPU time and of its memory events, -1 for those that it lacks.
         config: see `SlotPool`.
+        level: sets the run apart from the host.
     """
     code = 1
     try:
@@ -76,33 +74,30 @@ def main(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         gc.disable()  # when the garbage of a program is collected must not depend on what the box did before
         score = _oom_score()
-        mount_proc(MS_RDONLY)  # or a program could lower its own oom_score_adj
+        level.enter_box(serial)
         if meters[0] < 0:
             meters = [-1, meters[1], task_clock()]
-        sockets = os.open(SOCKETS, os.O_RDONLY | os.O_CLOEXEC)
         buffer = Buffer()
         for _ in range(_RUNS):
-            fresh_scratch(config["disk"], config["files"])
-            os.chdir(WORK)
+            level.enter_run()
             random.seed()  # else every run would draw the same random numbers, the zygote's
             message, fds, _, _ = socket.recv_fds(slot, _REQUEST_BYTES, _FDS)
             if not message:
                 os._exit(HUNG_UP)
             request = json.loads(message)
             os.write(note, TAKEN.pack(serial, request["id"]))
-            run = (Episode if "episode" in request else Watch)(request, fds, meters, score, config)
+            run = _WATCHES[request.get("watch", "")](request, fds, meters, score, config, level)
             reply = buffer.filled(run.reply(buffer))
-            os.chdir("/")
-            detach(BOX)  # before the reply: it is memory, and the next run may begin at once
-            clean = _sockets_gone(sockets, "partner_cpu_s" in request)
+            clean = level.leave_run("partner_cpu_s" in request)
             slot.send(reply)
             buffer.wipe()
             if not clean:
-                os._exit(HUNG_UP)  # and the slot with it: its network namespace is not as before
-            if not (run.over and _renumbered(numbers)):
+                os._exit(HUNG_UP)  # and the slot with it: its network is not as before
+            if not (run.over and level.again()):
                 break
             for fd in fds:
                 os.close(fd)
+        level.leave_box()
         code = 0
     except BaseException:  # noqa: BLE001  a failure of ours: the zygote tells the host
         import traceback
@@ -110,34 +105,6 @@ def main(
         traceback.print_exc()
     finally:
         os._exit(code)
-
-
-def _renumbered(numbers: int) -> bool:
-    """Let process numbers begin at 2 again, or a run could tell how many processes the run before had.
-
-    False where the kernel does not allow it.
-    """
-    try:
-        return numbers >= 0 and os.pwrite(numbers, b"1", 0) == 1
-    except OSError:
-        return False
-
-
-def _sockets_gone(table: int, partner: bool) -> bool:
-    """Have the kernel free the run's sockets; False if some stay.
-
-    Sockets that were sent through one another outlive their processes, with the files and locks that were sent along,
-    until the kernel looks for such rings.  It does when a socket is closed.  With a partner, which may still be using
-    sockets, they are not counted.
-    """
-    for _ in range(_RINGS_MS):
-        if os.pread(table, 4096, 0).count(b"\n") == 1:  # the table's heading; the host's sockets are in its namespace
-            return True
-        socket.socket(socket.AF_UNIX).close()
-        if partner:
-            return True
-        time.sleep(0.001)
-    return False
 
 
 def _oom_score() -> int:

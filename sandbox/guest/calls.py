@@ -20,7 +20,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from rlvr.sandbox.guest.values import BadValue, Budget, NotAValue, Opaque, mro, name_of, read, write
+from rlvr.sandbox.guest.reading import Budget, read
+from rlvr.sandbox.guest.values import BadValue, NotAValue, Opaque
+from rlvr.sandbox.guest.writing import mro, name_of, write
 from rlvr.workers.framing import framed, read_frame, write_all
 
 __all__ = [

@@ -13,14 +13,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import time
 from typing import Any
 
 from rlvr.sandbox.guest.replies import Buffer
-from rlvr.sandbox.guest.watch import Watch
+from rlvr.sandbox.guest.watch import Watch, wake_up
 
 __all__ = ["Episode"]
 
@@ -70,16 +69,8 @@ class Episode(Watch):
 
     def _listen(self) -> None:
         """Be woken when a process ends, from here on, when there is a program to be told of."""
-        ended, wake = os.pipe()
-        for fd in (ended, wake):
-            os.set_blocking(fd, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-        self.children = ended
-        self.poll = select.poll()
-        for fd in (ended, self.control.fileno(), self.program.fileno()):
-            self.poll.register(fd, select.POLLIN)
+        self.children = wake_up()
+        self._listen_too(self.children, self.control.fileno(), self.program.fileno())
 
     def _tell(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):
@@ -92,7 +83,7 @@ class Episode(Watch):
         """
         self._signal(signal.SIGSTOP)
         while True:
-            ready = dict(self.poll.poll(_IDLE_S * 1000))
+            ready = self._polled(_IDLE_S)
             if self.control.fileno() in ready:
                 message = self._heard()
                 if message is None or "call" in message:
@@ -128,7 +119,7 @@ class Episode(Watch):
         looked = began
         while status is None:
             pause_s = min(max(0.002, (time.monotonic() - began) / 10), _LOOK_S[self.config["sampled"]])
-            ready = dict(self.poll.poll(pause_s * 1000))
+            ready = self._polled(pause_s)
             if self.children in ready:
                 self._reap()
             if self.program.fileno() in ready:
@@ -170,8 +161,7 @@ class Episode(Watch):
 
     def _signal(self, number: int) -> None:
         """Every process but this one; those that are being forked get it too."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, number)
+        self.level.signal_all(number)
 
     def _interrupt(self) -> tuple[float, float]:
         """As Ctrl-C on a terminal; returns the clocks at which patience ends."""
@@ -233,8 +223,8 @@ class Episode(Watch):
         return max(0.0, self.waited - waited)
 
     def _over_total(self) -> str:
-        if self._kills() != self.kills_before or (self.config["sampled"] and self._memory() > self.limits["memory"]):
-            return "memory"
+        if over := self.level.crowded() or self._out_of_bounds():
+            return over
         if self._cpu() > self.limits["cpu_s"]:
             return "total-cpu"
         if time.monotonic() - self.started > self.limits["wall_s"]:

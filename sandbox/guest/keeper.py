@@ -20,28 +20,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlvr.sandbox.guest import zygote
-from rlvr.sandbox.guest.linux import clone
+from rlvr.sandbox.guest.namespaces import Namespaces
+from rlvr.sandbox.guest.restricted import Restricted
 
 __all__ = ["main"]
 
 _TICK_MS = 500  # how often we check that the host is still there: forks of it may hold our socket open
 _STACK_BYTES = 1 << 30  # the room below the stack is laid out at exec; deep recursion needs it
 _MESSAGE_BYTES = 1 << 20
-_FIRST_USER = 2_000_000_000  # far from the users of any host, also those that systemd hands out
+_LEVELS: Mapping[str, type[Namespaces | Restricted]] = {"namespaces": Namespaces, "restricted": Restricted}
 
 
-def main(control_fd: int, config_fd: int, host_pid: int) -> None:
+def main(control_fd: int, config_fd: int) -> None:
     """Serve until the host closes the control socket or ends.
 
     Args:
         control_fd: the socket to the host.
-        config_fd: a file with `SlotPool`'s settings as JSON.
-        host_pid: the host's process number.
+        config_fd: a file with `SlotPool`'s settings and the host's process number as JSON.
     """
-    _make_room(host_pid)
+    _make_room()
     control = socket.socket(fileno=control_fd)
     with open(config_fd, "rb", closefd=True) as file:
         config = json.load(file)
+    host_pid = config.pop("host")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to act on
     sys.path[:] = config["path"]
     for module in config["preload"]:
@@ -52,7 +53,11 @@ def main(control_fd: int, config_fd: int, host_pid: int) -> None:
                 _tell(control, {"failed": f"import {module}: {error}"})
                 return
     zygote.prepare(config)
-    keeper = _Keeper(control, config)
+    try:
+        keeper = _Keeper(control, config)
+    except OSError as error:
+        _tell(control, {"failed": str(error), "errno": error.errno})
+        return
     try:
         _tell(control, {"ready": os.getpid()})
         while os.getppid() == host_pid and keeper.turn():
@@ -61,7 +66,7 @@ def main(control_fd: int, config_fd: int, host_pid: int) -> None:
         keeper.close()
 
 
-def _make_room(host_pid: int) -> None:
+def _make_room() -> None:
     """Execute this program again with a high stack limit, since the memory layout is decided at exec.
 
     Stacks of threads are set back to 8 MiB later (`user.prepare`).
@@ -76,6 +81,8 @@ def _make_room(host_pid: int) -> None:
 class _Keeper:
     def __init__(self, control: socket.socket, config: dict[str, Any]) -> None:
         self.control, self.config = control, config
+        self.level = _LEVELS[config["level"]](config)
+        self.level.begin()
         self.zygotes: dict[int, list[str]] = {}  # pid → its cgroups
         self.poll = select.poll()
         self.poll.register(control, select.POLLIN)
@@ -99,13 +106,13 @@ class _Keeper:
         go, ready = os.pipe(), os.pipe()
         meters = [os.open(path, os.O_RDONLY) if path else -1 for path in order["meters"]]
         try:
-            pid = clone(zygote.NAMESPACES)
+            pid = self.level.start_slot()
             if pid == 0:
                 os.close(go[1])
                 os.close(ready[0])
                 self.zygotes.clear()  # a program can find objects in its memory: none may hold a path of the host
                 order.clear()
-                zygote.main(fd, go[0], ready[1], meters, self.config)
+                zygote.main(fd, go[0], ready[1], meters, self.config, self.level)
         except OSError as error:
             _tell(self.control, {"failed": str(error), "errno": error.errno})
             return
@@ -118,7 +125,7 @@ class _Keeper:
             for procs in order["procs"]:
                 with open(procs, "w") as file:
                     file.write(str(pid))
-            _map_users(pid, self.config["outer_uid"], self.config["outer_gid"])
+            self.level.admit(pid)
             os.write(go[1], b"k")
             os.read(ready[0], 1)  # it has mounted what it needs; its own errors go to the host over its socket
             _tell(self.control, {"pid": pid})
@@ -132,45 +139,25 @@ class _Keeper:
 
     def kill(self, pid: int) -> None:
         if pid in self.zygotes:
-            os.kill(pid, signal.SIGKILL)
+            self.level.end_slot(pid)
 
     def reap(self) -> None:
         while self.zygotes:
             pid, _ = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
+            if pid in self.zygotes:
+                self.level.ended(pid)
             _remove(self.zygotes.pop(pid, []))
 
     def close(self) -> None:
         for pid in self.zygotes:
-            os.kill(pid, signal.SIGKILL)
+            self.level.end_slot(pid)
+        self.level.end()
         for pid, cgroups in self.zygotes.items():
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
             _remove(cgroups)
-
-
-def _map_users(pid: int, uid: int, gid: int) -> None:
-    """Make user 1000 of the slot's namespace a user outside.
-
-    Root gives each slot a user of its own, because the kernel counts some things by user (pipes, descriptors in
-    flight, pending signals).  Where root is root of a container without such users, and for an ordinary user, it is
-    `uid`.
-    """
-    if os.geteuid() != 0:  # the kernel demands this of users without privileges
-        _write(f"/proc/{pid}/setgroups", "deny")
-    else:
-        with contextlib.suppress(OSError):
-            _write(f"/proc/{pid}/uid_map", f"1000 {_FIRST_USER + pid} 1")
-            uid = -1
-    if uid >= 0:
-        _write(f"/proc/{pid}/uid_map", f"1000 {uid} 1")
-    _write(f"/proc/{pid}/gid_map", f"1000 {gid} 1")
-
-
-def _write(path: str, text: str) -> None:
-    with open(path, "w") as file:
-        file.write(text)
 
 
 def _remove(cgroups: list[str]) -> None:

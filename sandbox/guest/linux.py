@@ -25,19 +25,27 @@ __all__ = [
     "MS_RDONLY",
     "MS_REC",
     "MS_REMOUNT",
+    "adopt_orphans",
     "bound_capabilities",
     "clone",
     "detach",
     "die_with_parent",
     "drop_capabilities",
     "dumpable",
+    "ioctl",
+    "landlock_abi",
+    "landlock_enter",
+    "landlock_rule",
+    "landlock_ruleset",
     "mount",
     "no_new_privileges",
     "pivot_root",
     "read_only",
     "same_memory",
     "shared_memory",
+    "signal_descriptor",
     "system_call_filter",
+    "system_call_listener",
     "task_clock",
     "unshare",
 ]
@@ -64,8 +72,11 @@ _AT_RECURSIVE, _AT_EMPTY_PATH = 0x8000, 0x1000
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP = 1, 4, 22
+_PR_SET_CHILD_SUBREAPER = 36
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 24, 38, 47, 4
 _SECCOMP_MODE_FILTER = 2
+_SECCOMP_SET_MODE_FILTER = 1
+_SECCOMP_LISTENER = 1 << 3 | 1 << 5  # NEW_LISTENER, WAIT_KILLABLE_RECV
 _CAPABILITY_VERSION_3 = 0x20080522
 
 # Only what is called by number; the two architectures that sandbox/seccomp.py knows.
@@ -74,7 +85,12 @@ _SYS_CLONE = 220 if _ARM else 56
 _SYS_PIVOT_ROOT = 41 if _ARM else 155
 _SYS_MOUNT_SETATTR = 442
 _SYS_KCMP, _KCMP_VM = 272 if _ARM else 312, 1
+_SYS_SECCOMP = 277 if _ARM else 317
+_SYS_SIGNALFD4 = 74 if _ARM else 289
 _SYS_PERF_EVENT_OPEN = 241 if _ARM else 298
+_SYS_LANDLOCK_CREATE_RULESET, _SYS_LANDLOCK_ADD_RULE, _SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
+_LANDLOCK_CREATE_RULESET_VERSION, _LANDLOCK_RULE_PATH_BENEATH = 1, 1
+_LANDLOCK_RESTRICT_SELF_UNLOGGED = 1 | 4  # SAME_EXEC_OFF, SUBDOMAINS_OFF: a signal to all would be a line for each
 _PERF_ATTRIBUTES = 128  # bytes of struct perf_event_attr; type and config below are PERF_TYPE_SOFTWARE, TASK_CLOCK
 _PERF_INHERIT, _PERF_EXCLUDE_KERNEL, _PERF_EXCLUDE_HV, _PERF_CLOEXEC = 1 << 1, 1 << 5, 1 << 6, 8
 
@@ -167,9 +183,59 @@ def clone(flags: int) -> int:
     return _checked(child, f"clone {flags:#x}")
 
 
-def die_with_parent() -> None:
-    """Get SIGKILL when the parent ends.  A change of user clears this, so call it afterwards."""
-    _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "PR_SET_PDEATHSIG")
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Get a signal when the parent ends.  A change of user clears this, so call it afterwards.
+
+    Args:
+        number: of the signal.
+    """
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0), "PR_SET_PDEATHSIG")
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends, and not pid 1."""
+    _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "PR_SET_CHILD_SUBREAPER")
+
+
+def landlock_abi() -> int:
+    """The version of Landlock that the kernel has; 0 where it has none or a container does not let us ask."""
+    return max(0, int(_libc.syscall(_SYS_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_CREATE_RULESET_VERSION)))
+
+
+def landlock_ruleset(files: int, network: int, scoped: int) -> int:
+    """A descriptor of a new set of rules, which allows nothing of what is named here.
+
+    Args:
+        files, network: LANDLOCK_ACCESS_FS_… and LANDLOCK_ACCESS_NET_… that need a rule from then on.
+        scoped: LANDLOCK_SCOPE_… that end at the processes that enter it, and theirs.
+    """
+    attributes = struct.pack("<QQQ", files, network, scoped)
+    made = _libc.syscall(_SYS_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+    return _checked(made, "landlock_create_ruleset")
+
+
+def landlock_rule(ruleset: int, access: int, folder: int) -> None:
+    """Allow some access to a file, or to a folder and everything below it.
+
+    Args:
+        ruleset: see `landlock_ruleset`.
+        access: LANDLOCK_ACCESS_FS_….
+        folder: a descriptor, of O_PATH.
+    """
+    rule = struct.pack("<Qi", access, folder)
+    added = _libc.syscall(_SYS_LANDLOCK_ADD_RULE, ruleset, _LANDLOCK_RULE_PATH_BENEATH, rule, 0)
+    _checked(added, "landlock_add_rule")
+
+
+def landlock_enter(ruleset: int) -> None:
+    """Put this process under a set of rules for good, beside those it is under; it needs `no_new_privileges`.
+
+    Args:
+        ruleset: see `landlock_ruleset`; it is closed.
+    """
+    unlogged = _LANDLOCK_RESTRICT_SELF_UNLOGGED if landlock_abi() >= 7 else 0
+    _checked(_libc.syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, unlogged), "landlock_restrict_self")
+    os.close(ruleset)
 
 
 def dumpable(yes: bool) -> None:
@@ -254,3 +320,46 @@ def system_call_filter(code: bytes) -> Callable[[], None]:
         _checked(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, address, 0, 0), "PR_SET_SECCOMP")
 
     return load
+
+
+def system_call_listener(code: bytes) -> Callable[[], int]:
+    """A function that loads a seccomp filter, and returns the descriptor at which its SECCOMP_RET_USER_NOTIF are asked.
+
+    Args:
+        code: see `system_call_filter`.
+    """
+    buffer: Any = ctypes.create_string_buffer(code, len(code))
+    program = _Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))
+    address = ctypes.byref(program)
+
+    def load() -> int:
+        made = _libc.syscall(_SYS_SECCOMP, _SECCOMP_SET_MODE_FILTER, _SECCOMP_LISTENER, address)
+        return _checked(made, "seccomp with a listener")
+
+    return load
+
+
+def ioctl(fd: int, request: int, data: bytearray) -> int:
+    """ioctl(2), which a signal ends: Python's own may begin again.
+
+    Args:
+        fd: of what.
+        request: its number.
+        data: is read or written.
+
+    Returns:
+        0 or the errno.
+    """
+    there = (ctypes.c_char * len(data)).from_buffer(data)
+    return ctypes.get_errno() if _libc.ioctl(fd, ctypes.c_ulong(request), there) < 0 else 0
+
+
+def signal_descriptor(number: int) -> int:
+    """A descriptor that can be read when a signal, which is blocked, is pending: signalfd(2).
+
+    Args:
+        number: of the signal.
+    """
+    mask = struct.pack("<Q", 1 << (number - 1))
+    flags = os.O_CLOEXEC | os.O_NONBLOCK
+    return _checked(_libc.syscall(_SYS_SIGNALFD4, -1, mask, ctypes.c_size_t(len(mask)), flags), "signalfd")

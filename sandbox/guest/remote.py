@@ -23,7 +23,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlvr.sandbox.guest.calls import CHANGED, OPERATIONS, PAIRED
-from rlvr.sandbox.guest.values import BYTES, BadValue, Budget, NotAValue, Opaque, name_of, read, write
+from rlvr.sandbox.guest.reading import Budget, read
+from rlvr.sandbox.guest.values import BYTES, BadValue, NotAValue, Opaque
+from rlvr.sandbox.guest.writing import name_of, write
 from rlvr.workers.framing import FrameTooLong, framed, read_frame, write_all
 
 __all__ = ["NotJudged", "Object", "ProgramDied", "Remote", "STANDARD"]

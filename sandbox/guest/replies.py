@@ -15,7 +15,7 @@ from typing import Any, Final
 __all__ = ["Buffer", "TOLD", "unpacked"]
 
 TOLD: Final = 4096  # bytes of what a program's process tells its box
-_KILLED: Final = ("", "cpu", "wall", "memory", "output", "disk")
+_KILLED: Final = ("", "cpu", "wall", "memory", "output", "disk", "files", "processes", "hidden", "partner")
 _RECORD = struct.Struct("<BQiBQdddH")
 _MARK = 1  # the first byte: what the zygote sends is JSON
 

@@ -20,11 +20,11 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from rlvr.sandbox.guest.reading import read
 from rlvr.sandbox.guest.remote import Remote
 from rlvr.sandbox.guest.runners import run_pytest, run_unittest
 from rlvr.sandbox.guest.suite_run import CASES, MESSAGE, NAME, Stop, SuiteRun
 from rlvr.sandbox.guest.texts import described
-from rlvr.sandbox.guest.values import read
 
 __all__ = ["Case", "OUTCOMES", "Results", "main", "read_results"]
 

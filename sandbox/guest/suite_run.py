@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 from rlvr.sandbox.guest.remote import STANDARD, NotJudged, ProgramDied, Remote
 from rlvr.sandbox.guest.texts import described, shown_asserts
-from rlvr.sandbox.guest.values import write
+from rlvr.sandbox.guest.writing import write
 from rlvr.workers.framing import write_all
 
 __all__ = ["CASES", "MESSAGE", "NAME", "STANDARD_NAMES", "Stop", "SuiteRun", "TESTS", "TEST_FILE"]

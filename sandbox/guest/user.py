@@ -33,11 +33,15 @@ from rlvr.sandbox.guest.linux import (
     no_new_privileges,
     system_call_filter,
 )
-from rlvr.sandbox.guest.root import WORK
+from rlvr.sandbox.guest.namespaces import Namespaces
+from rlvr.sandbox.guest.restricted import Restricted
 
-__all__ = ["FULL", "give_up", "main", "prepare"]
+__all__ = ["FAILED", "FULL", "NO_WORD", "give_up", "main", "prepare"]
 
 FULL = b"full"  # what the box is told if the program's files do not fit into its scratch
+
+NO_WORD, FAILED = 102, 103
+"""Exit codes of an interactor in Python that raises: because what it read is no word that it can use, or otherwise."""
 
 _SPARE_FD = 64  # above every descriptor that a run is given
 _THREAD_STACK = 8 << 20
@@ -92,7 +96,13 @@ def give_up() -> None:
         del sys.modules[name]  # no program finds them
 
 
-def main(request: Mapping[str, Any], fds: Mapping[str, int], tell: int, config: Mapping[str, Any]) -> NoReturn:
+def main(
+    request: Mapping[str, Any],
+    fds: Mapping[str, int],
+    tell: int,
+    config: Mapping[str, Any],
+    level: Namespaces | Restricted,
+) -> NoReturn:
     """Run one program.  Never returns.
 
     Args:
@@ -100,12 +110,14 @@ def main(request: Mapping[str, Any], fds: Mapping[str, int], tell: int, config: 
         fds: the run's descriptors by name.
         tell: a pipe to the box for failures; closed before the program's first instruction.
         config: see `SlotPool`.
+        level: sets the run apart from the host.
     """
     try:
         header, source = _unpacked(fds["bundle"], tell)
         python = header["kind"] != "exec"
+        level.confine()
         tell = _arrange(fds, tell)
-        _limit(request["limits"], config, python)
+        _limit(request["limits"], config, python, level.processes(request["limits"]))
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         if python:
             _signal.signal(_signal.SIGINT, _signal.default_int_handler)
@@ -126,7 +138,7 @@ def main(request: Mapping[str, Any], fds: Mapping[str, int], tell: int, config: 
         os.write(tell, f"setup: {type(error).__name__}: {error}".encode()[:4000])
         os._exit(1)
     os.close(tell)
-    _exit(_ending(run))
+    _exit(_ending(run, "interactor" in header))
 
 
 def _execute(argv: list[str], env: Mapping[str, str]) -> NoReturn:
@@ -176,10 +188,11 @@ def _arrange(fds: Mapping[str, int], tell: int) -> int:
     return len(aside) - 1
 
 
-def _limit(limits: Mapping[str, Any], config: Mapping[str, Any], python: bool) -> None:
+def _limit(limits: Mapping[str, Any], config: Mapping[str, Any], python: bool, processes: int | None) -> None:
     _set_limit(resource.RLIMIT_FSIZE, max(limits["output"] + 1, limits["disk"]))
     _set_limit(resource.RLIMIT_CPU, int(limits["cpu_s"]) + 2)  # of one process; the box counts them all together
-    _set_limit(resource.RLIMIT_NPROC, limits["processes"] + config["own_processes"])
+    if processes is not None:
+        _set_limit(resource.RLIMIT_NPROC, processes)
     if (
         config["sampled"] and python
     ):  # a second limit behind the samples; node and others reserve far more than they use
@@ -195,19 +208,19 @@ def _set_limit(which: int, value: int) -> None:
 
 def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[], Any]:
     """The run as a function.  If the program does not compile, the box is told and the process ends here."""
-    kind = header["kind"]
+    kind, work = header["kind"], os.getcwd()
     if kind == "suite":
-        sys.path.insert(0, WORK)
+        sys.path.insert(0, work)
         return lambda: _AFTER[kind](header["suite"], _CHANNEL, _RESULTS)
     module = types.ModuleType(header.get("module", "__main__"))
     namespace = module.__dict__
     namespace["__builtins__"] = sys.modules["builtins"]
     if kind == "session":
-        sys.path.insert(0, WORK)
+        sys.path.insert(0, work)
         sys.modules[module.__name__] = module
         sys.argv = [""]
         return lambda: _AFTER[kind](namespace, _CHANNEL, _RESULTS)
-    module.__file__ = os.path.join(WORK, header["main"])
+    module.__file__ = os.path.join(work, header["main"])
     try:
         code = compile(source, module.__file__, "exec", dont_inherit=True)
     except Exception as error:  # noqa: BLE001  SyntaxError, ValueError, MemoryError, RecursionError, SystemError …
@@ -217,7 +230,7 @@ def _compiled(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[
         sys.stderr.flush()
         os.write(tell, b"compile")
         os._exit(1)
-    sys.path.insert(0, WORK)  # not before: the source's "coding" line imports a module, and could import its own
+    sys.path.insert(0, work)  # not before: the source's "coding" line imports a module, and could import its own
     sys.modules[module.__name__] = module
     sys.argv = [header["main"], *header["args"]]
 
@@ -248,8 +261,8 @@ def _open_streams() -> None:
         setattr(sys, f"__{name}__", text)
 
 
-def _ending(run: Callable[[], Any]) -> int:
-    """Run it; returns the exit code that Python's own main would give."""
+def _ending(run: Callable[[], Any], interactor: bool) -> int:
+    """Run it; returns the exit code that Python's own main would give, or that of an interactor."""
     try:
         run()
     except SystemExit as stop:
@@ -266,6 +279,8 @@ def _ending(run: Callable[[], Any]) -> int:
             trace = trace.tb_next if trace else None
         with contextlib.suppress(BaseException):
             sys.excepthook(type(error), error.with_traceback(trace), trace)
+        if interactor:
+            return NO_WORD if isinstance(error, ValueError | LookupError | OverflowError | EOFError) else FAILED
         return 1
     return 0
 

@@ -9,33 +9,32 @@ import contextlib
 import math
 import os
 import resource
+import select
 import signal
 import stat
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlvr.sandbox.guest import user
-from rlvr.sandbox.guest.linux import clone, same_memory, shared_memory
+from rlvr.sandbox.guest.linux import same_memory, shared_memory
+from rlvr.sandbox.guest.namespaces import Namespaces
 from rlvr.sandbox.guest.replies import Buffer
-from rlvr.sandbox.guest.root import BOX, limit_scratch
+from rlvr.sandbox.guest.restricted import Restricted
 from rlvr.workers import clock
 
-__all__ = ["SOCKETS", "Watch"]
-
-SOCKETS = "/proc/self/net/unix"
-"""The table of Unix sockets of the slot."""
+__all__ = ["Watch", "wake_up"]
 
 _POLL_S = 0.01  # how often memory and output are looked at where no kernel limit watches them
 _POLL_MAX_S = 0.25
 _EVADED_S = 0.25  # allowed between the clocks: the cgroup's also counts the zygote's work on the next box
 _WAITED_S = 0.25  # how often threads are asked how long they waited for a core; those that end between are missed
-_MAPPED_S = 0.1
+_SELDOM_S, _SELDOM_SHARE = 0.1, 0.05  # how often, and for how much of the time, it is looked at what is dear to find
 _MAPPING_BYTES = 300  # struct vm_area_struct, and its share of a tree of them
+_LOCKS = 1 << 14  # on parts of files, of all processes together: 192 bytes each that the kernel charges to nobody
 _CLOCK = struct.Struct("<d")
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-_SOCKET_BYTES = 416 << 10  # twice what a Unix socket's buffer is; programs cannot make it larger (sandbox/seccomp.py)
 _OOM_BOX, _OOM_PROGRAM = b"500", b"1000"  # for want of memory the kernel kills the highest first; the zygote has 0
 
 
@@ -48,19 +47,28 @@ class Watch:
         meters: see `box.main`.
         score: a descriptor of the box's oom_score_adj, -1 for none.
         config: see `SlotPool`.
+        level: sets the run apart from the host.
 
     Attributes:
         over: the run ended by itself and left no process behind, so the box may be used again.
     """
 
     def __init__(
-        self, request: dict[str, Any], fds: list[int], meters: list[int], score: int, config: Mapping[str, Any]
+        self,
+        request: dict[str, Any],
+        fds: list[int],
+        meters: list[int],
+        score: int,
+        config: Mapping[str, Any],
+        level: Namespaces | Restricted,
     ) -> None:
+        self.level = level
         self.request, self.config, self.limits = request, config, request["limits"]
         self.fds = dict(zip(request["fds"], fds, strict=True))
         self.usage, self.events, *exact = meters
         self.exact, self.score = (exact[0] if exact else -1), score
-        self.mappings = self.mapped_at = self.mapped_s = 0.0
+        self.mapped = _Seldom(lambda: sum(map(_mappings, map(_member, level.living()))) * _MAPPING_BYTES)
+        self.locked = _Seldom(lambda: sum(map(_locks, map(_member, level.living()))))
         self.killed = ""
         self.over = False
         self.given = self._held()
@@ -70,12 +78,15 @@ class Watch:
         self.answered, self.answered_cpu_s = 0, 0.0  # size of the results, and the clock when they last grew
         self.threads: dict[str, tuple[float, float]] = {}  # thread → seconds on a core, seconds waiting for one
         self.waited, self.waited_at = 0.0, 0.0
+        self.poll = select.poll()  # of runs that wait for more than their end
+        self.idle = 0.0  # seconds in which it had to wait for another program, which count for that one
 
     def reply(self, buffer: Buffer) -> dict[str, Any]:
         """Run it, and return the reply to the host but for what the program's process told, which is in the buffer."""
         told = self._start(self.fds)
         status = self._wait()
         wall = time.monotonic() - self.started
+        self.killed = self.killed or self.level.overfull()  # since the last look
         self._end_all()
         cpu = self._reaped_cpu()
         evaded = self._usage() - self.usage_before
@@ -98,15 +109,14 @@ class Watch:
 
     def _start(self, fds: Mapping[str, int]) -> int:
         """Start the program with these descriptors; returns one from which `_listen_to` reads why it could not run."""
-        if [self.limits["disk"], self.limits["files"]] != [self.config["disk"], self.config["files"]]:
-            limit_scratch(self.limits["disk"], self.limits["files"])
+        self.level.limit(self.limits)
         told, tell = os.pipe()
         self.usage_before, self.kills_before = self._usage(), self._kills()
         self._oom(_OOM_PROGRAM)
         self.started = time.monotonic()
-        self.pid = clone(0)  # os.fork() would cost twice as much, for hooks that one thread does not need
+        self.pid = self.level.start()
         if self.pid == 0:
-            user.main(self.request, fds, tell, self.config)
+            user.main(self.request, fds, tell, self.config, self.level)
         self._oom(_OOM_BOX)
         os.close(tell)
         return told
@@ -118,6 +128,20 @@ class Watch:
         if buffer.told(user.FULL):
             self.killed = "disk"  # its files, a binary perhaps, are larger than the scratch
 
+    def _listen_too(self, *fds: int) -> None:
+        """Poll these descriptors, and what the level has to answer; for runs that wait for more than their end."""
+        for fd in (*fds, self.level.listening()):
+            if fd >= 0:
+                self.poll.register(fd, select.POLLIN)
+
+    def _polled(self, seconds: float) -> dict[int, int]:
+        """What is ready in `poll`, without what the level answers at once."""
+        ready = dict(self.poll.poll(seconds * 1000))
+        asked = self.level.listening()
+        if (event := ready.pop(asked, 0)) and (event & select.POLLHUP or not self.level.answer()):
+            self.poll.unregister(asked)
+        return ready
+
     def _oom(self, score: bytes) -> None:
         with contextlib.suppress(OSError):
             os.pwrite(self.score, score, 0)
@@ -127,7 +151,7 @@ class Watch:
         while True:
             timeout = self._pause()
             if timeout > 0:
-                signal.sigtimedwait([signal.SIGCHLD], timeout)
+                self.level.wait(timeout)
             while True:
                 pid, status = self._reaped(os.WNOHANG)
                 if pid == self.pid:
@@ -149,13 +173,15 @@ class Watch:
     def _pause(self) -> float:
         """Seconds in which no limit can be exceeded; with all cores at work, CPU time runs that many times faster."""
         past = time.monotonic() - self.started
-        wall: float = self.limits["wall_s"] + self.waited - past
+        wall: float = self.limits["wall_s"] + self.waited + self.idle - past
         used = self._cpu() if past > _POLL_S else 0.0  # looking is slow, and most programs end before the first time
         cpu: float = (min(self.limits["cpu_s"], self.answered_cpu_s + self._case_cpu_s()) - used) / self.config["cores"]
         return max(0.001, min(wall, max(cpu, _POLL_S), _POLL_S if self.config["sampled"] else _POLL_MAX_S))
 
     def _exceeded(self) -> str:
-        past, limit = time.monotonic() - self.started, self.limits["wall_s"]
+        if self.level.crowded():
+            return "processes"
+        past, limit = time.monotonic() - self.started - self.idle, self.limits["wall_s"]
         if past > limit + self.waited:
             self.waited = min(self._starved(), limit)  # bounded, as threads can keep one another waiting
         if past > limit + self.waited:
@@ -173,10 +199,14 @@ class Watch:
                 return "cpu"
         if any(os.fstat(self.fds[name]).st_size > self.limits["output"] for name in ("stdout", "stderr")):
             return "output"
+        return self._out_of_bounds()
+
+    def _out_of_bounds(self) -> str:
+        """ "memory", or another limit on what the run holds at once; "" for none."""
         over = self.config["sampled"] and self._memory() > self.limits["memory"]
-        if over or self._kills() != self.kills_before:
+        if over or self._kills() != self.kills_before or self.locked.figure() > _LOCKS:
             return "memory"
-        return ""
+        return self.level.exceeded()
 
     def _case_cpu_s(self) -> float:
         """The limit on one call among several in a run.  A call is over when the size of the results grows."""
@@ -185,7 +215,7 @@ class Watch:
     def _cpu(self) -> float:
         """CPU seconds so far: of processes that ended and were waited for, and of those that run."""
         total = self._reaped_cpu()
-        for pid in _living():
+        for pid in self.level.living():
             with contextlib.suppress(OSError, ValueError):
                 if pid != self.pid:
                     total += _cpu_by_ticks(pid)
@@ -204,7 +234,7 @@ class Watch:
         The kernel keeps them for each thread that lives.  Those that ended since the last look are taken to have waited
         as long, for each second on a core, as the others did.  A kernel that does not keep them shows zeros.
         """
-        for pid in _living():
+        for pid in self.level.living():
             with contextlib.suppress(OSError):
                 for thread in os.listdir(f"/proc/{pid}/task"):
                     with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
@@ -243,35 +273,21 @@ class Watch:
 
         Shared pages are counted once only where the quick sum is over the limit, since that takes longer.
         """
-        held = os.statvfs(BOX)  # the mount point, since the program may remove the folders below it
         extra = (
-            self._mapped()
-            + (held.f_blocks - held.f_bfree) * held.f_frsize
-            + self._held()
-            - self.given
-            + _socket_bytes()
+            self.mapped.figure() + self.level.scratch_bytes() + self._held() - self.given + self.level.socket_bytes()
         )
-        quick = extra + sum(_resident(pid) for pid in _living())
+        quick = extra + sum(_resident(pid) for pid in self.level.living())
         if quick > self.limits["memory"]:
             distinct: list[int] = []
-            for pid in _living():
+            for pid in map(_member, self.level.living()):
                 if not any(same_memory(pid, other) for other in distinct):
                     distinct.append(pid)
             return extra + sum(_proportional(pid) for pid in distinct)
         # Pages of a shared mapping may be held without being in any process's count: then the whole host's has grown
         grown = shared_memory() - self.shared
-        if grown > self.limits["memory"] + extra and any(_shares(pid) for pid in _living()):
+        if grown > self.limits["memory"] + extra and any(_shares(_member(pid)) for pid in self.level.living()):
             return grown
         return quick
-
-    def _mapped(self) -> int:
-        """Bytes of kernel memory for the mappings of all processes, which no status shows; looked at now and then."""
-        now = time.monotonic()
-        if now > self.mapped_at + max(_MAPPED_S, 20 * self.mapped_s):
-            self.mappings = sum(map(_mappings, _living())) * _MAPPING_BYTES
-            self.mapped_at = time.monotonic()
-            self.mapped_s = self.mapped_at - now
-        return int(self.mappings)
 
     def _held(self) -> int:
         """Bytes of the files that the host lent."""
@@ -280,10 +296,9 @@ class Watch:
     def _end_all(self) -> int:
         """Kill and reap every process that is left; the program's wait status if it was among them, else 0."""
         status = 0
-        try:
-            os.kill(-1, signal.SIGKILL)
-        except ProcessLookupError:
-            self.over = not self.killed
+        self.over = not self.killed and _childless()
+        if not self.over:
+            self.level.signal_all(signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, ended = self._reaped(0)
@@ -311,14 +326,50 @@ class Watch:
             os.close(source)
 
 
+class _Seldom:
+    """What the kernel holds for all processes and no status shows; looked for now and then.
+
+    Args:
+        find: looks for it.
+    """
+
+    def __init__(self, find: Callable[[], int]) -> None:
+        self._find = find
+        self._found, self._at, self._took = 0, 0.0, 0.0
+
+    def figure(self) -> int:
+        """As found at the last look."""
+        now = time.monotonic()
+        if now > self._at + max(_SELDOM_S, self._took / _SELDOM_SHARE):
+            self._found = self._find()
+            self._at = time.monotonic()
+            self._took = self._at - now
+        return self._found
+
+
 def _reaped_cpu() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
-def _living() -> Iterator[int]:
-    """Every process of the run: the box's pid namespace shows no others."""
-    return (int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1")
+def wake_up() -> int:
+    """Reading end of a pipe that is written to when a child ends, or has ended; for a box that then ends."""
+    ended, wake = os.pipe()
+    for fd in (ended, wake):
+        os.set_blocking(fd, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+    return ended
+
+
+def _childless() -> bool:
+    """Whether no process of the run is left: those whose parent has ended are children of the box."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
 
 
 def _stat(pid: int) -> list[bytes]:
@@ -332,10 +383,20 @@ def _cpu_by_ticks(pid: int, own: bool = True) -> float:
     return (cutime + cstime + (utime + stime if own else 0)) * _TICK_S
 
 
+def _member(pid: int) -> int:
+    """A thread that lives: where the main one has ended, /proc/PID shows nothing of what the others hold."""
+    with contextlib.suppress(OSError, IndexError):
+        if _stat(pid)[0] == b"Z":
+            threads = (int(name) for name in os.listdir(f"/proc/{pid}/task"))
+            return next((thread for thread in threads if _stat(thread)[0] not in b"ZX"), pid)
+    return pid
+
+
 def _resident(pid: int) -> int:
     """Bytes in RAM and in swap, and of page tables."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as file:
-        return sum(_kib(line) for line in file if line.startswith((b"VmRSS:", b"VmSwap:", b"VmPTE:"))) << 10
+        found = sum(_kib(line) for line in file if line.startswith((b"VmRSS:", b"VmSwap:", b"VmPTE:"))) << 10
+        return found or (_resident(member) if (member := _member(pid)) != pid else 0)
     return 0
 
 
@@ -354,6 +415,16 @@ def _mappings(pid: int) -> int:
     return 0
 
 
+def _locks(pid: int) -> int:
+    """How many parts of files it has locked: a lock is gone when any descriptor of its file is closed."""
+    total = 0
+    with contextlib.suppress(OSError):
+        for fd in os.listdir(f"/proc/{pid}/fdinfo"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/fdinfo/{fd}", "rb") as file:
+                total += sum(line.startswith(b"lock:") for line in file)
+    return total
+
+
 def _kib(line: bytes) -> int:
     return int(line.split()[1])
 
@@ -363,10 +434,3 @@ def _shares(pid: int) -> bool:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
         return any(b"s " in line[:40] and b"/dev/zero" in line for line in file)
     return False
-
-
-def _socket_bytes() -> int:
-    """Bytes that the Unix sockets of the slot may hold at most."""
-    with contextlib.suppress(OSError), open(SOCKETS, "rb") as file:
-        return (sum(1 for _ in file) - 1) * _SOCKET_BYTES
-    return 0

@@ -3,11 +3,12 @@
 It keeps boxes ready: each is a process in a pid and mount namespace of its own that has its scratch mounted and
 waits on the slot's socket.  A request from the host goes straight to a box; the zygote only learns which box took it,
 and forks another box when one ends.  It never reads a request, so it never sees a program.
+
+What is said of namespaces, here and in `box`, is so at the level of that name; `restricted` says what stands for them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import os
@@ -19,24 +20,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlvr.sandbox.guest import box, user
-from rlvr.sandbox.guest.linux import (
-    CLONE_NEWCGROUP,
-    CLONE_NEWIPC,
-    CLONE_NEWNET,
-    CLONE_NEWNS,
-    CLONE_NEWPID,
-    CLONE_NEWUSER,
-    CLONE_NEWUTS,
-    clone,
-    die_with_parent,
-    dumpable,
-    unshare,
-)
-from rlvr.sandbox.guest.root import build, sources_of
+from rlvr.sandbox.guest.linux import dumpable
+from rlvr.sandbox.guest.namespaces import Namespaces
+from rlvr.sandbox.guest.restricted import Restricted
 
-__all__ = ["NAMESPACES", "main", "prepare"]
+__all__ = ["main", "prepare"]
 
-NAMESPACES = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
 _FAILURES = 3  # boxes in a row that could not be prepared, until the slot gives up
 
 
@@ -51,7 +40,9 @@ def prepare(config: Mapping[str, Any]) -> None:
     gc.freeze()  # a collection in a child would touch, and so copy, every page
 
 
-def main(fd: int, go: int, ready: int, meters: list[int], config: dict[str, Any]) -> None:
+def main(
+    fd: int, go: int, ready: int, meters: list[int], config: dict[str, Any], level: Namespaces | Restricted
+) -> None:
     """Set up the slot and keep boxes in it.  Never returns.
 
     Args:
@@ -60,6 +51,7 @@ def main(fd: int, go: int, ready: int, meters: list[int], config: dict[str, Any]
         ready: a pipe on which the keeper is told that everything is mounted.
         meters: see `box.main`.
         config: see `SlotPool`.
+        level: sets the slot apart from the host.
     """
     try:
         _close_all_but([fd, go, ready, *(meter for meter in meters if meter >= 0)])
@@ -67,7 +59,10 @@ def main(fd: int, go: int, ready: int, meters: list[int], config: dict[str, Any]
         try:
             if os.read(go, 1) != b"k":
                 os._exit(1)
-            numbers = _enter(config)
+            level.enter_slot()
+            user.give_up()
+            level.guard()
+            dumpable(False)
             del config["root"]  # it has paths of the host
             os.write(ready, b"r")
             os.close(go)
@@ -76,7 +71,7 @@ def main(fd: int, go: int, ready: int, meters: list[int], config: dict[str, Any]
         except Exception as error:
             slot.send(json.dumps({"failed": f"{type(error).__name__}: {error}"}).encode())
             raise
-        _serve(slot, numbers, meters, config)
+        _serve(slot, meters, config, level)
     except BaseException:  # noqa: BLE001  for the keeper's stderr, which the host reads
         traceback.print_exc()
     finally:
@@ -91,31 +86,7 @@ def _close_all_but(keep: list[int]) -> None:
     os.closerange(start, 1 << 16)
 
 
-def _enter(config: Mapping[str, Any]) -> int:
-    """Enter the slot's own root and user.
-
-    Returns:
-        A descriptor of ns_last_pid, with which a box sets its next process number; -1 if it cannot be opened.
-    """
-    unshare(CLONE_NEWCGROUP)  # now that we are in our cgroup: else its path, which is the host's, could be read inside
-    sources = sources_of(config["root"])
-    with contextlib.suppress(PermissionError):  # an ordinary user's open nothing in a root of public files
-        os.setgroups([])
-    os.setresgid(1000, 1000, 1000)
-    os.setresuid(1000, 1000, 1000)
-    try:
-        numbers = os.open("/proc/sys/kernel/ns_last_pid", os.O_WRONLY | os.O_CLOEXEC)  # each writer's own namespace's
-    except OSError:  # a kernel without it, or a container's read-only /proc/sys
-        numbers = -1
-    build(config["root"], sources)
-    socket.sethostname("box")
-    user.give_up()
-    die_with_parent()
-    dumpable(False)
-    return numbers
-
-
-def _serve(slot: socket.socket, numbers: int, meters: list[int], config: Mapping[str, Any]) -> None:
+def _serve(slot: socket.socket, meters: list[int], config: Mapping[str, Any], level: Namespaces | Restricted) -> None:
     """Keep boxes ready for ever.  Two pipes wake us: `taken`, where a box writes its serial number, and SIGCHLD's."""
     taken, note = os.pipe()
     ended, wake = os.pipe()
@@ -133,7 +104,7 @@ def _serve(slot: socket.socket, numbers: int, meters: list[int], config: Mapping
         while len(boxes) < config["stock"]:
             serial += 1
             try:
-                pid = clone(box.NAMESPACES)
+                pid = level.start_box()
             except OSError:
                 if not boxes:
                     raise
@@ -142,13 +113,17 @@ def _serve(slot: socket.socket, numbers: int, meters: list[int], config: Mapping
                 signal.set_wakeup_fd(-1)
                 for fd in (taken, ended, wake):
                     os.close(fd)
-                box.main(slot, note, serial, numbers, meters, config)
+                box.main(slot, note, serial, meters, config, level)
             boxes[pid] = serial
         poll.poll()
         _all_of(ended)
         dead = list(_reaped())  # before `taken` is read, so that it has all that these have written
         work.update(box.TAKEN.iter_unpack(_all_of(taken)))
+        if any(code not in (0, box.HUNG_UP) for pid, code in dead if pid in boxes):
+            level.end_boxes()
         for pid, code in dead:
+            if pid not in boxes:  # an orphan of a box
+                continue
             request = work.pop(boxes.pop(pid), None)
             if code == box.HUNG_UP:
                 os._exit(0)

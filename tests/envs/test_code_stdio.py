@@ -219,6 +219,26 @@ def test_functions_of_livecodebench_have_an_argument_on_each_line(tmp_path):
     assert env.verify(env.task(0), "```python\ndef add(a, b): return 5\n```").reason == "WA"
 
 
+ASKING = """
+import sys
+secret = int(open(sys.argv[1]).read().split()[0])
+print("higher" if int(input()) < secret else "lower", flush=True)
+sys.exit(int(input()) != secret)
+"""
+
+
+@pytest.mark.parametrize("row", [PLAIN, FORCES | {"interaction_format": "Guess, and guess again."}])
+def test_interactive_rows_bring_an_interactor(tmp_path, row):
+    """The tests' inputs are its own: the program has to ask."""
+    env = make(tmp_path, [row | {"interactor": ASKING}])
+    assert env.task(0).reference["interactor"] == {"source": ASKING}
+    right = "print(3, flush=True)\nprint(1 if input() == 'lower' else 5)"
+    assert env.verify(env.task(0), f"```python\n{right}\n```").correct
+    assert env.verify(env.task(0), f"```python\n{PROGRAM}\n```").reason == "ILE"
+    alone = {name: value for name, value in PLAIN.items() if name != "outputs"} | {"interactor": ASKING}
+    assert make(tmp_path, [alone]).task(0).reference.keys() == {"inputs", "interactor"}
+
+
 class Bomb:
     def __reduce__(self):
         return print, ("called",)
@@ -227,7 +247,10 @@ class Bomb:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        (FORCES | {"interaction_format": "You may ask."}, "no program can be judged on it: it is interactive"),
+        (
+            FORCES | {"interaction_format": "You may ask."},
+            "no program can be judged on it: it is interactive, and has no",
+        ),
         (FORCES | {"input_mode": "file"}, "it reads or writes a file by name"),
         (CONTESTS | {"input_file": "in.txt"}, "it reads or writes a file by name"),
         (LIVE | {"private_test_cases": "!"}, "'private_test_cases' cannot be unpacked"),
@@ -236,6 +259,9 @@ class Bomb:
         (LIVE | {"public_test_cases": "[1]"}, "a test is no object"),
         (PLAIN | {"checker": {"source": 5}}, "the reference's checker is"),
         (PLAIN | {"checker": {"source": "", "how": 1}}, "one is unknown"),
+        (PLAIN | {"interactor": {"source": "", "how": 1}}, "one is unknown"),
+        (PLAIN | {"interactor": 5}, "the reference's interactor is int 5"),
+        (PLAIN | {"interactor": "1", "checker": {"source": "1"}}, "both 'interactor' and 'checker'"),
         (PLAIN | {"checker": {"source": "1", "protocol": "x"}}, "the checker's protocol is 'x'"),
         (PLAIN | {"cpu_s": -1}, "the reference's cpu_s is"),
         (PLAIN | {"memory_mib": 0.5}, "the reference's memory_mib is"),

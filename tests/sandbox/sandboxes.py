@@ -48,9 +48,9 @@ _REPO = Path(__file__).resolve().parents[2]
 
 
 @contextlib.contextmanager
-def sandbox_as(user: str, limits: Limits = SMALL, workers: int = 2) -> Iterator[Any]:
+def sandbox_as(user: str, limits: Limits = SMALL, workers: int = 2, level: str = "namespaces") -> Iterator[Any]:
     """A sandbox of this process, or one that an ordinary user's process serves."""
-    settings = {"limits": limits, "workers": workers}
+    settings = {"limits": limits, "workers": workers, "level": level}
     with Ordinary(settings) if user == "ordinary" and os.geteuid() == 0 else Sandbox(**settings) as sandbox:
         yield sandbox
 
@@ -70,7 +70,7 @@ class Ordinary:
             cwd=_REPO,
             env=env,
         )
-        self.limits, self.workers = settings["limits"], settings["workers"]
+        self.limits, self.workers, self.level = settings["limits"], settings["workers"], settings["level"]
         self._lock = threading.Lock()
         self._waiting: dict[int, Future[Any]] = {}
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -300,7 +300,7 @@ class Host:
     def settled(self) -> None:
         """No process is left, the next run is clean, the canaries are alive."""
         self.canaries.intact()
-        run = self.sandbox.run(Program("python", _NEXT), "41")
+        run = self.sandbox.run(Program("python", _NEXT[self.sandbox.level]), "41")
         assert (run.ending, run.text) == ("OK", "42 ['main.py'] [] []\n"), run
         keeper = keeper_of(self.sandbox)
         deadline = time.monotonic() + 30.0
@@ -338,7 +338,10 @@ def episode(sandbox: Sandbox, language: str, code: str, limits: Limits) -> Run:
     return Run(reply.ending, reply.why, exit_code, signal, *figures, reply.text.encode())
 
 
-_NEXT = "import os\nprint(int(input()) + 1, *(os.listdir(f) for f in ('.', '/tmp', '/dev/shm')))"
+_NEXT = {
+    "namespaces": "import os\nprint(int(input()) + 1, *(os.listdir(f) for f in ('.', '/tmp', '/dev/shm')))",
+    "restricted": "import os\nprint(int(input()) + 1, *(os.listdir(f) for f in ('.', '../tmp', os.environ['TMPDIR'])))",
+}
 
 
 def descendants(pid: int) -> dict[int, str]:

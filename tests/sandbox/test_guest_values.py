@@ -17,7 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.sandbox.guest.values import BYTES, DEPTH, BadValue, NotAValue, Opaque, read, write
+from rlvr.sandbox.guest.reading import read
+from rlvr.sandbox.guest.values import BYTES, DEPTH, BadValue, NotAValue, Opaque
+from rlvr.sandbox.guest.writing import write
 
 P = collections.namedtuple("P", "x y")
 

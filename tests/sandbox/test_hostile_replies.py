@@ -10,7 +10,8 @@ import pytest
 from benchmarks.hostile_replies import FAMILIES, LEAST, cost, replies
 from rlvr.sandbox import Limits, Program
 from rlvr.sandbox.guest.calls import read_replies
-from rlvr.sandbox.guest.values import BYTES, BadValue, NotAValue, read
+from rlvr.sandbox.guest.reading import read
+from rlvr.sandbox.guest.values import BYTES, BadValue, NotAValue
 from rlvr.verifiers.code import CallCase, judge
 from rlvr.verifiers.code.shared import shared_sandbox
 

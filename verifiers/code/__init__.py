@@ -4,7 +4,7 @@ completion ─ extract ─▶ program ┐
 reference ─ cases.read ─▶ cases ┴ judge ═══▶ sandbox: runs, calls, tests ═══▶ values and outputs ─ compare ─▶ verdict
 """
 
-from rlvr.verifiers.code.cases import CallCase, CheckerProgram, StdioCase
+from rlvr.verifiers.code.cases import CallCase, CheckerProgram, Interactor, StdioCase
 from rlvr.verifiers.code.compare import COMPARATORS, Comparator, Floats
 from rlvr.verifiers.code.equality import Equality
 from rlvr.verifiers.code.extract import CodeExtraction, extract
@@ -24,6 +24,7 @@ __all__ = [
     "Equality",
     "Failure",
     "Floats",
+    "Interactor",
     "Judgement",
     "StdioCase",
     "extract",

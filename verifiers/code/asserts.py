@@ -20,7 +20,8 @@ from typing import Any, Final
 
 from rlvr.sandbox import TestSuite
 from rlvr.sandbox.guest.calls import THEN
-from rlvr.sandbox.guest.values import New, NotAValue, write
+from rlvr.sandbox.guest.values import New, NotAValue
+from rlvr.sandbox.guest.writing import write
 from rlvr.verifiers.code.cases import CallCase
 from rlvr.verifiers.code.expressions import Expressions, NotPlain
 

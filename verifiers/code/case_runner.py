@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from rlvr.sandbox import Call, CallRun, Ending, Limits, Program, Run, Sandbox, TestRun, TestSuite
+from rlvr.sandbox import Call, CallRun, Ending, Interaction, Limits, Program, Run, Sandbox, TestRun, TestSuite
 from rlvr.validate import require_seconds
 
 __all__ = ["CaseRunner"]
@@ -57,12 +57,19 @@ class CaseRunner:
         Returns:
             The run; None if no time is left, as of the methods below.
         """
+        built = self.compiled()
+        if built is not None:
+            return built
+        return self._timed(partial(self._sandbox.run, self._program, stdin), _itself)
+
+    def compiled(self) -> Run | None:
+        """Compile the program, on its own time; the run if that failed, None if it is ready."""
         if not self._compiled:
             built = self._spent(self._sandbox.compile(self._program), _itself)
             if built.ending is not Ending.OK:
                 return built
             self._compiled = True
-        return self._timed(partial(self._sandbox.run, self._program, stdin), _itself)
+        return None
 
     def call(self, calls: Sequence[Call]) -> CallRun | None:
         """One run that calls the program's functions; each call has the limits of a case (but see `together`).
@@ -104,6 +111,24 @@ class CaseRunner:
         """
         share = self._share(1, limits)
         return None if share is None else self._spent(self._sandbox.run(program, limits=share), _itself)
+
+    def interact(self, interactor: Program, limits: Limits, accepts: int) -> Interaction | None:
+        """Run the program together with an interactor, whose CPU time is its own.
+
+        Args:
+            interactor: the interactor, with its files.
+            limits: of the interactor.
+            accepts: see `Sandbox.interact`.
+        """
+        share = self._share(1)
+        if share is None:
+            return None
+        done = self._sandbox.interact(
+            self._program, interactor, limits=share, interactor_limits=limits, accepts=accepts
+        )
+        self.cpu_s += done.program.cpu_s
+        self.wall_s += max(run.wall_s - run.starved_s for run in (done.program, done.interactor))
+        return done
 
     def _timed(self, start: Callable[..., _T], run_of: Callable[[_T], Run], cases: int = 1) -> _T | None:
         limits = self._share(cases)

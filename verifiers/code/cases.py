@@ -6,11 +6,14 @@ In records and data sets the cases are plain JSON:
     {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}              calls, of a function or of `class Solution`
     {"test": "assert add(1, 2) == 3", "style": "asserts"}               a suite: also "check", "unittest", "pytest"
 
+    {"inputs": ["37\n"], "interactor": {"source": "…"}}                 an interactor, which is given the input
+
 The first two may also have `cpu_s` and `memory_mib`, limits of one case, and the first a checker program:
 `{"checker": {"source": "…", "language": "python", "protocol": "testlib"}}`; see `rlvr.verifiers.code.checker`.
+An interactor has these keys and its own `cpu_s` and `memory_mib`; see `rlvr.verifiers.code.interactive`.
 
 A suite may also have `setup` (trusted code that the tests need) and `entry_point` (the name that is tested); each of
-the three may have `prompt` (code that a completion may continue).
+these may have `prompt` (code that a completion may continue).
 """
 
 from __future__ import annotations
@@ -25,11 +28,11 @@ from rlvr.sandbox import Program, TestSuite
 from rlvr.validate import require_number, require_one_of, require_whole
 from rlvr.verifiers.code.equality import JSON, STRICT, Equality
 
-__all__ = ["CallCase", "Cases", "CheckerProgram", "CodeReference", "StdioCase", "checked_cases", "read"]
+__all__ = ["CallCase", "Cases", "CheckerProgram", "CodeReference", "Interactor", "StdioCase", "checked_cases", "read"]
 
 _STYLES: Final = ("check", "asserts", "unittest", "pytest")
 _TYPING: Final = "from typing import *"  # starter code uses `List[int]`, and the contests' judges import it
-_FORMS = "{'inputs': […], 'outputs': […]}, the same with 'fn_name', or {'test': '…', 'style': '…'}"
+_FORMS = "{'inputs': […], 'outputs': […]}, the same with 'fn_name' or 'interactor', or {'test': '…', 'style': '…'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,34 @@ class CheckerProgram:
 
 
 @dataclass(frozen=True, slots=True)
+class Interactor:
+    """A program that talks with the judged one, reads the test's input, and decides.
+
+    Attributes:
+        program: the interactor.
+        protocol: "testlib": called with the paths of input, output (which it may write) and answer, it exits with 0 if
+            the program is right, and with 1 or 2 if it is wrong.  "icpc": called with the paths of input, answer and a
+            folder, it exits with 42 or 43 (ICPC problem package format, legacy version, "Output Validators").
+        cpu_s, memory_mib: its limits for one case; None for those of a checker.
+
+    Raises:
+        UsageError: the protocol is unknown, or a limit is no number above 0.
+    """
+
+    program: Program
+    protocol: str = "testlib"
+    cpu_s: float | None = None
+    memory_mib: int | None = None
+
+    def __post_init__(self) -> None:
+        require_one_of("the interactor's protocol", self.protocol, ("testlib", "icpc"))
+        if self.cpu_s is not None:
+            object.__setattr__(self, "cpu_s", require_number("the interactor's cpu_s", self.cpu_s, above=0))
+        if self.memory_mib is not None:
+            require_whole("the interactor's memory_mib", self.memory_mib, 1)
+
+
+@dataclass(frozen=True, slots=True)
 class CodeReference:
     """A reference, read from its JSON form.
 
@@ -128,7 +159,7 @@ class CodeReference:
         prompt: code that a completion may continue; None if there is none.
         imports: statements put before the program, which may leave them out.
         cpu_s, memory_mib: limits of one case; None where the reference has none.
-        checker: a checker program; None to compare outputs.
+        checker: a checker program, or an interactor; None to compare outputs.
     """
 
     cases: Cases
@@ -137,7 +168,7 @@ class CodeReference:
     imports: str = ""
     cpu_s: float | None = None
     memory_mib: int | None = None
-    checker: CheckerProgram | None = None
+    checker: CheckerProgram | Interactor | None = None
 
 
 def checked_cases(cases: Any) -> Cases:
@@ -174,8 +205,11 @@ def read(reference: Any) -> CodeReference:
     if not isinstance(reference, Mapping):
         raise DataError(f"the reference is {brief(reference)}; it must be {_FORMS}")
     prompt, entry_point = _text(reference, "prompt"), _text(reference, "entry_point")
+    interactor = _interactor(reference)
     if "test" in reference:
         return CodeReference(_suite(reference, entry_point), entry_point, prompt)
+    if interactor and "outputs" not in reference and isinstance(reference.get("inputs"), list):
+        reference = {**reference, "outputs": [""] * len(reference["inputs"])}
     if "inputs" not in reference or "outputs" not in reference:
         raise DataError(f"the reference has {', '.join(map(repr, reference)) or 'nothing'}; it must be {_FORMS}")
     inputs, outputs = _list(reference, "inputs"), _list(reference, "outputs")
@@ -192,21 +226,37 @@ def read(reference: Any) -> CodeReference:
         _TYPING if name else "",
         None if cpu_s is None else require_number("the reference's cpu_s", cpu_s, above=0),
         None if memory_mib is None else require_whole("the reference's memory_mib", memory_mib, 1),
-        _checker(reference.get("checker"), name),
+        interactor or _checker(reference.get("checker"), name),
     )
 
 
 def _checker(given: Any, name: str | None) -> CheckerProgram | None:
     if given is None:
         return None
-    if name or not isinstance(given, Mapping) or not isinstance(given.get("source"), str):
-        raise DataError(
-            f"the reference's checker is {brief(given)}; it must be an object with 'source', and no 'fn_name'"
-        )
-    if given.keys() - {"source", "language", "protocol", "files"}:
-        raise DataError(f"the reference's checker has {', '.join(map(repr, given))}, of which one is unknown")
-    program = Program(given.get("language", "python"), given["source"], given.get("files") or {})
-    return CheckerProgram(program, given.get("protocol", "testlib"))
+    if name:
+        raise DataError("the reference has both 'checker' and 'fn_name'; values of calls are compared, not checked")
+    return CheckerProgram(_helper("checker", given, ()), given.get("protocol", "testlib"))
+
+
+def _interactor(reference: Mapping[str, Any]) -> Interactor | None:
+    given = reference.get("interactor")
+    if given is None:
+        return None
+    for other in ("fn_name", "checker", "test"):
+        if reference.get(other) is not None:
+            raise DataError(f"the reference has both 'interactor' and {other!r}; an interactor alone decides")
+    limits = ("cpu_s", "memory_mib")
+    program = _helper("interactor", given, limits)
+    return Interactor(program, given.get("protocol", "testlib"), *(given.get(name) for name in limits))
+
+
+def _helper(what: str, given: Any, more: tuple[str, ...]) -> Program:
+    """The task's own program."""
+    if not isinstance(given, Mapping) or not isinstance(given.get("source"), str):
+        raise DataError(f"the reference's {what} is {brief(given)}; it must be an object with 'source'")
+    if given.keys() - {"source", "language", "protocol", "files", *more}:
+        raise DataError(f"the reference's {what} has {', '.join(map(repr, given))}, of which one is unknown")
+    return Program(given.get("language", "python"), given["source"], given.get("files") or {})
 
 
 def _suite(reference: Mapping[str, Any], entry_point: str | None) -> TestSuite:

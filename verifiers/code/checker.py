@@ -6,21 +6,21 @@ succeeds there, the program's output is at fault; if it fails there too, we are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
 from rlvr.errors import DataError, RlvrError, UsageError, brief
 from rlvr.sandbox import Ending, Limits, Program, Run
 from rlvr.verifiers.code.case_runner import CaseRunner
-from rlvr.verifiers.code.cases import CheckerProgram, StdioCase
+from rlvr.verifiers.code.cases import CheckerProgram, Interactor, StdioCase
 from rlvr.verifiers.code.compare import COMPARATORS, Comparator, comparator
 from rlvr.verifiers.code.verdicts import CaseVerdict
 
-__all__ = ["Checker", "Compare", "as_checker", "refuse_empty"]
+__all__ = ["Checker", "Compare", "as_checker", "first_line", "refuse_empty", "with_room"]
 
-Compare: TypeAlias = str | Comparator | Program | CheckerProgram
-"""A comparator, its name, or a checker program; a bare `Program` has testlib's protocol."""
+Compare: TypeAlias = str | Comparator | Program | CheckerProgram | Interactor
+"""A comparator, its name, a checker program or an interactor; a bare `Program` is a checker with testlib's protocol."""
 
 _Finding: TypeAlias = tuple[CaseVerdict, str]
 
@@ -53,13 +53,14 @@ def as_checker(compare: Compare, runner: CaseRunner, limits: Limits) -> Checker:
     """
     if isinstance(compare, Program):
         compare = CheckerProgram(compare)
+    assert not isinstance(compare, Interactor)  # `judge` has it run with the program
     return _Boxed(compare, runner, limits) if isinstance(compare, CheckerProgram) else _Here(comparator(compare))
 
 
 def refuse_empty(compare: Compare, cases: Sequence[StdioCase]) -> None:
     """Refuse cases that a program which does nothing would pass.
 
-    A caller's own comparator or checker program may read more than the expected output, and is trusted here.
+    A caller's own comparator, checker or interactor may read more than the expected output, and is trusted here.
 
     Args:
         compare: how outputs are compared.
@@ -68,8 +69,9 @@ def refuse_empty(compare: Compare, cases: Sequence[StdioCase]) -> None:
     Raises:
         DataError: every expected output is empty.
     """
-    ours = not isinstance(compare, Program | CheckerProgram) and comparator(compare) in COMPARATORS.values()
-    if ours and not any(case.stdout and case.stdout.strip() for case in cases):
+    if isinstance(compare, Program | CheckerProgram | Interactor) or comparator(compare) not in COMPARATORS.values():
+        return
+    if not any(case.stdout and case.stdout.strip() for case in cases):
         raise DataError("every expected output is empty: a program that does nothing would pass")
 
 
@@ -120,9 +122,9 @@ class _Boxed:
             return _IE, f"the checker: {said.why}"
         found = self._found(said)
         if found is not None:
-            return found, _first_line(said)
+            return found, first_line(said)
         if said.ending is Ending.CE:
-            return _IE, f"the checker does not compile: {_first_line(said)}"
+            return _IE, f"the checker does not compile: {first_line(said)}"
         why = "over its time" if said.ending is Ending.TLE else said.why  # how much time was left is not for records
         if case.stdout is not None:
             again = self._run(case, case.stdout)
@@ -144,11 +146,16 @@ class _Boxed:
         args = _FILES if self.checker.protocol == "testlib" else (_FILES[0], _FILES[2], _FILES[1])
         own = self.checker.program
         program = Program(own.language, files={**own.files, **files}, args=args)
-        return self.runner.aside(program, _room(self.limits, files))
+        return self.runner.aside(program, with_room(self.limits, files))
 
 
-def _room(limits: Limits, files: dict[str, str | bytes]) -> Limits:
-    """The limits plus disk and memory for the files, which may be as large as the largest output."""
+def with_room(limits: Limits, files: Mapping[str, str | bytes]) -> Limits:
+    """The limits plus disk and memory for the files, which may be as large as the largest output.
+
+    Args:
+        limits: of a checker or an interactor.
+        files: name → content.
+    """
     mib = sum(map(len, files.values())) * 4 / (1 << 20)
     return replace(limits, disk_mib=limits.disk_mib + mib, memory_mib=limits.memory_mib + int(mib))
 
@@ -158,7 +165,11 @@ def _text(raw: str | bytes | None) -> str:
     return raw.decode("utf-8", "surrogateescape") if isinstance(raw, bytes) else raw or ""
 
 
-def _first_line(run: Run) -> str:
-    """Its first line on stderr, where testlib writes; if that is empty, on stdout."""
+def first_line(run: Run) -> str:
+    """Its first line on stderr, where testlib writes; if that is empty, on stdout.
+
+    Args:
+        run: of a checker or an interactor.
+    """
     said = (run.stderr.strip() or run.stdout.strip()).partition(b"\n")[0]
     return said[:1000].decode("utf-8", "replace")

@@ -1,6 +1,7 @@
 """`judge`: runs a program on its cases and says which of them it passes.
 
-    StdioCase   a run for each; a comparator or a checker compares its output with the expected one
+    StdioCase   a run for each; a comparator or a checker compares its output with the expected one, or an interactor
+                talks with it (interactive)
     CallCase    one run for all; the values come back as plain data and are compared in this process
     TestSuite   plain asserts become calls; other tests run in a process of their own, beside the program's
 
@@ -17,9 +18,10 @@ from typing import Final, TypeAlias
 from rlvr.sandbox import Call, CallRun, Ending, Limits, Program, Reply, Run, Sandbox, TestRun, TestSuite
 from rlvr.verifiers.code.asserts import named, split
 from rlvr.verifiers.code.case_runner import CaseRunner
-from rlvr.verifiers.code.cases import CallCase, Cases, StdioCase, checked_cases
+from rlvr.verifiers.code.cases import CallCase, Cases, Interactor, StdioCase, checked_cases
 from rlvr.verifiers.code.checker import Checker, Compare, as_checker, refuse_empty
 from rlvr.verifiers.code.equality import shown
+from rlvr.verifiers.code.interactive import dealt, decided
 from rlvr.verifiers.code.shared import shared_sandbox
 from rlvr.verifiers.code.verdicts import CaseResult, CaseVerdict, Failure, Judgement, cut, one_line, plain
 
@@ -54,7 +56,7 @@ def judge(
     Args:
         program: untrusted.  Calls and suites need a program in Python.
         cases: a list of `StdioCase` or of `CallCase`, or a `TestSuite`.
-        compare: how standard output is compared: a comparator or its name, or a checker `Program`.
+        compare: how standard output is compared: a comparator or its name, or a checker `Program`; or an `Interactor`.
         sandbox: None for one that this process shares.
         limits: of one case, or of all tests of a suite together.  None for the sandbox's own.
         stop: end with the first case that fails; False if the fraction of accepted cases is needed.
@@ -79,6 +81,8 @@ def judge(
     if called:
         return _concluded(runner, _called(runner, called, stop), len(called), stop)
     fed = [case for case in cases if isinstance(case, StdioCase)]
+    if isinstance(compare, Interactor):
+        return _concluded(runner, _talked(runner, fed, compare, sandbox.limits), len(fed), stop)
     refuse_empty(compare, fed)
     return _concluded(runner, _fed(runner, fed, as_checker(compare, runner, sandbox.limits)), len(fed), stop)
 
@@ -144,6 +148,37 @@ def _fed(runner: CaseRunner, cases: Sequence[StdioCase], checker: Checker) -> It
         )
         result = CaseResult(name, verdict, one_line(why), run.cpu_s, run.memory_mib)
         yield result, Failure(name, cut(case.stdin), expected, cut(run.stdout), _tail(run))
+
+
+# ------------------------------------------------------------------------------------------------ interactors
+
+
+def _talked(
+    runner: CaseRunner, cases: Sequence[StdioCase], interactor: Interactor, limits: Limits
+) -> Iterator[_Judged]:
+    """The interactor reads the case's input; what both say is the output that the results show."""
+    theirs = 0.0
+    for number, case in enumerate(cases, 1):
+        name, answer = f"case {number}", cut(case.stdout or "")
+        built = runner.compiled()
+        if built is not None:
+            yield CaseResult(name, _verdict_on(built), one_line(_reason(built, runner.limits))), None
+            continue
+        done = runner.interact(*dealt(interactor, case, limits, runner.limits))
+        if done is None:
+            late = theirs > runner.cpu_s
+            why = "the interactor has used up the time for all cases" if late else _LATE
+            yield CaseResult(name, _IE if late else _TLE, why), Failure(name, cut(case.stdin), answer, "")
+            continue
+        theirs += done.interactor.cpu_s
+        verdict, why = decided(done, interactor)
+        if verdict is None:
+            verdict, why = _verdict_on(done.program), _reason(done.program, runner.limits)
+        run = done.program
+        result = CaseResult(
+            name, verdict, one_line(why), run.cpu_s, run.memory_mib, interactor_cpu_s=done.interactor.cpu_s
+        )
+        yield result, Failure(name, cut(case.stdin), answer, cut(done.transcript), _tail(run))
 
 
 # ------------------------------------------------------------------------------------------------ calls

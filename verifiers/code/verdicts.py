@@ -21,6 +21,7 @@ class CaseVerdict(StrEnum):
     TLE = "TLE"  # over its time
     MLE = "MLE"  # over its memory
     OLE = "OLE"  # over its output
+    ILE = "ILE"  # idle: it and the interactor waited for each other
     RE = "RE"  # it crashed, raised, or ended before it answered
     CE = "CE"  # it does not compile
     IE = "IE"  # we failed: says nothing about the program
@@ -35,6 +36,7 @@ class CaseResult:
         verdict: see `CaseVerdict`.
         why: the reason in one line; "" if it was accepted.
         cpu_s, memory_mib: used by its run; 0 for calls and suites, whose cases share a run.
+        interactor_cpu_s: used by the interactor.
         expected, got: output, value or error, cut to 200 characters; "" where they are not known.
     """
 
@@ -45,6 +47,7 @@ class CaseResult:
     memory_mib: float = 0.0
     expected: str = ""
     got: str = ""
+    interactor_cpu_s: float = 0.0
 
     def report(self, index: int) -> dict[str, Any]:
         """The result for a verdict's detail, as plain JSON.
@@ -52,6 +55,7 @@ class CaseResult:
         Args:
             index: of the case, counted from 1.
         """
+        own = {"interactor_cpu_s": round(self.interactor_cpu_s, 3)} if self.interactor_cpu_s else {}
         return {
             "index": index,
             "name": self.name,
@@ -59,6 +63,7 @@ class CaseResult:
             "why": self.why,
             "cpu_s": round(self.cpu_s, 3) if self.cpu_s else None,
             "memory_mib": round(self.memory_mib, 1) if self.memory_mib else None,
+            **own,
             "expected": self.expected,
             "got": self.got,
         }

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Final
 from rlvr.errors import DataError, SandboxFailed, UsageError
 from rlvr.sandbox import Limits, Program, TestSuite
 from rlvr.sandbox.languages import LANGUAGES
+from rlvr.sandbox.levels import LEVELS
 from rlvr.types import Outcome, Verdict
 from rlvr.validate import require_one_of
-from rlvr.verifiers.code.cases import CheckerProgram, CodeReference, StdioCase, read
+from rlvr.verifiers.code.cases import CheckerProgram, CodeReference, Interactor, StdioCase, read
 from rlvr.verifiers.code.checker import Compare, refuse_empty
 from rlvr.verifiers.code.compare import comparator
 from rlvr.verifiers.code.continuation import preceded
@@ -34,7 +35,7 @@ class CodeVerifier:
         'AC'
 
     The reference is plain JSON: see `rlvr.verifiers.code.cases`.  The reasons: `AC` is CORRECT; `no-program` UNPARSED;
-    `WA TLE MLE OLE RE CE` WRONG, with partial credit if `partial` is set.
+    `WA TLE MLE OLE ILE RE CE` WRONG, with partial credit if `partial` is set.
 
     Attributes:
         language: the language of the programs; calls and suites need "python".
@@ -47,6 +48,8 @@ class CodeVerifier:
         total_cpu_s, total_wall_s: seconds for all cases of one completion together; beyond them the verdict is TLE.
         packages: distributions that programs may import, such as ("numpy",).
         allow_missing: guarantees of the sandbox that may be missing on this host, by name.
+        sandbox: the level of its isolation, "namespaces" or "restricted"; see `rlvr.sandbox.Sandbox`.  A verdict's
+            `detail` names any other than the first.
         workers: number of programs that run at once in this process; each worker of a scorer is a process of its own.
 
     Raises:
@@ -62,12 +65,14 @@ class CodeVerifier:
     total_wall_s: float = _TOTAL_WALL_S
     packages: Sequence[str] = ()
     allow_missing: Sequence[str] | frozenset[str] = ()
+    sandbox: str = "namespaces"
     workers: int | str = 1
     id: ClassVar[str] = "code-verifier-v2"
 
     def __post_init__(self) -> None:
         require_one_of("language", self.language, LANGUAGES)
-        if not isinstance(self.compare, Program | CheckerProgram):
+        require_one_of("sandbox", self.sandbox, LEVELS)
+        if not isinstance(self.compare, Program | CheckerProgram | Interactor):
             comparator(self.compare)
         for name in ("packages", "allow_missing"):
             given = getattr(self, name)
@@ -130,7 +135,10 @@ class CodeVerifier:
             asked.cases,
             asked.checker or self.compare,
             sandbox=shared_sandbox(
-                workers=self.workers, packages=tuple(self.packages), allow_missing=frozenset(self.allow_missing)
+                workers=self.workers,
+                packages=tuple(self.packages),
+                allow_missing=frozenset(self.allow_missing),
+                level=self.sandbox,
             ),
             limits=self._limits(asked),
             stop=not (self.partial or self.report),
@@ -154,6 +162,8 @@ class CodeVerifier:
             "passed": judgement.passed,
             "cases": judgement.total,
         }
+        if self.sandbox != "namespaces":
+            detail["sandbox"] = self.sandbox
         if self.report:
             detail["tests"] = [case.report(number) for number, case in enumerate(judgement.cases, 1)]
         if judgement.accepted:

@@ -1,0 +1,318 @@
+"""Two programs that talk to each other, in two slots: each is watched by a box of its own.
+
+    program ── its output ──▶ pipe ──▶ lane ──▶ pipe ──▶ interactor
+            ◀── pipe ◀──────────────── lane ◀── pipe ◀── its output
+
+The interactor's box carries what is said, and counts it.  Each box writes on a board, a file in memory that both have
+and no program, what its own program is doing; the interactor's box can so see that both wait for each other.
+
+What the program says, and its end, reach the interactor only once that waits for it.  So an interactor that fails
+before has failed by itself, and one that decides without waiting for more does not depend on how the program ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import struct
+import termios
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rlvr.sandbox.guest.replies import Buffer
+from rlvr.sandbox.guest.stillness import BUSY, DROWSY, QUIET, Stillness, look
+from rlvr.sandbox.guest.watch import Watch, wake_up
+
+__all__ = ["BOARD", "FLOOD", "OUTCOME", "OUTCOME_AT", "Relay", "STOP", "STUCK", "STUCK_HERE", "Talk"]
+
+BOARD: Final = 256
+"""Bytes of the board."""
+
+OUTCOME: Final = struct.Struct("<BBBBBQQd")
+"""At the end of the board: order, whether the interactor asked, whether it was told of the program's end, whether both
+were idle when last seen, whether words were left that the interactor had not read, bytes that the program said and
+heard, CPU seconds of the interactor since it got a word."""
+
+STOP, FLOOD, STUCK, STUCK_HERE = 1, 2, 3, 4
+"""Orders to the program's box: to stop it, as the interactor has decided; as it said too much; as both are stuck,
+through the program's fault or the interactor's."""
+
+_ENTRY = struct.Struct("<BQQ")  # state, number of looks, mark
+_PLACE = 64  # of an entry
+OUTCOME_AT = 128
+_CHUNK = 1 << 16
+_SHOWN = 2000  # bytes of the transcript
+_LOOK_S = 0.002, 0.05
+
+
+class Talk(Watch):
+    """A run whose standard input and output are pipes to another box; see `Watch`."""
+
+    side = 0
+    lent = "stdin", "stdout"
+    """Descriptors of the pipes.  With copies of them here the programs would not see each other's end."""
+
+    def _start(self, fds: Mapping[str, int]) -> int:
+        self.still: Stillness | None = None
+        self.looks, self.looked = 0, time.monotonic()
+        self.pipe = os.fstat(fds["stdin"]).st_ino
+        told = super()._start(fds)
+        none = os.memfd_create("none")
+        for name in self.lent:
+            os.dup2(none, self.fds[name])  # not closed: `box` does that
+        os.close(none)
+        return told
+
+    def _pause(self) -> float:
+        least, most = _LOOK_S
+        return min(super()._pause(), max(least, min(most, (time.monotonic() - self.started) / 10)))
+
+    def _exceeded(self) -> str:
+        self._note()
+        order = os.pread(self.fds["board"], 1, OUTCOME_AT)[0]
+        if order:
+            return "output" if order == FLOOD and self.side == 0 else "partner"
+        return super()._exceeded()
+
+    def _note(self) -> None:
+        """Look at the program, write down what it does, and let its wall clock stand still while it has to wait."""
+        before, now = self.still, time.monotonic()
+        self.still = look(self.level.living(), self.pipe)
+        self.looks += 1
+        state, mark = (self.still.state, self.still.mark) if self.still else (BUSY, 0)
+        os.pwrite(self.fds["board"], _ENTRY.pack(state, self.looks, mark), self.side * _PLACE)
+        if self.still is None:
+            self.idle = min(now - self.started, self.request.get("blind_s", 0.0))
+        elif before and before.state != BUSY != state and self._must_wait():
+            self.idle += now - self.looked
+        self.looked = now
+
+    def _must_wait(self) -> bool:
+        """While both are idle the program's clock runs on."""
+        return self._other()[0] == BUSY
+
+    def _other(self) -> tuple[int, int, int]:
+        state, looks, mark = _ENTRY.unpack(os.pread(self.fds["board"], _ENTRY.size, (1 - self.side) * _PLACE))
+        return state, looks, mark
+
+
+class Relay(Talk):
+    """The interactor's side, which carries what both say."""
+
+    side = 1
+    lent = "from_program", "to_program"
+
+    def reply(self, buffer: Buffer) -> dict[str, Any]:
+        """See `Watch`; the box ends afterwards, as it has seen what was said."""
+        found = super().reply(buffer)
+        idle = self._other()[0] != BUSY and self.still is not None and self.still.state != BUSY
+        figures = self.asked, self.told, idle, self.unread, self.words.total, self.answers.total, self.since_s
+        os.pwrite(self.fds["board"], OUTCOME.pack(self.order, *figures), OUTCOME_AT)
+        os.pwrite(self.fds["stdout"], bytes(self.transcript), 0)
+        self.over = False
+        return found
+
+    def _start(self, fds: Mapping[str, int]) -> int:
+        self.asked = self.closed = self.told = self.unread = False
+        self.order = 0
+        self.stuck: tuple[tuple[int, ...], int] = (), 0
+        self.heard, self.heard_cpu_s, self.since_s = 0, 0.0, 0.0
+        self.transcript, self.speaker = bytearray(), b""
+        from_program, to_program = (os.dup(fds[name]) for name in self.lent)
+        stdin, words = os.pipe()
+        answers, stdout = os.pipe()
+        told = super()._start({**fds, "stdin": stdin, "stdout": stdout})
+        os.close(stdin)
+        os.close(stdout)
+        self.children = wake_up()
+        self._listen_too(self.children)
+        self.words = _Lane(self, b"> ", from_program, words)
+        self.answers = _Lane(self, b"< ", answers, to_program, ending=True)
+        self.answers.listen()
+        return told
+
+    def _wait(self) -> int:
+        lanes = (self.words, self.answers)
+        looks_at = 0.0
+        while True:
+            if (now := time.monotonic()) >= looks_at:
+                self.killed = self._exceeded()
+                if self.killed:
+                    self.unread = self.words.unread()
+                    self._command(STOP)
+                    return self._end_all()
+                looks_at = now + self._pause()
+            ready = self._polled(max(0.0, looks_at - now))
+            for lane in lanes:
+                lane.carry(ready)
+            if self.children in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self.children, 4096)
+                pid = 1
+                while pid > 0:
+                    with contextlib.suppress(ChildProcessError):
+                        pid, status = self._reaped(os.WNOHANG)
+                        if pid == self.pid:
+                            self._conclude(status)
+                            return status
+
+    def _exceeded(self) -> str:
+        if self.words.total > self.request["words"]:
+            self._command(FLOOD)
+        elif self.answers.total > self.limits["output"]:
+            return "output"
+        found = super()._exceeded()
+        cpu = self._cpu()
+        if self.words.total != self.heard:
+            self.heard, self.heard_cpu_s = self.words.total, cpu
+        self.since_s = cpu - self.heard_cpu_s
+        return found
+
+    def _note(self) -> None:
+        super()._note()
+        still, (state, looks, mark) = self.still, self._other()
+        if still is None or still.asks:
+            self._ask()
+        if self.words.ended and not self.words.pending and not self.closed:
+            if still is None or still.state != BUSY:
+                self.closed, self.told = True, still is None or still.asks
+                self.words.hang_up()
+        elif still is not None and still.state == state == QUIET:
+            moved = (still.mark, mark, *(figure for lane in (self.words, self.answers) for figure in lane.figures))
+            if self.stuck[0] != moved:
+                self.stuck = moved, looks
+            elif looks > self.stuck[1] + 1:  # neither has run since the other was seen to wait
+                self._command(STUCK if still.talks else STUCK_HERE)
+
+    def _must_wait(self) -> bool:
+        return not self.closed
+
+    def _ask(self) -> None:
+        if not self.asked:
+            self.asked = True
+            self.words.listen()
+
+    def _command(self, order: int) -> None:
+        if not self.order:
+            self.order = order
+            os.pwrite(self.fds["board"], bytes([order]), OUTCOME_AT)
+
+    def _conclude(self, status: int) -> None:
+        """The interactor has ended: what it said last is delivered, and a program that is right comes to its end."""
+        self._end_all()
+        if os.waitstatus_to_exitcode(status) != self.request["accepts"]:
+            self._command(STOP)
+            return
+        os.pwrite(self.fds["board"], _ENTRY.pack(DROWSY, self.looks + 1, 0), self.side * _PLACE)
+        self.words.hang_up()
+        self.words.listen()
+        while not self.words.ended and not self.order:
+            ready = self._polled(_LOOK_S[1])
+            for lane in (self.words, self.answers):
+                lane.carry(ready)
+            if self.words.total > self.request["words"]:
+                self._command(FLOOD)
+
+    def show(self, speaker: bytes, said: bytes) -> None:
+        """Keep the beginning of what is said.
+
+        Args:
+            speaker: what stands before it.
+            said: the bytes.
+        """
+        if len(self.transcript) < _SHOWN:
+            if self.speaker != speaker:
+                self.transcript += (b"\n" if self.transcript and self.transcript[-1:] != b"\n" else b"") + speaker
+                self.speaker = speaker
+            self.transcript += said[: _SHOWN - len(self.transcript)]
+
+
+class _Lane:
+    """Carries bytes from one pipe to another, at most so many at once.
+
+    Args:
+        relay: whose it is.
+        speaker: what stands before its bytes in the transcript.
+        source, sink: the pipes.
+        ending: the sink is closed when the source has come to its end.
+
+    Attributes:
+        total: bytes so far.
+        pending: bytes that were read and not yet written.
+        ended: the source has come to its end.
+    """
+
+    def __init__(self, relay: Relay, speaker: bytes, source: int, sink: int, ending: bool = False) -> None:
+        self.relay, self.speaker, self.source, self.sink, self.ending = relay, speaker, source, sink, ending
+        self.total, self.pending, self.ended = 0, b"", False
+        self.listening = 0  # the descriptor that is polled
+        for fd in (source, sink):
+            os.set_blocking(fd, False)
+
+    @property
+    def figures(self) -> tuple[int, int, bool]:
+        """What changes when anything moves."""
+        return self.total, len(self.pending), self.ended
+
+    def unread(self) -> bool:
+        """Whether something is on its way."""
+        for fd in (self.source, self.sink):
+            with contextlib.suppress(OSError):  # it may be closed
+                if any(fcntl.ioctl(fd, termios.FIONREAD, bytes(4))):
+                    return True
+        return bool(self.pending)
+
+    def listen(self) -> None:
+        """Begin to carry."""
+        if not self.ended:
+            self._poll(self.source)
+
+    def _poll(self, fd: int) -> None:
+        if fd == self.listening:
+            return
+        if self.listening:
+            self.relay.poll.unregister(self.listening)
+        if fd:
+            self.relay.poll.register(fd, select.POLLOUT if fd == self.sink else select.POLLIN)
+        self.listening = fd
+
+    def carry(self, ready: Mapping[int, int]) -> None:
+        """Read and write what can be.
+
+        Args:
+            ready: descriptors that poll() has found.
+        """
+        if not self.listening or self.listening not in ready:
+            return
+        if not self.pending:
+            try:
+                self.pending = os.read(self.source, _CHUNK)
+            except BlockingIOError:
+                return
+            if not self.pending:
+                self._poll(0)
+                os.close(self.source)
+                self.ended = True
+                if self.ending:
+                    self.hang_up()
+                return
+            self.total += len(self.pending)
+            self.relay.show(self.speaker, self.pending)
+        try:
+            self.pending = self.pending[os.write(self.sink, self.pending) :] if self.sink else b""
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:  # the other has closed its input: it is not told what is said
+            self.pending = b""
+        self._poll(self.sink if self.pending else self.source)
+
+    def hang_up(self) -> None:
+        """Let the other side read the end; what comes later is counted, and goes nowhere."""
+        if self.sink:
+            if self.listening == self.sink:
+                self._poll(0 if self.ended else self.source)
+            os.close(self.sink)
+            self.sink, self.pending = 0, b""

@@ -1,0 +1,492 @@
+"""The level "restricted", for hosts without namespaces: Landlock, seccomp and sampling.
+
+    keeper      scope                                     a scope: no signal leaves it
+    └ zygote    scope, reads only what programs need
+      └ box     scope, writes only to its scratch
+        └ run   scope, reads and writes only its own
+
+Each process is under the rules of those above it too.  A signal to all, which a process in a scope sends, reaches the
+processes of that scope and of those in it, at once and also those that are being forked: what pid 1 can do in a pid
+namespace.  Orphans become children of the box.
+
+For each new process and thread the kernel asks the box, which counts (seccomp's listener).  Memory and files are looked
+at every 10 ms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import signal
+import socket
+import stat
+import struct
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+from rlvr.sandbox.guest.linux import (
+    adopt_orphans,
+    clone,
+    die_with_parent,
+    drop_capabilities,
+    dumpable,
+    ioctl,
+    landlock_abi,
+    landlock_enter,
+    landlock_rule,
+    landlock_ruleset,
+    no_new_privileges,
+    signal_descriptor,
+    system_call_listener,
+)
+
+__all__ = ["ABI", "Restricted"]
+
+ABI = 6
+"""The version of Landlock from which on signals and abstract sockets have scopes: Linux 6.12."""
+
+# linux/landlock.h
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
+_MAKE_CHAR, _MAKE_SOCK, _MAKE_BLOCK = 1 << 6, 1 << 9, 1 << 11
+_REFER = 1 << 13  # to move between folders, which no process may that is under one set of rules without it
+_FILES = (1 << 15) - 1  # all that there are in this version
+_TCP, _SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
+_READ = _EXECUTE | _READ_FILE | _READ_DIR
+_WRITE = _FILES & ~_READ
+_SCRATCH = _FILES & ~(_MAKE_CHAR | _MAKE_SOCK | _MAKE_BLOCK)
+_OF_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE  # a rule for a file may name no other
+
+_OPENSSL = "/etc/ssl/openssl.cnf"  # node goes on without it, but not where it may not open it
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_OWN = ("cmdline", "comm", "environ", "fd", "limits", "maps", "mem", "stat", "statm", "status")  # of /proc/self
+_FOLDERS = ("home", "tmp")
+_SPARE_BYTES = 1 << 16  # for the program's own files, beside one that is as large as may be
+_SPARE_TASKS = 2  # beyond the limit, as RLIMIT_NPROC of the other level has some too
+_PATH_BYTES = 3000  # of a path in the scratch; a longer one could not be looked at
+_UNKNOWN = 1 << 62
+_FRESH_S = 0.002  # for which a list of processes is good
+_SCAN_S = 0.01
+_SOCKET_BYTES = 416 << 10  # as in `namespaces`
+_NOTIFICATION = 80  # bytes of struct seccomp_notif, which begins with a number that the answer repeats
+_ANSWER = struct.Struct("<8sqiI")  # struct seccomp_notif_resp; the last is 1 to let the call go on
+_NOTIF_RECV, _NOTIF_SEND = 0xC050_2100, 0xC018_2101
+_RECEIVE_S = 0.005
+
+
+class Restricted:
+    """See `namespaces.Namespaces`, which explains each call."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = config
+        self._scoped = self._spoilt = False
+        self._base = self._scratch = ""
+        self._rules: list[tuple[int, int]] = []  # access, descriptor
+        self._tasks: tuple[float, list[int], int] = (0.0, [], 0)  # when, processes, threads
+        self._scanned_at = self._scan_s = 0.0
+        self._hidden: set[int] = set()
+        self._limits: Mapping[str, Any] = {}
+
+    # ------------------------------------------------------------------------------------------- the keeper
+
+    def begin(self) -> None:
+        """Enter a scope, and make the folder of the scratches."""
+        if landlock_abi() < ABI:
+            raise OSError(f"Landlock has version {landlock_abi()} here, and {ABI} is needed (Linux 6.12)")
+        if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+            raise OSError("/proc does not list the children of a process, or it is another pid namespace's")
+        no_new_privileges()
+        adopt_orphans()
+        ruleset = landlock_ruleset(_REFER, 0, _SCOPES)
+        with _opened("/") as fd:
+            landlock_rule(ruleset, _REFER, fd)
+        self._enter(ruleset)
+        self._ask = system_call_listener(bytes.fromhex(self.config["forks"]))
+        self._base = tempfile.mkdtemp(prefix="rlvr-", dir=self.config["scratch"])
+
+    def start_slot(self) -> int:
+        return clone(0)
+
+    def admit(self, pid: int) -> None:
+        """There are no users to map."""
+
+    def end_slot(self, pid: int) -> None:
+        os.kill(pid, signal.SIGTERM)  # see `guard`
+
+    def ended(self, pid: int) -> None:
+        _remove(f"{self._base}/{pid}")
+
+    def end(self) -> None:
+        self.signal_all(signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.wait()
+        _remove(self._base)
+
+    # ------------------------------------------------------------------------------------------- a zygote
+
+    def enter_slot(self) -> None:
+        """Read nothing but the programs and libraries of the plan, /proc, and the scratches of this slot."""
+        self._base = f"{self._base}/{os.getpid()}"
+        os.mkdir(self._base, 0o700)
+        plan = self.config["root"]
+        ruleset = landlock_ruleset(_READ | _REFER, 0, _SCOPES)
+        for path, access in [*_readable(plan), (_OPENSSL, _READ), ("/proc", _READ), (self._base, _READ | _REFER)]:
+            with contextlib.suppress(FileNotFoundError), _opened(path) as fd:
+                landlock_rule(ruleset, access & _allowed(fd), fd)
+        kept = {os.path.realpath(source) for source, _ in (*plan["binds"], *plan["caches"], *plan["packages"])}
+        kept |= {path for path in (_OPENSSL,) if os.path.exists(path)}
+        self._rules = [(_READ, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in sorted(kept)]
+        for name in _DEVICES:
+            fd = os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC)
+            landlock_rule(ruleset, _READ_FILE, fd)
+            self._rules.append((_READ_FILE | _WRITE_FILE | _TRUNCATE, fd))
+        os.environ["PATH"] += ":" + os.path.dirname(self.config["executable"])
+        adopt_orphans()
+        self._enter(ruleset)
+        drop_capabilities()
+
+    def guard(self) -> None:
+        """At a SIGTERM, the keeper's or for the parent's end, kill all that is below and end."""
+        parent = os.getppid()
+        signal.signal(signal.SIGTERM, self._end_with_all)
+        die_with_parent(signal.SIGTERM)
+        if os.getppid() != parent:
+            self._end_with_all()
+
+    def _end_with_all(self, *_: object) -> NoReturn:
+        self.signal_all(signal.SIGKILL)
+        os._exit(1)
+
+    def start_box(self) -> int:
+        return clone(0)
+
+    def end_boxes(self) -> None:
+        self.signal_all(signal.SIGKILL)  # its run may have processes left, which no other scope holds
+
+    # ------------------------------------------------------------------------------------------- a box
+
+    def enter_box(self, serial: int) -> None:
+        """Write to nothing but the box's scratch."""
+        self._scratch = f"{self._base}/{serial}"
+        os.mkdir(self._scratch, 0o700)
+        ruleset = landlock_ruleset(_WRITE, 0, _SCOPES)
+        for access, fd in self._rules:
+            if access & _WRITE:
+                landlock_rule(ruleset, access & _WRITE, fd)
+        with _opened(self._scratch) as fd:
+            landlock_rule(ruleset, _WRITE, fd)
+        adopt_orphans()
+        self._enter(ruleset)
+        self.guard()
+        self._ended = signal_descriptor(signal.SIGCHLD)
+        signal.signal(signal.SIGALRM, lambda *_: None)  # it ends a system call, see `answer`
+        for name in _FOLDERS:
+            os.mkdir(f"{self._scratch}/{name}", 0o700)
+            self._rules.append((_SCRATCH, os.open(f"{self._scratch}/{name}", os.O_PATH | os.O_CLOEXEC)))
+        os.environ["HOME"] = os.environ["TMPDIR"] = f"{self._scratch}/tmp"
+
+    def enter_run(self) -> None:
+        os.chdir(f"{self._scratch}/home")
+        self._forks = -1
+        self._tasks, self._scanned_at, self._hidden = (0.0, [], 0), 0.0, set()
+
+    def limit(self, limits: Mapping[str, Any]) -> None:
+        self._limits = limits  # they are looked at
+
+    def start(self) -> int:
+        ours, theirs = socket.socketpair()
+        dumpable(True)  # or the program's process, until it says so itself, would look as one that hides
+        pid = clone(0)
+        if pid == 0:
+            self._asks = theirs
+            return 0
+        dumpable(False)
+        theirs.close()
+        with ours:
+            _, fds, _, _ = socket.recv_fds(ours, 1, 1)  # nothing if it failed before
+        [self._forks] = fds or [-1]
+        self._ready = select.poll()
+        for fd in (self._forks, self._ended):
+            if fd >= 0:
+                self._ready.register(fd, select.POLLIN)
+        return pid
+
+    def listening(self) -> int:
+        return self._forks
+
+    def answer(self) -> bool:
+        """Let the run have one more process or thread, or have its call fail, as with RLIMIT_NPROC.
+
+        Those that were let through and are not there yet are not counted: a run may have twice its limit for a moment.
+        """
+        request = bytearray(_NOTIFICATION)
+        # A question that is withdrawn now would keep us waiting
+        signal.setitimer(signal.ITIMER_REAL, _RECEIVE_S, _RECEIVE_S)
+        failed = ioctl(self._forks, _NOTIF_RECV, request)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if failed:
+            return failed not in (errno.ENOTCONN, errno.EBADF)
+        self._tasks = 0.0, [], 0
+        full = self._looked()[2] >= self._limits["processes"] + _SPARE_TASKS
+        reply = bytes(request[:8]), 0, -errno.EAGAIN if full else 0, 0 if full else 1
+        ioctl(self._forks, _NOTIF_SEND, bytearray(_ANSWER.pack(*reply)))  # fails where the one who asked was killed
+        return True
+
+    def wait(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while (left := deadline - time.monotonic()) > 0:  # then the run is looked at, however much it asks
+            ready = dict(self._ready.poll(left * 1000))
+            if not ready:
+                return
+            if self._ended in ready:
+                os.read(self._ended, 1024)
+                return
+            if ready[self._forks] & select.POLLHUP or not self.answer():
+                self._ready.unregister(self._forks)
+
+    def living(self) -> Iterator[int]:
+        return iter(self._looked()[1])
+
+    def _looked(self) -> tuple[float, list[int], int]:
+        """The descendants of this process, and how many threads they have."""
+        if time.monotonic() > self._tasks[0] + _FRESH_S:
+            found: list[int] = []
+            threads, todo = 0, [os.getpid()]
+            while todo:
+                pid = todo.pop()
+                with contextlib.suppress(OSError):
+                    for thread in os.listdir(f"/proc/{pid}/task"):
+                        threads += 1
+                        with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                            todo += map(int, file.read().split())
+                found.append(pid)
+            self._tasks = time.monotonic(), found[1:], threads - 1
+        return self._tasks
+
+    def signal_all(self, number: int) -> None:
+        if not self._scoped:
+            raise RuntimeError("out of a scope, every process of this user would get the signal")
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(-1, number)
+
+    def _enter(self, ruleset: int) -> None:
+        """Enter a scope, and see that it is one: a signal to all must never leave it."""
+        landlock_enter(ruleset)
+        try:
+            os.kill(os.getppid(), 0)
+        except PermissionError:
+            self._scoped = True
+            return
+        raise OSError("Landlock does not keep signals in here")
+
+    def crowded(self) -> str:
+        return "processes" if self._looked()[2] > 2 * (self._limits["processes"] + _SPARE_TASKS) else ""
+
+    def exceeded(self) -> str:
+        if self._hides(self._looked()[1]):
+            return "hidden"
+        now = time.monotonic()
+        if now > self._scanned_at + max(_SCAN_S, 20 * self._scan_s):
+            over = self.overfull()
+            self._scanned_at = time.monotonic()
+            self._scan_s = self._scanned_at - now
+            return over
+        return ""
+
+    def overfull(self) -> str:
+        most = self._limits["files"] + len(_FOLDERS)
+        used, files = _scanned(self._scratch, most)
+        if files > most:
+            return "files"
+        return "disk" if used + self._deleted(self._looked()[1]) > self._limits["disk"] + _SPARE_BYTES else ""
+
+    def _hides(self, processes: list[int]) -> bool:
+        """Whether one executes a file that it may not read: the kernel then closes its /proc to us.
+
+        Told by two looks, as a process may look so for a moment while it executes another program.
+        """
+        before, self._hidden = self._hidden, set()
+        for pid in processes:
+            try:
+                os.close(os.open(f"/proc/{pid}/maps", os.O_RDONLY))
+            except PermissionError:
+                self._hidden.add(pid)
+            except OSError:
+                pass
+        return bool(before & self._hidden)
+
+    def _deleted(self, processes: list[int]) -> int:
+        """Bytes of files of the scratch that have no name any more, but are open or mapped."""
+        device, found = os.stat(self._scratch).st_dev, {}
+        for it in self._open_files(processes):
+            if stat.S_ISREG(it.st_mode) and it.st_nlink == 0 and it.st_dev == device:
+                found[it.st_ino] = it.st_blocks * 512
+        for pid in processes:
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
+                for line in file:
+                    if line.endswith(b"(deleted)\n") and os.fsencode(self._scratch) in line:
+                        span, _, offset, _, number, *_ = line.split()
+                        first, last = (int(address, 16) for address in span.split(b"-"))
+                        end = int(offset, 16) + last - first
+                        found[int(number)] = max(found.get(int(number), 0), end)
+        return sum(found.values())
+
+    def _open_files(self, processes: list[int]) -> Iterator[os.stat_result]:
+        for pid in processes:
+            with contextlib.suppress(OSError):
+                for name in os.listdir(f"/proc/{pid}/fd"):
+                    with contextlib.suppress(OSError):
+                        yield os.stat(f"/proc/{pid}/fd/{name}")
+
+    def scratch_bytes(self) -> int:
+        return 0  # it is no memory of ours
+
+    def socket_bytes(self) -> int:
+        found = {it.st_ino for it in self._open_files(self._looked()[1]) if stat.S_ISSOCK(it.st_mode)}
+        return len(found) * _SOCKET_BYTES
+
+    def leave_run(self, partner: bool) -> bool:
+        os.chdir("/")
+        if self._forks >= 0:
+            os.close(self._forks)
+        try:
+            for name in _FOLDERS:
+                _empty(f"{self._scratch}/{name}")
+        except OSError:  # of whatever it made: the keeper removes it with the slot
+            self._spoilt = True
+        return True
+
+    def again(self) -> bool:
+        return not self._spoilt
+
+    def leave_box(self) -> None:
+        with contextlib.suppress(OSError):
+            for name in _FOLDERS:
+                os.rmdir(f"{self._scratch}/{name}")
+            os.rmdir(self._scratch)
+
+    # ------------------------------------------------------------------------------------------- a program
+
+    def confine(self) -> None:
+        """Reach nothing but the plan's programs and libraries, devices without harm, its scratch, and its own /proc."""
+        ruleset = landlock_ruleset(_FILES, _TCP, _SCOPES)
+        for access, fd in self._rules:
+            landlock_rule(ruleset, access & _allowed(fd), fd)
+        own = f"/proc/{os.getpid()}"
+        for name in _OWN:
+            fd = os.open(f"{own}/{name}", os.O_PATH)
+            landlock_rule(ruleset, (_READ_FILE | _READ_DIR) & _allowed(fd), fd)
+            os.close(fd)
+        landlock_enter(ruleset)
+        socket.send_fds(self._asks, [b"."], [self._ask()])
+        self._asks.close()
+        for number in (signal.SIGTERM, signal.SIGALRM):  # which the box handles
+            signal.signal(number, signal.SIG_DFL)
+
+    def processes(self, limits: Mapping[str, Any]) -> int | None:
+        return None  # the kernel counts by user, who has other processes; see `answer`
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    fd = os.open(path, os.O_PATH)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _allowed(fd: int) -> int:
+    """What a rule for this file or folder may name."""
+    return _FILES if stat.S_ISDIR(os.fstat(fd).st_mode) else _OF_FILE
+
+
+def _readable(plan: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Path and access of all that programs may read, without the folders that the plan hides.
+
+    A rule holds for a whole tree, so a folder with hidden ones below it is taken apart.  Names in a hidden folder can
+    be listed; its files cannot be read.
+    """
+    hidden = {os.path.realpath(path) for path in plan["empty"] if os.path.isdir(path)}
+
+    def parts(path: str) -> Iterator[tuple[str, int]]:
+        if path in hidden:
+            return
+        if not any(other.startswith(path + "/") for other in hidden):
+            yield path, _READ
+            return
+        yield path, _READ_DIR
+        for entry in os.scandir(path):
+            if not entry.is_symlink():  # what it leads to has a rule of its own, or none
+                yield from parts(entry.path)
+
+    for source, _ in (*plan["binds"], *plan["caches"]):
+        yield from parts(os.path.realpath(source))
+    for source, _ in plan["packages"]:
+        yield os.path.realpath(source), _READ
+
+
+def _scanned(folder: str, most: int) -> tuple[int, int]:
+    """Bytes of files below a folder, number of files and folders; what cannot be looked at is more than any limit."""
+    used, files, todo = 0, 0, [folder]
+    while todo and files <= most:  # where a folder is exchanged for a link, what is below may be large
+        try:
+            with os.scandir(todo.pop()) as entries:
+                for entry in entries:
+                    files += 1
+                    if len(entry.path) > _PATH_BYTES:
+                        return used, _UNKNOWN
+                    with contextlib.suppress(FileNotFoundError):
+                        if entry.is_dir(follow_symlinks=False):
+                            todo.append(entry.path)
+                        else:
+                            used += entry.stat(follow_symlinks=False).st_blocks * 512
+        except FileNotFoundError:
+            continue
+        except OSError:  # the program took our right to read it away
+            return used, _UNKNOWN
+    return used, files
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder and all in it, if it can be."""
+    with contextlib.suppress(OSError):
+        _empty(folder)
+        os.rmdir(folder)
+
+
+def _empty(folder: str) -> None:
+    """Remove all in a folder, however deep; no process is left that could change it meanwhile."""
+    top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    number = 0
+    try:
+        while names := os.listdir(top):
+            for name in names:
+                if _unlinked(name, top):
+                    continue
+                os.chmod(name, 0o700, dir_fd=top)
+                inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+                try:  # what is in it comes up, so that no path gets long
+                    for below in os.listdir(inner):
+                        if not _unlinked(below, inner):
+                            os.chmod(below, 0o700, dir_fd=inner)
+                            number += 1
+                            os.rename(below, f"{os.urandom(8).hex()}{number}", src_dir_fd=inner, dst_dir_fd=top)
+                finally:
+                    os.close(inner)
+                os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+
+
+def _unlinked(name: str, folder: int) -> bool:
+    """Whether it was removed, as anything but a folder is."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except IsADirectoryError:
+        return False
+    return True

@@ -1,0 +1,158 @@
+"""The level "restricted", from the host's side: what it says of itself, and that nothing of it outlives a kill."""
+
+import dataclasses
+import os
+import pickle
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from rlvr.cli.arguments import environment_of, with_level
+from rlvr.envs.humaneval import HumanEval
+from rlvr.errors import IsolationUnavailable, UsageError
+from rlvr.sandbox import Call, Ending, Limits, Program, Sandbox, seccomp
+from rlvr.sandbox.guest.linux import landlock_abi
+from rlvr.sandbox.guest.restricted import ABI
+from rlvr.sandbox.levels import LEVELS
+from rlvr.sandbox.probe import PROMISES
+from rlvr.sandbox.slots import CannotIsolate, Keeper
+from rlvr.verifiers.code import CodeVerifier
+from tests.sandbox.sandboxes import descendants, keeper_of
+
+needs_landlock = pytest.mark.skipif(landlock_abi() < ABI, reason=f"Landlock has no version {ABI} here (Linux 6.12)")
+SMALL = Limits(cpu_s=1.0, wall_s=10.0, memory_mib=96, processes=16)
+DAEMONS = (
+    "import os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        os.setsid(); os.fork(); time.sleep(60)\n"
+)
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    with Sandbox(SMALL, workers=1, level="restricted") as sandbox:
+        yield sandbox
+
+
+def test_each_promise_of_a_level_rests_on_something_or_is_missing():
+    """Never both, and none is forgotten."""
+    for level in LEVELS.values():
+        assert set(level.rests_on) | set(level.missing) == set(PROMISES)
+        assert not set(level.rests_on) & set(level.missing)
+
+
+@needs_landlock
+def test_a_run_carries_its_level_and_what_that_does_not_promise(sandbox):
+    """The level was asked for by name, so what it lacks is waived with it."""
+    run = sandbox.run(Program("python", "print(int(input()) + 1)"), "41")
+    assert (run.ending, run.text) == (Ending.OK, "42\n")
+    assert run.isolation.level == "restricted"
+    assert run.isolation.waived == set(LEVELS["restricted"].missing)
+    assert "Landlock" in run.isolation.mechanisms["files"]
+    again = pickle.loads(pickle.dumps(sandbox))
+    assert (again.level, again.limits) == ("restricted", SMALL)
+
+
+@needs_landlock
+def test_calls_tests_sessions_and_compiled_programs_work(sandbox):
+    """The same code serves all of them at each level."""
+    called = sandbox.call(Program("python", "def f(x): return x + 1"), [Call("f", (1,))])
+    assert called.replies[0].value == 2
+    shell = sandbox.run(Program("bash", "mktemp -u >/dev/null; f=$(mktemp); echo $(cat <(echo 5)); sort <<< 7"))
+    assert shell.text == "5\n7\n"
+    with sandbox.session("python") as session:
+        session.run("x = 20")
+        assert session.run("x + 1").text == "21\n"
+        assert session.run("while True: pass").ending is Ending.TLE
+        assert session.run(DAEMONS + "print('here')").text == "here\n"
+        assert session.run("x").text == "20\n"
+
+
+def test_a_level_that_does_not_exist_is_refused():
+    with pytest.raises(UsageError, match="level is 'jail'; it must be one of 'namespaces', 'restricted'"):
+        Sandbox(level="jail")
+
+
+def test_a_host_without_landlock_is_told_its_ways_out(monkeypatch):
+    """It never falls back to less."""
+
+    def refuse(*args):
+        raise CannotIsolate("Landlock has version 4 here, and 6 is needed (Linux 6.12)")
+
+    monkeypatch.setattr(Keeper, "__init__", refuse)
+    with pytest.raises(IsolationUnavailable, match="no Landlock: Landlock has version 4") as caught:
+        Sandbox(workers=1, level="restricted").warm()
+    for way in ("Linux 6.12", "landlock_create_ruleset", "rlvr serve"):
+        assert way in str(caught.value)
+    assert "waive" not in str(caught.value)
+
+
+@needs_landlock
+@pytest.mark.parametrize("victim", ["keeper", "zygote", "box"])
+def test_nothing_outlives_a_process_of_ours_that_is_killed(victim):
+    """Without a pid namespace the kernel ends nothing by itself: each of ours ends what is below it."""
+    with Sandbox(SMALL, workers=1, level="restricted") as sandbox, sandbox.session("python") as session:
+        session.run(DAEMONS)
+        keeper = keeper_of(sandbox)
+        tree = {pid: list(_children(pid)) for pid in [keeper, *descendants(keeper)]}
+        [zygote] = (pid for pid in tree[keeper] if any(tree[box] for box in tree[pid]))
+        [box] = (pid for pid in tree[zygote] if tree[pid])
+        doomed = list(_below(box, tree))
+        assert len(doomed) >= 4
+        os.kill({"keeper": keeper, "zygote": zygote, "box": box}[victim], signal.SIGKILL)
+        deadline = time.monotonic() + 20.0
+        while left := [pid for pid in doomed if _alive(pid)]:
+            assert time.monotonic() < deadline, left
+            time.sleep(0.02)
+
+
+def _children(pid):
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        yield from map(int, (task / "children").read_text().split())
+
+
+def _below(pid, tree):
+    for child in tree[pid]:
+        yield child
+        yield from _below(child, tree)
+
+
+def _alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@needs_landlock
+def test_the_scratch_goes_with_the_sandbox():
+    """It lies in the host's temp folder."""
+    with Sandbox(SMALL, workers=1, level="restricted") as sandbox:
+        folder = Path(sandbox.run(Program("python", "import os; print(os.getcwd())")).text.strip())
+        base = folder.parents[2]
+        assert base.name.startswith("rlvr-")
+        assert base.exists()
+    assert not base.exists()
+
+
+def test_the_filter_of_the_level_knows_the_calls_that_it_changes():
+    """A name that is not in the list would change nothing."""
+    assert set(seccomp.RESTRICTED) <= set(seccomp.NUMBERS)
+    assert seccomp.program(restricted=True) != seccomp.program()
+
+
+@needs_landlock
+def test_a_verdict_names_the_level():
+    verifier = CodeVerifier(sandbox="restricted", limits=dataclasses.replace(SMALL))
+    verdict = verifier.verify("```python\nprint(int(input()) + 1)\n```", {"inputs": ["1\n"], "outputs": ["2\n"]})
+    assert (verdict.why, verdict.detail["sandbox"]) == ("AC", "restricted")
+
+
+def test_the_flag_sets_the_option_of_environments_that_run_programs():
+    """And is refused for one that runs none, as the user expects something of it."""
+    assert with_level(["a=b"], None) == ["a=b"]
+    assert with_level(["a=b"], "restricted", HumanEval) == ["a=b", "sandbox=restricted"]
+    with pytest.raises(UsageError, match="arithmetic-v1 runs no programs in the sandbox; leave the flag out"):
+        environment_of("arithmetic-v1", [], "restricted")
+    with pytest.raises(UsageError, match="must be one of 'namespaces', 'restricted'"):
+        CodeVerifier(sandbox="jail")
