@@ -495,10 +495,10 @@ async def _observed_here(env: Environment, item: Item) -> list[_Seen]:
             if len(text) > REPLY_MIB << 20:
                 return [_unscored(WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB"))]
             return [_decoded(json.loads(text))]
-        except (KeyboardInterrupt, GeneratorExit):
+        except KeyboardInterrupt:
             raise
         except BaseException as error:  # becomes UNSCORED, as in a worker
-            if isinstance(error, asyncio.CancelledError) and _cancelled_by_us():
+            if isinstance(error, (asyncio.CancelledError, GeneratorExit)) and _cancelled_by_us():
                 raise
             if attempt == 2:
                 return [_unscored(WorkerError(*described(error)))]
@@ -509,7 +509,7 @@ def _cancelled_by_us() -> bool:
     """Whether this call was given up; code of a verifier may raise CancelledError itself."""
     try:
         task = asyncio.current_task()
-    except RuntimeError:  # without a loop
+    except RuntimeError:  # without a loop: this environment is not async, or its loop is gone
         return False
     return task is not None and task.cancelling() > 0
 
