@@ -53,6 +53,8 @@ class FilterCommand:
     """Keep all tasks with the same prompt, instead of the first one."""
     near: float | None = None
     """Drop tasks that share at least this part of their 5-grams with an earlier task, such as 0.8."""
+    max_characters: int | None = None
+    """Drop tasks whose prompt has more characters than this."""
     processes: int | None = None
     """Number of processes that compare prompts; by default one per core, 0 for none but this one."""
     overwrite: Overwrite = False
@@ -61,7 +63,14 @@ class FilterCommand:
         from rlvr.data.filtering import FilterRules, Kept, filtered
 
         rules = FilterRules(
-            self.min_rate, self.max_rate, self.min_n, self.by, not self.keep_duplicates, self.near, self.ngram
+            self.min_rate,
+            self.max_rate,
+            self.min_n,
+            self.by,
+            not self.keep_duplicates,
+            self.near,
+            self.ngram,
+            self.max_characters,
         )
         dropped_path = self.output.with_name(self.output.name + ".dropped.jsonl")
         read_rows(self.file)

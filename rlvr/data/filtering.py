@@ -27,7 +27,7 @@ from rlvr.data.rows import Row
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.statistics import wilson
 from rlvr.types import Outcome, Prompt
-from rlvr.validate import require_number, require_one_of, require_whole
+from rlvr.validate import require_number, require_one_of, require_optional_whole, require_whole
 from rlvr.workers import shipped
 
 __all__ = ["DroppedTask", "FilterRules", "Kept", "filter_tasks", "filtered"]
@@ -46,6 +46,7 @@ class FilterRules:
         near: of tasks that share at least this part of their 5-grams, such as 0.8, keep the first; None to keep all.
         ngram: number of words in a row that a task must not share with a test: 13, as for GPT-3 (arXiv:2005.14165, C);
             of a shorter test all its words, from 4 up.
+        max_characters: the most characters that a prompt may have, messages together; None for any number.
 
     Raises:
         UsageError: a number is out of range.
@@ -58,6 +59,7 @@ class FilterRules:
     duplicates: bool = True
     near: float | None = None
     ngram: int = 13
+    max_characters: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_rate <= self.max_rate <= 1:  # false for NaN
@@ -67,6 +69,7 @@ class FilterRules:
         if self.near is not None:
             require_number("near", self.near, most=1, above=0, hint="or None")
         require_whole("ngram", self.ngram, 1)
+        require_optional_whole("max_characters", self.max_characters, 1, none="any number")
 
     @property
     def need_rollouts(self) -> bool:
@@ -324,7 +327,7 @@ def filtered(
 ) -> Iterator[Kept | DroppedTask]:
     """Every task in the order of the rows, kept or dropped.  All rows are read before the first comes.
 
-    Contamination is checked first, then duplicates, then rates: a task is dropped for the first reason that holds.
+    Contamination is checked first, then duplicates, then lengths, then rates: a task is dropped for the first reason that holds.
 
     Args:
         rows: records of `rlvr score`; or tasks with a prompt and `reference`, if no rule looks at rollouts.
@@ -337,7 +340,7 @@ def filtered(
         DataError: a row is neither, or a rule looks at rollouts and no row has an outcome.
     """
     rules = rules or FilterRules()
-    needed = bool(tests) or rules.duplicates or rules.near is not None
+    needed = bool(tests) or rules.duplicates or rules.near is not None or rules.max_characters is not None
     with _Tasks(prompt, needed, bool(tests)) as tasks:
         for number, row in enumerate(rows, 1):
             tasks.add(row, number)
@@ -348,6 +351,7 @@ def filtered(
         for found in (
             _contaminated(tasks, tests, rules, processes),
             _repeated(tasks, rules, processes),
+            _too_long(tasks, rules),
             _outside_rates(tasks, rules),
         ):
             for place, reason in found:
@@ -398,6 +402,13 @@ def _digests(texts: Sequence[str]) -> list[str]:
     return [digest_of(folded(text)).hex() for text in texts]
 
 
+def _too_long(tasks: _Tasks, rules: FilterRules) -> Iterator[tuple[int, str]]:
+    if rules.max_characters is not None:
+        for place, task in enumerate(tasks):
+            if len(task.text) > rules.max_characters:
+                yield place, f"too-long: {len(task.text)} characters"
+
+
 def _outside_rates(tasks: _Tasks, rules: FilterRules) -> Iterator[tuple[int, str]]:
     if not rules.need_rollouts:
         return
@@ -418,7 +429,7 @@ def _outside_rates(tasks: _Tasks, rules: FilterRules) -> Iterator[tuple[int, str
 def _pickled(task: Kept) -> bytes:
     try:
         return pickle.dumps(task)
-    except Exception:  # noqa: BLE001  a row of the caller's may hold anything; this takes ten times as long, and more
+    except Exception:  # noqa: BLE001  a row may hold anything; this takes ten times as long
         return shipped(task)
 
 

@@ -339,6 +339,17 @@ def test_results_do_not_depend_on_the_number_of_processes(monkeypatch):
         list(near_duplicates(texts, processes=-1))
 
 
+def test_long_prompts_are_dropped():
+    """Messages count together, with the line ends between them: 5 + 1 + 5 characters."""
+    rows = [{"prompt": "x" * n, "reference": n} for n in (10, 11)]
+    rows += [{"prompt": [{"role": "user", "content": "y" * 5}, {"role": "user", "content": "z" * 5}], "reference": 0}]
+    kept, dropped = filter_tasks(rows, FilterRules(max_characters=10))
+    assert [task.reference for task in kept] == [10]
+    assert [one.why for one in dropped] == ["too-long: 11 characters"] * 2
+    with pytest.raises(rlvr.UsageError, match="max_characters"):
+        FilterRules(max_characters=0)
+
+
 def test_tasks_come_one_by_one_and_hold_what_their_rows_held():
     """Also what pickle alone cannot send, such as a function in a row of the caller's."""
     rows = [{"prompt": [{"role": "user", "content": f"{i}?"}], "reference": (i, 1.5), "f": lambda: 3} for i in range(3)]
