@@ -327,7 +327,8 @@ def filtered(
 ) -> Iterator[Kept | DroppedTask]:
     """Every task in the order of the rows, kept or dropped.  All rows are read before the first comes.
 
-    Contamination is checked first, then duplicates, then lengths, then rates: a task is dropped for the first reason that holds.
+    Contamination is checked first, then duplicates, lengths, and rates: a task is dropped for the first reason that
+    holds.
 
     Args:
         rows: records of `rlvr score`; or tasks with a prompt and `reference`, if no rule looks at rollouts.
