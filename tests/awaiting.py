@@ -46,6 +46,8 @@ async def act(action: str, *args: str) -> None:
             await until(lambda: mark in Path(log).read_text())
         case "note", (log, mark):
             note(log, mark)
+        case "pid", (log,):
+            note(log, f"{os.getpid()} ")
         case "forever", ():
             await asyncio.Event().wait()
         case "stubborn", ():

@@ -202,7 +202,8 @@ class AsyncPool:
             worker = _AsyncWorker(self._boot, self._memory_mib, mark.fileno(), self._wall_s, self._recycle_after)
         self.started += 1
         self._all.add(worker)
-        worker.begin(self._starters, self._start_s, self._ended)
+        # Weakly: the loop has the worker, and a pool that is dropped without being closed must be free to go.
+        worker.begin(self._starters, self._start_s, weakref.WeakMethod(self._ended))
         return worker
 
     def _ended(self, worker: _AsyncWorker, before_its_time: bool) -> None:
@@ -252,7 +253,9 @@ class _AsyncWorker(_Worker):
         self._open = True
         self.load = 0  # items that are to be awaited here, also before it is ready
 
-    def begin(self, threads: Threads, start_s: float, ended: Callable[[_AsyncWorker, bool], None]) -> None:
+    def begin(
+        self, threads: Threads, start_s: float, ended: weakref.WeakMethod[Callable[[_AsyncWorker, bool], None]]
+    ) -> None:
         """Wait until it is ready, in a thread; `ended` is called once, with whether it died before its time."""
         self._loop = asyncio.get_running_loop()
         self._ended = ended
@@ -403,7 +406,8 @@ class _AsyncWorker(_Worker):
                 self._loop.remove_reader(self._reply)
                 self._loop.remove_writer(self._request)
             self.kill()
-            self._ended(self, before_its_time)
+            if (ended := self._ended()) is not None:
+                ended(self, before_its_time)
 
 
 _KINDS: Final = frozenset(("ok", "error", "late", "stuck", "last"))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
 import os
+import textwrap
 import threading
 from functools import partial
 
@@ -15,6 +17,7 @@ import rlvr
 from rlvr.errors import UsageError
 from tests.awaiting import Awaited, Judge, Polite, Ranked, most_at_once, note, until
 from tests.environments import Trials
+from tests.processes import PATIENCE_S, ended, python
 
 ENV = Awaited()
 WORKERS = [0, 2]
@@ -169,6 +172,42 @@ def test_a_scorer_that_is_closed_ends_the_calls_under_way():
             call.result(10)
         with pytest.raises(UsageError, match="closed"):
             scorer.score(ENV.task(7), "7")
+
+
+def test_no_process_outlives_its_scorer_or_this_program(tmp_path):
+    """A scorer that is dropped without being closed, and a program that is killed with SIGKILL."""
+    log = tmp_path / "log"
+    scorer = rlvr.Scorer(ENV, workers=1)
+    assert scorer.score(ENV.task(7), f"7@pid {log}").total == 1.0
+    del scorer
+    gc.collect()
+    assert ended(int(log.read_text()))
+    code = f"""
+        import rlvr, sys
+        from tests.awaiting import Awaited
+        scorer = rlvr.Scorer(Awaited(), workers=1)
+        scorer.score_group(Awaited().task(7), ["7@pid {log}2", "7@forever"])
+    """
+    with python(textwrap.dedent(code)) as program:
+        pid = int(asyncio.run(asyncio.wait_for(written(tmp_path / "log2"), PATIENCE_S)))
+        program.kill()
+    assert ended(pid)
+
+
+async def written(path) -> str:
+    await until(lambda: path.exists() and path.read_text().endswith(" "))
+    return path.read_text()
+
+
+def test_an_environment_that_cannot_be_rebuilt_says_so():
+    class Fragile(Awaited):
+        def __setstate__(self, state):
+            raise RuntimeError("not here")
+
+    with pytest.raises(rlvr.WorkerError, match="not here"), rlvr.Scorer(Fragile(), workers=1):
+        pass
+    with pytest.raises(rlvr.WorkerError, match="not here"):
+        list(rlvr.Scorer(Fragile(), workers=1).stream([{"task": 7, "completion": "7"}]))
 
 
 def test_rows_that_are_given_up_are_cancelled(tmp_path):
