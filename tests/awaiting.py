@@ -83,7 +83,11 @@ async def act(action: str, *args: str) -> None:
                 "KeyboardInterrupt": KeyboardInterrupt(),
                 "CancelledError": asyncio.CancelledError(),
                 "StopAsyncIteration": StopAsyncIteration(),
+                "GeneratorExit": GeneratorExit(),
             }[name]
+        case "cancels-itself", ():
+            asyncio.current_task().cancel()
+            await asyncio.sleep(0)
         case "subtask", ():
             await asyncio.create_task(leave())
         case "memory", ():

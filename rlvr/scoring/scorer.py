@@ -386,8 +386,12 @@ class Scorer:
             if not reward.combines_async:
                 return await combining
             async with asyncio.timeout(self.wall_s) as limit:
-                return await combining
-        except Exception as error:  # noqa: BLE001  a group-level part failed: the whole group is UNSCORED
+                return await asyncio.ensure_future(combining)  # see `_observed_here`
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a group-level part failed: the whole group is UNSCORED
+            if isinstance(error, asyncio.CancelledError) and _cancelled_by_us():
+                raise
             late = reward.combines_async and limit.expired()
             lost = _unscored(WorkerTimeout("it ran out of wall time") if late else WorkerError(*described(error)))
         return [Score(None, {}, lost.verdict) for _ in items]
@@ -486,11 +490,9 @@ async def _observed_here(env: Environment, item: Item) -> list[_Seen]:
     """Without workers: the same handling of exceptions, the same round trip through JSON, no containment."""
     for attempt in (1, 2):
         try:
-            seen = (
-                await env.aobserve(item.task, item.completion)
-                if env.is_async
-                else env.observe(item.task, item.completion)
-            )
+            observing = env.aobserve(item.task, item.completion)
+            # A task of its own, so that code which cancels itself cancels no more than that.
+            seen = await (asyncio.ensure_future(observing) if env.is_async else observing)
             text = json.dumps(_encoded(seen), allow_nan=False)
             if len(text) > REPLY_MIB << 20:
                 return [_unscored(WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB"))]
@@ -498,7 +500,8 @@ async def _observed_here(env: Environment, item: Item) -> list[_Seen]:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # becomes UNSCORED, as in a worker
-            if isinstance(error, (asyncio.CancelledError, GeneratorExit)) and _cancelled_by_us():
+            given_up = isinstance(error, asyncio.CancelledError) and _cancelled_by_us()
+            if given_up or (env.is_async and isinstance(error, GeneratorExit)):  # after it a coroutine awaits nothing
                 raise
             if attempt == 2:
                 return [_unscored(WorkerError(*described(error)))]

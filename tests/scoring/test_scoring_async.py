@@ -100,14 +100,16 @@ FINE = ["compared: with 7"] * 3
         ("raise KeyboardInterrupt", "worker-error: KeyboardInterrupt"),
         ("raise CancelledError", "worker-error: CancelledError"),
         ("raise StopAsyncIteration", "worker-error: StopAsyncIteration"),
+        ("raise GeneratorExit", "worker-error: GeneratorExit"),
+        ("cancels-itself", "worker-error: CancelledError"),
         ("subtask", "worker-error: SystemExit: 3"),
         ("run", "worker-error: RuntimeError: asyncio.run() cannot be called from a running event loop"),
     ],
 )
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_exception_is_the_items_own(action, why, workers, scorers):
-    if workers == 0 and "KeyboardInterrupt" in action:
-        pytest.skip("in this process it is Ctrl-C")
+    if workers == 0 and action in ("raise KeyboardInterrupt", "raise GeneratorExit"):
+        pytest.skip("in this process these are Ctrl-C, and the end of a coroutine that is closed")
     scores = scorers[workers].score_group(ENV.task(7), [*GOOD, f"7@{action}"])
     assert scorers[workers].processes == (workers, 0)
     assert [score.verdict.why for score in scores] == [*FINE, why]
