@@ -32,7 +32,8 @@ async def judged(task: rlvr.Task, completion: str) -> rlvr.Verdict:
     if action:
         await act(*action.split(" "))
     outcome = rlvr.Outcome.CORRECT if answer == str(task.reference) else rlvr.Outcome.WRONG
-    return rlvr.Verdict(outcome, why=f"compared: with {task.reference}", answer=answer)
+    detail = {"x": float("nan")} if action == "not-json" else {}
+    return rlvr.Verdict(outcome, why=f"compared: with {task.reference}", answer=answer, detail=detail)
 
 
 async def act(action: str, *args: str) -> None:

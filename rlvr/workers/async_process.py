@@ -21,8 +21,9 @@ from struct import Struct
 from time import monotonic
 from typing import Any, NoReturn, Protocol
 
-from rlvr.errors import described
+from rlvr.errors import WorkerDied, described
 from rlvr.workers.framing import take_frame
+from rlvr.workers.pool import REPLY_MIB
 
 __all__ = ["GRACE_S", "Mark", "TICK_S", "serve_async"]
 
@@ -30,6 +31,9 @@ TICK_S = 0.25
 """Seconds between two signs of life."""
 GRACE_S = 1.0
 """Seconds within which a cancelled item has to end."""
+
+
+_REPLY_LETTERS = (REPLY_MIB << 20) - 1000  # the rest is for the frame
 
 
 class _Channel(Protocol):
@@ -146,13 +150,16 @@ class _Item(Coroutine[Any, Any, None]):
 
     def _unanswered(self, _: object) -> None:
         self._timer.cancel()
-        self._server.done(self._number, "late", "null")
+        text = "null" if self._late else dumps(["CancelledError", "by other code in its process", ""])
+        self._server.done(self._number, self._late or "error", text)
 
     async def _answer(self, payload: bytes) -> None:
         try:
             item = pickle.loads(payload)  # noqa: S301  see `_Server._read`
             # NaN is no JSON, and a value that is no JSON is the handler's error, not a crash of the loop.
             kind, text = "ok", dumps(await self._server.handler(item), allow_nan=False)
+            if len(text) > _REPLY_LETTERS:
+                raise WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB")
         except MemoryError as error:
             error.__traceback__ = error.__context__ = None  # frees the memory that the reply needs
             self._server.done(self._number, "last", dumps(described(error)))

@@ -102,6 +102,7 @@ FINE = ["compared: with 7"] * 3
         ("raise StopAsyncIteration", "worker-error: StopAsyncIteration"),
         ("raise GeneratorExit", "worker-error: GeneratorExit"),
         ("cancels-itself", "worker-error: CancelledError"),
+        ("not-json", "worker-error: ValueError: Out of range float values are not JSON compliant"),
         ("subtask", "worker-error: SystemExit: 3"),
         ("run", "worker-error: RuntimeError: asyncio.run() cannot be called from a running event loop"),
     ],
