@@ -13,7 +13,7 @@ from tyro.conf import OmitArgPrefixes, UseAppendAction, arg
 
 import rlvr
 from rlvr.cli.arguments import options_of
-from rlvr.environment.registry import load
+from rlvr.environment.registry import defaults_of
 from rlvr.errors import MissingDependency
 from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
@@ -42,7 +42,7 @@ class Flags:
         Raises:
             UsageError: there is no such environment, or its options cannot work.
         """
-        options = options_of(load(self.config.env), self.option)
+        options = options_of(defaults_of(self.config.env), self.option)
         train, test = options.pop("split", None), self.config.eval_split
         if self.eval_data is None and Path(self.data).is_file():
             is_default = test == Config.eval_split

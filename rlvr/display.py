@@ -7,6 +7,7 @@ have different texts, and no text depends on the process.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["number", "progress_bar", "settings", "shown"]
 
+_LINE_S = 30.0  # between two lines of progress in a log
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -71,14 +73,46 @@ def progress_bar(what: str, total: int | None, console: Console | None = None) -
     Args:
         what: text before the bar.
         total: number of steps; None if unknown.
-        console: where to show it, by default stderr.  Nothing is shown if it is neither a terminal nor a notebook.
+        console: where to show it, by default stderr.  Where that is neither a terminal nor a notebook, a line with rate
+            and remaining time comes every half minute instead.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = console or Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    visible = console.is_terminal or console.is_jupyter
-    with Progress(*columns, console=console, transient=True, disable=not visible) as bar:
+    if not (console.is_terminal or console.is_jupyter):
+        yield _Lines(what, total, console).tick
+        return
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda: bar.advance(task)
+
+
+class _Lines:
+    """Progress for a log: a line now and then.
+
+    Args:
+        what, total, console: see `progress_bar`.
+    """
+
+    def __init__(self, what: str, total: int | None, console: Console) -> None:
+        self._what, self._total, self._console = what, total, console
+        self._done, self._began = 0, time.monotonic()
+        self._said_at = self._began
+
+    def tick(self) -> None:
+        self._done += 1
+        now = time.monotonic()
+        if now - self._said_at < _LINE_S:
+            return
+        self._said_at, rate = now, self._done / (now - self._began)
+        of = f" of {self._total:,}" if self._total else ""
+        left = f", {_span(max(0, self._total - self._done) / rate)} left" if self._total else ""
+        self._console.print(f"{self._what}: {self._done:,}{of}, {rate:,.0f} per second{left}", highlight=False)
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rlvr
-from rlvr.data.rows import read_rows
+from rlvr.data.formats import read_rows
 from rlvr.workers import WorkerPool
 from tests.environments import PLACE, Trials, acting
 from tests.processes import Fifo

@@ -41,6 +41,8 @@ class Settings:
     """Steps of the warm start."""
     noise: float = 0.25
     """Share of the columns that are added wrong in the warm start's data."""
+    lora_rank: int | None = None
+    """Train a LoRA adapter of this rank, instead of all weights."""
     seed: int = 0
     """Seed of weights, tasks and rollouts."""
 
@@ -73,7 +75,8 @@ def main(settings: Settings = DEFAULTS) -> int:
         prompts=32,
         group_size=8,
         max_tokens=48,
-        lr=3e-4,
+        lr=3e-4 if settings.lora_rank is None else 3e-3,  # an adapter has fewer weights to move
+        lora_rank=settings.lora_rank,
         warmup_steps=4,
         eval_every=25,
         eval_tasks=300,

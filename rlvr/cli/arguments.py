@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from tyro.conf import Positional, UseAppendAction, arg
 
-from rlvr.data.rows import read_rows, require_output
+from rlvr.data.formats import read_rows
+from rlvr.data.rows import require_output
 from rlvr.environment import Environment
-from rlvr.environment.registry import load, make
+from rlvr.environment.registry import defaults_of, make
 from rlvr.errors import UsageError
 
 __all__ = [
@@ -35,7 +36,8 @@ __all__ = [
 ]
 
 EnvironmentArgument: TypeAlias = Annotated[
-    Positional[str], arg(metavar="ENV", help="The environment: its id, or path/to/file.py:Class.")
+    Positional[str],
+    arg(metavar="ENV", help="The environment: its id, or path/to/file.py:name of a class or an object."),
 ]
 InputFile: TypeAlias = Annotated[Positional[Path], arg(metavar="FILE")]
 NameValues: TypeAlias = Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")]
@@ -53,13 +55,13 @@ SandboxLevel: TypeAlias = Annotated[
 MemoryMib: TypeAlias = Annotated[int, arg(help="Memory limit of each worker process, in MiB.")]
 
 
-def options_of(env: type[Environment], given: Sequence[str], flag: str = "--option") -> dict[str, Any]:
+def options_of(defaults: Mapping[str, Any], given: Sequence[str], flag: str = "--option") -> dict[str, Any]:
     """An environment's options from NAME=VALUE pairs: a value is text where the default is, and JSON otherwise.
 
     Where the default does not tell (None, or there is none) it is JSON if it can be, else text.
 
     Args:
-        env: the class of the environment, which knows the defaults.
+        defaults: of the environment, see `defaults_of`.
         given: pairs as they were typed, such as "split=test".
         flag: the flag that they were given to; errors name it.
 
@@ -71,7 +73,7 @@ def options_of(env: type[Environment], given: Sequence[str], flag: str = "--opti
         name, equals, value = pair.partition("=")
         if not equals:
             raise UsageError(f"{flag} {pair}: write NAME=VALUE, such as {flag} split=test")
-        default = env.options().get(name, "")
+        default = defaults.get(name, "")
         try:
             options[name] = value if isinstance(default, str) else json.loads(value)
         except ValueError:
@@ -81,22 +83,21 @@ def options_of(env: type[Environment], given: Sequence[str], flag: str = "--opti
     return options
 
 
-def with_level(given: Sequence[str], sandbox: str | None, *envs: type[Environment]) -> Sequence[str]:
+def with_level(given: Sequence[str], sandbox: str | None, *envs: str) -> Sequence[str]:
     """The NAME=VALUE pairs, and one for the level of the sandbox if it was asked for.
 
     Args:
         given: see `options_of`.
         sandbox: the level; None where it was not asked for.
-        envs: the environments, one of which has to run programs.
+        envs: what `rlvr.make` takes of the environments, one of which has to run programs.
 
     Raises:
         UsageError: none of them runs programs in the sandbox.
     """
     if sandbox is None:
         return given
-    if not any("sandbox" in env.options() for env in envs):
-        names = ", ".join(str(env.id) for env in envs)
-        raise UsageError(f"--sandbox {sandbox}: {names} runs no programs in the sandbox; leave the flag out")
+    if not any("sandbox" in defaults_of(env) for env in envs):
+        raise UsageError(f"--sandbox {sandbox}: {', '.join(envs)} runs no programs in the sandbox; leave the flag out")
     return [*given, f"sandbox={sandbox}"]
 
 
@@ -111,8 +112,7 @@ def environment_of(env: str, given: Sequence[str], sandbox: str | None = None) -
     Raises:
         UsageError: there is no such environment or option.
     """
-    found = load(env)
-    return make(env, **options_of(found, with_level(given, sandbox, found)))
+    return make(env, **options_of(defaults_of(env), with_level(given, sandbox, env)))
 
 
 def require_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None], *, overwrite: bool) -> None:

@@ -23,7 +23,7 @@ from rlvr.cli.arguments import (
     say_if_unprotected,
 )
 from rlvr.data.files import write_whole
-from rlvr.data.rows import read_rows
+from rlvr.data.formats import read_rows
 from rlvr.errors import UsageError
 
 __all__ = ["AuditCommand"]

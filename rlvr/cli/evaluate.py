@@ -76,6 +76,7 @@ class EvalCommand:
         policy = setup.load_policy(
             self.model, device=self.device, chat=self.chat, autocast=setup.autocast_dtype(self.precision)
         )
+        setup.require_end(policy, self.stop)
         with ExitStack() as stack:
             scorer = None
             if isinstance(env, SingleTurnEnv):

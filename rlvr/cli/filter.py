@@ -14,7 +14,8 @@ from tyro.conf import arg
 
 from rlvr.cli.arguments import InputFile, Overwrite, require_outputs, say_if_unprotected
 from rlvr.data.files import whole_file
-from rlvr.data.rows import Journal, dump_row, read_rows, read_whole
+from rlvr.data.formats import read_rows
+from rlvr.data.rows import Journal, dump_row, read_whole
 from rlvr.errors import UsageError
 
 __all__ = ["FilterCommand"]

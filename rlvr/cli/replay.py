@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from rlvr.cli.arguments import InputFile, Workers, say_if_unprotected
-from rlvr.data.rows import Row, count_rows, read_whole
+from rlvr.data.formats import count_rows
+from rlvr.data.lines import Row
+from rlvr.data.rows import read_whole
 from rlvr.display import progress_bar
 from rlvr.scoring.records import Difference, replay
 from rlvr.types import Outcome

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
-from tyro.conf import arg
+from tyro.conf import Positional, arg
 
 from rlvr.cli.arguments import (
-    EnvironmentArgument,
-    InputFile,
     MemoryMib,
     NameValues,
     Overwrite,
@@ -24,7 +25,10 @@ from rlvr.cli.arguments import (
     Workers,
     environment_of,
 )
-from rlvr.data.rows import Journal, Line, Row, count_rows, dump_row, read_rows
+from rlvr.data.columns import Columns
+from rlvr.data.formats import STDIN, count_rows, read_rows, sources
+from rlvr.data.lines import Line, Row
+from rlvr.data.rows import Journal, dump_row
 from rlvr.display import progress_bar
 from rlvr.environment import Environment
 from rlvr.environment.source import changed_source
@@ -37,24 +41,45 @@ from rlvr.scoring.tally import Tally
 __all__ = ["ScoreCommand"]
 
 _READ = frozenset(("id", "task", "prompt", "outcome", "total", "parts", "why"))  # of the rows of a stopped run
+_ENV_HELP = "The environment: its id, or path/to/file.py:name; with --verifier a file to score."
+_FILES_HELP = (
+    "Files with completions: JSON lines or arrays, CSV, TSV, Parquet or Arrow, also packed; patterns, folders, hub ids "
+    "(owner/name:split), - for stdin."
+)
 _SHOWN = 20  # rejected rows listed on the terminal; the rest is counted
 
 
 @dataclass
 class ScoreCommand:
-    """Score the completions in a file with an environment.
+    """Score the completions in files with an environment, or with a verifier alone.
 
     Example: rlvr score gsm8k-v2 completions.jsonl -o scored.jsonl --workers 2
+    Example: rlvr score --verifier math --reference-column gold answers.csv -o scored.jsonl
 
     A row has "completion" and says which task it answers: "task" (an index or an id), or "reference", or the columns
     of the environment's own data set.  All other columns are passed through.  See docs/using/scoring.md.
     """
 
-    env: EnvironmentArgument
-    file: InputFile
-    """File with completions, .jsonl or .parquet."""
-    output: Annotated[Path, arg(aliases=["-o"], metavar="OUT")]
-    """Write the scores to this file, .jsonl or .parquet.  It appears when all are there, never half-written."""
+    env: Annotated[Positional[str], arg(metavar="ENV", help=_ENV_HELP)]
+    files: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE", help=_FILES_HELP)] = ()
+    output: Annotated[Path | None, arg(aliases=["-o"], metavar="OUT")] = None
+    """Write the scores to this file, .jsonl or .parquet, there when it is whole; - for JSON lines on stdout."""
+    verifier: str | None = None
+    """Score with this verifier alone, and no environment: math, gsm8k, text, code, or path/to/file.py:name."""
+    prompt_column: str | None = None
+    """Column with the prompt; a dotted path leads into it."""
+    reference_column: str | None = None
+    """Column with the reference, such as reward_model.ground_truth."""
+    completion_column: str | None = None
+    """Column with the completion: a text, chat messages, or a list of either."""
+    id_column: str | None = None
+    """Column with the name of the row."""
+    like: Literal["", "inspect", "lighteval", "lm-eval", "trl", "verl"] = ""
+    """Read the rows as this tool writes them."""
+    bare: bool = False
+    """Completions are the answers alone: they are put into a box."""
+    peek: bool = False
+    """Show three rows as they would be read, and score nothing."""
     workers: Workers = None
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
@@ -68,13 +93,27 @@ class ScoreCommand:
     memory_mib: MemoryMib = MEMORY_MIB
 
     def run(self, out: Console, err: Console) -> int:
-        read_rows(self.file)  # first, so that a missing input leaves no trace of an output
-        env = environment_of(self.env, self.option, self.sandbox)
-        run, tally = provenance(env, self.env), Tally()
-        rejected = _RejectedRows(self.output, strict=self.strict)
-        if self.file.resolve() in (self.output.resolve(), rejected.path.resolve()):
-            raise UsageError(f"{self.file} is the input and would be overwritten; name another output")
-        journal = Journal(self.output, resume=self.resume, overwrite=self.overwrite, checksums=True)
+        env_name, files, options = self._asked()
+        columns = Columns(
+            self.prompt_column, self.reference_column, self.completion_column, self.id_column, self.like, self.bare
+        )
+        source = _Source([one for file in files for one in sources(file)], columns)
+        env = environment_of(env_name, options, self.sandbox)
+        if self.peek:
+            return _peek(source, env, out)
+        if self.output is None:
+            raise UsageError("say where the scores go: -o OUT.jsonl, or -o - for stdout")
+        to_stdout = str(self.output) == STDIN
+        rejected = _RejectedRows(None if to_stdout else self.output, strict=self.strict)
+        source.refuse_output(self.output, rejected.path)
+        run, tally = provenance(env, env_name), Tally()
+        if to_stdout:
+            if self.resume:
+                raise UsageError("what went to stdout cannot be resumed; give -o a file")
+            journal: Journal | _Pipe = _Pipe()
+            out = err
+        else:
+            journal = Journal(self.output, resume=self.resume, overwrite=self.overwrite, checksums=True)
         with journal, rejected:
             last, group = None, 0  # the last task, and its rows: the run may have been stopped among them
             for row in journal.rows():
@@ -87,9 +126,9 @@ class ScoreCommand:
                 tally.add_record(row)
             with (
                 Scorer(env, workers=self.workers, wall_s=self.wall_s, memory_mib=self.memory_mib) as scorer,
-                progress_bar(f"scoring with {self.env}", count_rows(self.file) - journal.done, err) as tick,
+                progress_bar(f"scoring with {env_name}", max(0, source.count() - journal.done), err) as tick,
             ):
-                rows = _RemainingRows(self.file, rejected, env, journal, run)
+                rows = _RemainingRows(source, rejected, env, journal, run)
                 started = time.perf_counter()
                 for scored in scorer.stream(rows, on_error=rows.reject):
                     row = record(scored, run)
@@ -99,55 +138,185 @@ class ScoreCommand:
                     tick()
                 took_s = time.perf_counter() - started
             if not tally.count:
-                raise DataError(f"{self.file}: {rejected.summary() or 'it has no rows'}; nothing was written")
+                raise DataError(f"{source}: {rejected.summary() or 'it has no rows'}; nothing was written")
             journal.finish()
         rejected.show(err)
+        changed = source.changed()
+        if changed:
+            err.print(
+                f"[yellow]warning:[/] {escape(changed)} was changed while it was read: rows may be missing or torn",
+                soft_wrap=True,
+                highlight=False,
+            )
         tally.show(out)
         fresh = tally.count - journal.done
         out.print(f"{fresh} scored in {took_s:.2f} s, {fresh / took_s:,.0f} per second; start-up not counted")
-        out.print(f"written to {escape(str(self.output))}", soft_wrap=True)
-        return int(bool(rejected.count or tally.unscored))
+        out.print(f"written to {escape('stdout' if to_stdout else str(self.output))}", soft_wrap=True)
+        return int(bool(rejected.count or tally.unscored or changed))
+
+    def _asked(self) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+        """The environment, the files and its options: with a verifier of its own the first argument is a file too."""
+        if self.verifier is None:
+            if not self.files:
+                raise UsageError(f"{self.env}: say what to score, as in `rlvr score {self.env} FILE -o OUT`")
+            return self.env, self.files, self.option
+        return "rows-v1", (self.env, *self.files), (*self.option, f"verifier={self.verifier}")
+
+
+def _peek(source: _Source, env: Environment, out: Console) -> int:
+    """Show how three rows are read."""
+    shown = 0
+    for name, line in itertools.islice(source, 3):
+        shown += 1
+        out.print(f"[bold]{escape(name)}, row {line.number}[/]", highlight=False)
+        try:
+            if line.row is None:
+                raise DataError(line.error)
+            item = item_of(env, line.row, line.number)
+        except DataError as error:
+            out.print(f"  [red]cannot be used:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+            continue
+        task = item.task
+        prompt = task.prompt if isinstance(task.prompt, str) else json.dumps(task.prompt, ensure_ascii=False)
+        parts = {
+            "id": repr(item.id),
+            "task": task.id,
+            "prompt": prompt,
+            "reference": json.dumps(task.reference, ensure_ascii=False, default=str),
+            "completion": item.completion.text,
+            "passed on": ", ".join(item.row),
+        }
+        for part, text in parts.items():
+            out.print(f"  {part:<11}{escape(_shortened(text))}", soft_wrap=True, highlight=False, emoji=False)
+    if not shown:
+        raise DataError(f"{source}: it has no rows")
+    return 0
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 200 else f"{line[:90]} … {line[-100:]}"
+
+
+class _Source:
+    """The rows of some files, with our columns.
+
+    Args:
+        names: as `read_rows` takes them.
+        columns: where things stand in a row.
+    """
+
+    def __init__(self, names: list[str], columns: Columns) -> None:
+        self._names, self._columns = names, columns
+        for name in names:
+            if name != STDIN:
+                read_rows(name)  # so that an input that cannot be read leaves no trace of an output
+        self._before = {name: _state(name) for name in names}
+
+    def __str__(self) -> str:
+        return self._names[0] if len(self._names) == 1 else f"{self._names[0]} and {len(self._names) - 1} more"
+
+    def __iter__(self) -> Iterator[tuple[str, Line]]:
+        for name in self._names:
+            for line in self._columns.rows(read_rows(name)):
+                if len(self._names) > 1 and line.row is not None and line.row.get("id") is None:
+                    line = replace(line, row={**line.row, "id": f"{name}:{line.number}"})  # numbers begin anew
+                yield name, line
+
+    def count(self) -> int:
+        """About how many rows there are; 0 if that is not known beforehand."""
+        return sum(map(count_rows, self._names))
+
+    def refuse_output(self, *outputs: Path | None) -> None:
+        """Raise where an output would replace an input."""
+        inputs = {Path(name).resolve() for name in self._names if name != STDIN}
+        for output in outputs:
+            if output is not None and output.resolve() in inputs:
+                raise UsageError(f"{output} is the input and would be overwritten; name another output")
+
+    def changed(self) -> str:
+        """The file that is not as it was at the beginning; "" if all are."""
+        return next((name for name, before in self._before.items() if _state(name) != before), "")
+
+
+def _state(name: str) -> tuple[int, int, int] | None:
+    path = Path(name)
+    if not path.is_file():
+        return None
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class _Pipe:
+    """JSON lines on stdout, with what `Journal` has for a file."""
+
+    done = 0
+    partial = Path(STDIN)
+
+    def rows(self) -> Iterator[Row]:
+        return iter(())
+
+    def drop(self, count: int) -> None:
+        """Nothing was written before."""
+
+    def write(self, row: Row) -> None:
+        sys.stdout.buffer.write(dump_row(row))
+        sys.stdout.buffer.flush()  # the reader may wait for it
+
+    def finish(self) -> None:
+        sys.stdout.buffer.flush()
+
+    def __enter__(self) -> _Pipe:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        return
 
 
 class _RemainingRows:
-    """The items of a file, without those that a stopped run has scored.
+    """The items of the input, without those that a stopped run has scored.
 
-    The rows of the stopped run must be the beginning of this file, or the output would be a mixture of two inputs.
+    The rows of the stopped run must be the beginning of this input, or the output would be a mixture of two.
     """
 
     def __init__(
-        self, path: Path, rejected: _RejectedRows, env: Environment, journal: Journal, run: dict[str, Any]
+        self,
+        source: _Source,
+        rejected: _RejectedRows,
+        env: Environment,
+        journal: Journal | _Pipe,
+        run: dict[str, Any],
     ) -> None:
-        self._path, self._rejected, self._env, self._journal, self._run = path, rejected, env, journal, run
+        self._source, self._rejected, self._env, self._journal, self._run = source, rejected, env, journal, run
         self._given = 0
-        self._under_way: dict[int, Line] = {}  # by number of the item: the scorer counts items, errors name lines
+        self._under_way: dict[int, tuple[str, Line]] = {}  # by number of the item: errors name file and line
 
     def __iter__(self) -> Iterator[Item]:
-        done, skipped = self._journal.rows(), set[str]()
+        done, skipped = self._journal.rows(), set[str | int]()
         due = next(done, None)
-        for line in read_rows(self._path):
+        for name, line in self._source:
             try:
                 item = self._recordable(line)
                 if item.id in skipped:
                     raise DataError(f"the id {item.id!r} was there before; ids must be unique")
             except DataError as error:
-                self._rejected.add(self._path, line, error)
+                self._rejected.add(name, line, error)
                 continue
             if due is not None:
                 if not is_record_of(due, item, self._run):
-                    raise self._mismatch(f"line {line.number}, row {item.id!r},", due)
+                    raise self._mismatch(f"{name}: line {line.number}, row {item.id!r},", due)
                 skipped.add(item.id)
                 due = next(done, None)
                 continue
             self._given += 1
-            self._under_way[self._given] = line
+            self._under_way[self._given] = (name, line)
             yield item
         if due is not None:
-            raise self._mismatch("its end", due)
+            raise self._mismatch(f"{self._source}: its end", due)
 
     def _mismatch(self, what: str, row: Row) -> UsageError:
         return UsageError(
-            f"{self._path}: {what} stands where the stopped run had row {row['id']!r}, as {self._journal.partial} "
+            f"{what} stands where the stopped run had row {row['id']!r}, as {self._journal.partial} "
             "says; pass --overwrite to begin anew"
         )
 
@@ -173,30 +342,39 @@ class _RemainingRows:
             number: of the item, counted from 1.
             error: why it was refused.
         """
-        self._rejected.add(self._path, self._under_way.pop(number), error)
+        self._rejected.add(*self._under_way.pop(number), error)
 
 
 class _RejectedRows:
     """Rows that could not be used, kept in a file beside the output."""
 
-    def __init__(self, output: Path, *, strict: bool) -> None:
-        self.path = output.with_name(output.name + ".rejected.jsonl")
+    def __init__(self, output: Path | None, *, strict: bool) -> None:
+        self.path = None if output is None else output.with_name(output.name + ".rejected.jsonl")
         self.strict = strict
         self.count = 0
         self._shown: list[str] = []
         self._stack = ExitStack()
 
     def __enter__(self) -> _RejectedRows:
-        self.path.unlink(missing_ok=True)  # an earlier run's
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)  # an earlier run's
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
 
-    def add(self, path: Path, line: Line, error: DataError) -> None:
-        message = f"{path}, line {line.number}: {error}"
+    def add(self, name: str, line: Line, error: DataError) -> None:
+        message = f"{name}, line {line.number}: {error}"
         if self.strict:
             raise DataError(f"{message}; fix the row, and --resume goes on from there")
+        self._keep(line, error)
+        self.count += 1
+        if self.count <= _SHOWN:
+            self._shown.append(message)
+
+    def _keep(self, line: Line, error: DataError) -> None:
+        if self.path is None:
+            return
         if not self.count:
             self._file = self._stack.enter_context(self.path.open("wb"))
         entry = {"line": line.number, "why": str(error), "row": line.row, "text": line.text}
@@ -205,21 +383,20 @@ class _RejectedRows:
         except DataError:  # the row was rejected because it is no JSON
             kept = dump_row(entry | {"row": None, "text": repr(line.row)})
         self._file.write(kept)
-        self.count += 1
-        if self.count <= _SHOWN:
-            self._shown.append(message)
 
     def show(self, err: Console) -> None:
         for message in self._shown:
             err.print(f"[yellow]left out:[/] {escape(message)}", soft_wrap=True, highlight=False)
         if self.count:
-            err.print(f"{self.count} rows left out; all of them are in {escape(str(self.path))}", soft_wrap=True)
+            where = "" if self.path is None else f"; all of them are in {escape(str(self.path))}"
+            err.print(f"{self.count} rows left out{where}", soft_wrap=True)
 
     def summary(self) -> str:
         """One line for a file of which no row could be used; empty if none was rejected."""
         if not self.count:
             return ""
-        return f"none of its {self.count} rows can be used, as {self.path} says; the first is {self._shown[0]}"
+        where = "" if self.path is None else f", as {self.path} says"
+        return f"none of its {self.count} rows can be used{where}; the first is {self._shown[0]}"
 
 
 def _require_same_run(row: Row, run: dict[str, Any], partial: Path) -> None:

@@ -17,7 +17,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 from rlvr import serve
 from rlvr.cli.arguments import MemoryMib, NameValues, WallSeconds, options_of
 from rlvr.environment import Environment
-from rlvr.environment.registry import load, make
+from rlvr.environment.registry import defaults_of, make
 from rlvr.errors import UsageError
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.serve import ServiceLimits
@@ -90,10 +90,10 @@ def environments(names: Sequence[str], given: Sequence[str]) -> dict[str, Enviro
     for name in names:
         if name in made:
             raise UsageError(f"{name} is there twice; name each environment once")
-        cls = load(name)
-        own = [pair for pair in given if pair.partition("=")[0] in cls.options() or "=" not in pair]
+        defaults = defaults_of(name)
+        own = [pair for pair in given if pair.partition("=")[0] in defaults or "=" not in pair]
         used.update(own)
-        made[name] = make(name, **options_of(cls, own))
+        made[name] = make(name, **options_of(defaults, own))
     for pair in given:
         if pair not in used:
             raise UsageError(f"--option {pair}: none of {', '.join(made)} has such an option; `rlvr envs` lists them")

@@ -15,7 +15,7 @@ from rich.markup import escape
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, arg
 
 from rlvr.cli.arguments import NameValues, SandboxLevel, options_of, with_level
-from rlvr.environment.registry import load
+from rlvr.environment.registry import defaults_of
 from rlvr.errors import UsageError, import_optional
 from rlvr.train.config import Config
 from rlvr.validate import nearest
@@ -47,9 +47,9 @@ class TrainCommand:
         if self.config.run.is_file():
             raise UsageError(f"{self.config.run} is a file; give --run a folder")
         loop = import_optional("rlvr.train.loop", "train")
-        env = load(self.config.env)
-        options = options_of(env, with_level(self.option, self.sandbox, env))
-        others = options_of(env, self.eval_option, flag="--eval-option")
+        defaults = defaults_of(self.config.env)
+        options = options_of(defaults, with_level(self.option, self.sandbox, self.config.env))
+        others = options_of(defaults, self.eval_option, flag="--eval-option")
         config = replace(self.config, env_options=options, eval_options=others)
         with loop.Trainer(config, console=err) as trainer:
             trainer.run()

@@ -21,9 +21,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from rlvr.data.lines import Row
 from rlvr.data.overlap import TestSetOverlap, digest_of, folded, near_duplicates
 from rlvr.data.parallel import in_chunks, mapped
-from rlvr.data.rows import Row
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.statistics import wilson
 from rlvr.types import Outcome, Prompt

@@ -7,208 +7,37 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import gzip
 import itertools
 import json
 import os
 import re
 import zlib
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, TypeAlias, cast
+from typing import IO, Any
 
 from rlvr.data.files import publish, sync_file, sync_folder
+from rlvr.data.formats import ENDINGS, ending_of, hub_rows, read_rows
+from rlvr.data.lines import CHECKSUM, MARK, Line, Row, crc_of_cells, json_lines
 from rlvr.errors import DataError, UsageError
 
 __all__ = [
     "Journal",
-    "Line",
-    "Row",
     "as_dataset",
-    "count_rows",
     "dump_row",
     "load_dataset",
-    "read_rows",
     "read_whole",
     "require_output",
 ]
-
-Row: TypeAlias = Mapping[str, Any]
-"""The columns of a row by name."""
-
-_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a file.
-
-    Attributes:
-        number: counted from 1.
-        row: its columns; None if it could not be read.
-        error: why it could not be read.
-        text: the line itself, if it could not be read.
-        checked: whether its checksum was there and right.
-    """
-
-    number: int
-    row: Row | None
-    error: str = ""
-    text: str = ""
-    checked: bool = False
-
-
-def read_rows(path: str | Path) -> Iterator[Line]:
-    """Read a JSONL or Parquet file, one line at a time.
-
-    Args:
-        path: the file; gzipped JSONL ends in .jsonl.gz.
-
-    Raises:
-        DataError: there is no such file, it is a folder, or its name does not end in .jsonl, .jsonl.gz or .parquet.
-    """
-    path = Path(path)
-    if path.is_dir():
-        raise DataError(f"{path} is a folder; give a .jsonl or .parquet file")
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
-    if path.suffix == ".parquet":
-        return _read_parquet(path)
-    if _is_jsonl(path):
-        return _read_jsonl(path)
-    raise DataError(
-        f"{path}: rows are read from .jsonl or .parquet files, not from {path.suffix or 'a file without ending'}"
-    )
-
-
-def _is_jsonl(path: Path) -> bool:
-    return path.name.removesuffix(".gz").endswith((".jsonl", ".json", ".ndjson"))
-
-
-def _opened(path: Path) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
-
-
-def _lines(path: Path) -> Generator[bytes, None, None]:
-    with _opened(path) as file:
-        try:
-            yield from file
-        except _DAMAGED as error:
-            raise DataError(f"{path}: cannot be read as gzip: {error}") from error
-
-
-def _read_jsonl(path: Path) -> Iterator[Line]:
-    with_checksums: bool | None = None  # as in the first line: a run writes them on all or on none
-    with contextlib.closing(_lines(path)) as lines:
-        for number, raw in enumerate(lines, 1):
-            if not raw.strip():
-                continue
-            intact = _is_intact(raw)
-            if with_checksums is None:
-                _refuse_array(path, raw)
-                with_checksums = intact is not None
-            try:
-                if intact is False:
-                    raise _Damaged(_NO_FIT)
-                if (intact is None) is with_checksums:
-                    raise _Damaged(_UNLIKE[with_checksums])
-                row = json.loads(raw)
-                if not isinstance(row, dict):
-                    raise ValueError(f"a {type(row).__name__}, not an object")
-            except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, or brackets too deep to follow
-                why = str(error) if isinstance(error, _Damaged) else f"not a JSON object: {error}"
-                yield Line(number, None, why, raw.decode("utf-8", "replace"))
-            else:
-                row.pop(_CHECKSUM, None)
-                yield Line(number, row, checked=with_checksums)
-
-
-class _Damaged(ValueError):
-    """The line is not as it was written, whether or not it still is JSON."""
-
-
-_NO_FIT = (
-    "damaged or edited since it was written: its checksum does not fit (without rlvr_crc32 it is read as it stands)"
-)
-_UNLIKE = {
-    True: "it has no checksum, and the lines before have: it is damaged, or of another file",
-    False: "it has a checksum, and the lines before have none: they are damaged, or of another file",
-}
-
-
-def _refuse_array(path: Path, raw: bytes) -> None:
-    """Raise one error for a file that is a JSON array, not one for each line; a line `[1, 2]` alone is a bad row."""
-    if not raw.lstrip().startswith(b"["):
-        return
-    with contextlib.suppress(ValueError, RecursionError):
-        if not any(isinstance(row, dict) for row in json.loads(raw)):
-            return
-    raise DataError(f"{path}: a JSON array; one object per line is needed")
-
-
-def _read_parquet(path: Path) -> Iterator[Line]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    number = 0
-    try:
-        with pq.ParquetFile(path) as file:
-            metadata = file.schema_arrow.metadata or {}
-            is_marked, count = _MARK.encode() in metadata, metadata.get(_CHECKSUM.encode())
-            for batch in file.iter_batches(batch_size=1024):
-                for row in batch.to_pylist():
-                    number += 1
-                    checksum = row.pop(_CHECKSUM, None)
-                    if (checksum or count) and (checksum != _crc_of_cells(row) or not is_marked):
-                        yield Line(number, None, _NO_FIT)
-                        continue
-                    cells = {k: _unpacked(v) for k, v in row.items()} if is_marked else row
-                    yield Line(number, cells, checked=checksum is not None)
-            if count is not None and count != b"%d" % number:
-                yield Line(number + 1, None, f"the file was written with {count[:20].decode('ascii', 'replace')} rows")
-    except (pa.ArrowException, OSError, ValueError) as error:  # cut short, damaged, or texts that are not UTF-8
-        raise DataError(f"{path}: cannot be read as Parquet after row {number}: {error}") from error
-
-
-def count_rows(path: str | Path) -> int:
-    """The number of lines that `read_rows` will give, for a progress bar; blank lines may be counted too.
-
-    0 for a file that cannot be read; `read_rows` raises the error.
-
-    Args:
-        path: the file.
-    """
-    path = Path(path)
-    if not path.is_file():
-        return 0
-    if path.suffix == ".parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            return int(pq.read_metadata(path).num_rows)
-        except (pa.ArrowException, OSError):
-            return 0
-    with contextlib.suppress(*_DAMAGED), _opened(path) as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
-    return 0
-
-
-# In Parquet, nested values are written as JSON text, since their keys differ from row to row; so is text that is not
-# UTF-8 (lone surrogates) or that begins with the mark.  A file with this mark in its metadata was written by rlvr.
-_MARK = "json:"
 
 
 def _packed(name: str, value: Any) -> Any:
     """A value for a Parquet column.  A column has one type, so references, which may differ in type, become texts."""
     if isinstance(value, str):
-        return value if _is_utf8(value) and not value.startswith(_MARK) else _MARK + json.dumps(value)
-    return _MARK + json.dumps(value) if isinstance(value, (dict, list)) or name == "reference" else value
-
-
-def _unpacked(value: Any) -> Any:
-    return json.loads(value[len(_MARK) :]) if isinstance(value, str) and value.startswith(_MARK) else value
+        return value if _is_utf8(value) and not value.startswith(MARK) else MARK + json.dumps(value)
+    if name == "id":
+        return str(value)
+    return MARK + json.dumps(value) if isinstance(value, (dict, list)) or name == "reference" else value
 
 
 def _is_utf8(text: str) -> bool:
@@ -300,8 +129,8 @@ class Journal:
                 )
             if resume:
                 self._drop_torn_line()
-                self.done = count_rows(self.partial) if self._size else 0
-                first = next(_read_jsonl(self.partial), None)
+                self.done = _count_lines(self.partial)
+                first = next(_kept(self.partial), None)
                 if first is not None and first.row is not None:
                     self._checksums = first.checked  # all rows of a file have one or none has
             else:
@@ -344,7 +173,7 @@ class Journal:
         Raises:
             UsageError: one of them is damaged.
         """
-        for line in itertools.islice(_read_jsonl(self.partial), self.done):
+        for line in itertools.islice(_kept(self.partial), self.done):
             if line.row is None:
                 raise UsageError(
                     f"{self.partial}, line {line.number}: {line.error}; no run leaves this behind, so it cannot be "
@@ -436,40 +265,33 @@ class Journal:
             self._file.close()
 
 
-# A checksum is the last key of a line, or a column of Parquet; it covers all that stands before it in the line, or the
-# other cells of the row as they are read.
-_CHECKSUM = "rlvr_crc32"
-_STAMP = re.compile(rb', "rlvr_crc32": "([0-9a-f]{8})"\}')
-_STAMP_BYTES = len(b', "rlvr_crc32": "00000000"}')
-
-
 def _stamped(line: bytes) -> bytes:
     """A line of JSON with its checksum."""
     body = line[: line.rindex(b"}")]
     return b'%b, "rlvr_crc32": "%08x"}\n' % (body, zlib.crc32(body))
 
 
-def _is_intact(raw: bytes) -> bool | None:
-    """Whether a line still has its checksum; None if it has none."""
-    raw = raw.rstrip(b"\r\n")
-    found = _STAMP.fullmatch(raw[-_STAMP_BYTES:])
-    return None if found is None else int(found[1], 16) == zlib.crc32(raw[:-_STAMP_BYTES])
+def _count_lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
 
-def _crc_of_cells(row: Row) -> str:
-    return f"{zlib.crc32(json.dumps(row, sort_keys=True, default=str).encode()):08x}"
+def _kept(partial: Path) -> Iterator[Line]:
+    """The rows of a partial file."""
+    with partial.open("rb") as file:
+        yield from json_lines(file, str(partial))
 
 
 def _to_parquet(source: Path, target: Path, *, checksums: bool) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [line.row for line in _read_jsonl(source) if line.row is not None]
+    rows = [line.row for line in _kept(source) if line.row is not None]
     try:
         table = pa.Table.from_pylist([{name: _packed(name, value) for name, value in row.items()} for row in rows])
         if checksums:
-            table = table.append_column(_CHECKSUM, [[_crc_of_cells(row) for row in table.to_pylist()]])
-        marks = {_MARK: "1"} | ({_CHECKSUM: str(len(rows))} if checksums else {})
+            table = table.append_column(CHECKSUM, [[crc_of_cells(row) for row in table.to_pylist()]])
+        marks = {MARK: "1"} | ({CHECKSUM: str(len(rows))} if checksums else {})
         with target.open("wb") as file:
             pq.write_table(table.replace_schema_metadata(marks), file)
             sync_file(file)
@@ -481,7 +303,7 @@ _PART = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<start>\d+%?)?:(?P<stop>\d+%?)?\]
 
 
 def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterable[Row]:
-    """Rows of a data set: a local .jsonl, .jsonl.gz or .parquet file, a folder with one file per split, or a hub id.
+    """Rows of a data set: a local file as `read_rows` takes it, a folder with one file per split, or a hub id.
 
     Args:
         source: a path if there is such a file or folder, else a hub id such as "openai/gsm8k".
@@ -494,25 +316,17 @@ def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterabl
         DataError: there is no such data set, or a row cannot be read; tasks with rows left out would be other tasks.
     """
     path = Path(source)
-    if path.is_dir() or _is_jsonl(path) or path.suffix == ".parquet":
+    if path.is_dir() or ending_of(path) in ENDINGS:
         asked = _PART.fullmatch(split)
         if asked is None:
             raise DataError(f"split {split!r}: write a name, or a part of it as in 'train[:100]' or 'train[10%:]'")
         if path.is_dir():
-            files = [path / f"{asked['name']}{ending}" for ending in (".jsonl", ".parquet", ".jsonl.gz")]
+            endings = (".jsonl", ".parquet", ".jsonl.gz", ".jsonl.zst", ".json", ".csv", ".tsv", ".arrow")
+            files = [path / f"{asked['name']}{ending}" for ending in endings]
             path = next((file for file in files if file.is_file()), files[0])
         found = list(read_whole(path))
         return found[_place(asked["start"] or "0", len(found)) : _place(asked["stop"] or "100%", len(found))]
-    try:
-        import datasets
-
-        rows: Iterable[Row] = datasets.load_dataset(source, name, split=split)
-    except Exception as error:  # hub, network and data set errors share no root
-        raise DataError(
-            f"data set {source!r}, split {split!r}: {type(error).__name__}: {str(error)[:200]}; "
-            "a local .jsonl or .parquet file with the same columns works too: data=PATH"
-        ) from error
-    return rows
+    return hub_rows(source, split, name=name)
 
 
 def _place(text: str, count: int) -> int:

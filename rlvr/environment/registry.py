@@ -9,22 +9,24 @@ they are asked for.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from rlvr.environment.base import Environment
-from rlvr.errors import RlvrError, UnknownEnvironment, UsageError
+from rlvr.errors import RlvrError, UnknownEnvironment, UsageError, brief
 from rlvr.validate import nearest
 
-__all__ = ["environment_ids", "load", "make", "register"]
+__all__ = ["defaults_of", "environment_ids", "load", "make", "object_at", "register", "takes_options"]
 
 _GROUP = "rlvr.envs"
 
@@ -95,7 +97,10 @@ def load(id: str) -> type[Environment]:
     if not isinstance(id, str):
         raise UnknownEnvironment(f"{id!r} is no environment id; write one such as 'gsm8k-v2', or call the class itself")
     if ":" in id:
-        return _from_place(id)
+        found = object_at(id)
+        if not _is_class(found):
+            raise UnknownEnvironment(f"{id!r} is {brief(found)}, not an environment class")
+        return cast("type[Environment]", found)
     if id not in _registered and id in _entry_points():
         point = _entry_points()[id]
         try:
@@ -114,6 +119,9 @@ def load(id: str) -> type[Environment]:
 def make(id: str, **config: Any) -> Environment:
     """An environment by id, with options: `rlvr.make("gsm8k-v2", split="test")`.
 
+    A place may also hold an environment, such as one that `from_rows` made, or a function without arguments that
+    gives one; then there are no options.
+
     Args:
         id: see `load`.
         config: options of the environment by name.
@@ -122,6 +130,8 @@ def make(id: str, **config: Any) -> Environment:
         UnknownEnvironment: there is no such environment.
         UsageError: it has no such option, or an option without a default is missing.
     """
+    if not takes_options(id):
+        return _made(id, config)
     cls = load(id)
     options = cls.options()
     for name in config:
@@ -140,22 +150,81 @@ def _entry_points() -> dict[str, Any]:
     return {point.name: point for point in entry_points(group=_GROUP)}
 
 
-def _from_place(id: str) -> type[Environment]:
-    place, _, name = id.rpartition(":")
+def defaults_of(id: str) -> dict[str, Any]:
+    """The options that `make` takes for an environment, with their defaults; `dataclasses.MISSING` where there is none.
+
+    Args:
+        id: what `make` takes.
+
+    Raises:
+        UnknownEnvironment, UsageError: see `load`.
+    """
+    return load(id).options() if takes_options(id) else {}
+
+
+def takes_options(id: str) -> bool:
+    """False where the environment is an object at a place, or comes from a function there, and is as it is.
+
+    Args:
+        id: what `make` takes.
+    """
+    return not isinstance(id, str) or ":" not in id or _is_class(object_at(id))
+
+
+def object_at(place: str, *, what: str = "environment") -> Any:
+    """What stands at `"module:name"` or `"path/to/file.py:name"`.
+
+    Args:
+        place: the place.
+        what: what is looked for; errors name it.
+
+    Raises:
+        UnknownEnvironment: nothing stands there.
+    """
+    file, _, name = place.rpartition(":")
     try:
-        if not place or (place.startswith(".") and not place.endswith(".py")):
+        if not file or (file.startswith(".") and not file.endswith(".py")):
             raise ImportError("that is no module")
-        module = _import_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-        cls = getattr(module, name)
+        module = _import_file(Path(file)) if file.endswith(".py") else importlib.import_module(file)
+        return getattr(module, name)
     except RlvrError:
         raise  # raised by the module itself, such as MissingDependency
     except (ImportError, FileNotFoundError, AttributeError) as error:
         raise UnknownEnvironment(
-            f"no environment at {id!r}: {error}; write module:Class or path/to/file.py:Class"
+            f"no {what} at {place!r}: {error}; write module:name or path/to/file.py:name"
         ) from error
-    if not (isinstance(cls, type) and issubclass(cls, Environment)):
-        raise UnknownEnvironment(f"{id!r} is {cls!r}, not an environment class")
-    return cls
+
+
+def _is_class(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, Environment)
+
+
+def _is_factory(found: Any) -> bool:
+    """A function that can be called as it is."""
+    if not callable(found) or isinstance(found, (Environment, type)):
+        return False
+    with contextlib.suppress(ValueError):  # of C, without a signature
+        parameters = inspect.signature(found).parameters.values()
+        return all(
+            one.default is not one.empty or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters
+        )
+    return False
+
+
+def _made(id: str, config: Mapping[str, Any]) -> Environment:
+    """The environment at a place that holds no class."""
+    found = object_at(id)
+    env = found() if _is_factory(found) else found
+    if not isinstance(env, Environment):
+        raise UnknownEnvironment(
+            f"{id!r} is {brief(found)}{f', which gave {brief(env)}' if env is not found else ''}; name an environment "
+            "class, an environment, or a function without arguments that gives one"
+        )
+    if config:
+        raise UsageError(
+            f"{id} is an environment as it is and has no option {next(iter(config))!r}; name a class for that"
+        )
+    return env
 
 
 def _import_file(path: Path) -> Any:

@@ -19,7 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr.data.rows import Row, as_dataset
+from rlvr.data.lines import Row
+from rlvr.data.rows import as_dataset
 from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError
 from rlvr.interop.adapter import (

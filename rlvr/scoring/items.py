@@ -5,12 +5,16 @@ What an environment's `task` or `task_from` raises is a `DataError` of that row;
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import date, time
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rlvr.data.rows import Line, Row, read_rows
+from rlvr.data.columns import likely
+from rlvr.data.formats import read_rows
+from rlvr.data.lines import Line, Row
 from rlvr.environment import Environment
 from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.types import Completion, Task
@@ -29,13 +33,13 @@ class Item:
     """One completion to score.
 
     Attributes:
-        id: unique within the run.
+        id: unique within the run; a number stays one, so that 1 is another id than "1".
         task: what the completion answers.
         completion: the text, with its length and whether it was truncated.
         row: the columns of the row that scoring does not use; they are passed through.
     """
 
-    id: str
+    id: str | int
     task: Task
     completion: Completion
     row: Row = field(default_factory=dict)
@@ -68,7 +72,7 @@ class Items:
             raise UsageError("rows is one mapping; give a list of them, one for each completion")
         self.error: Exception | None = None
         self._env, self._rows, self._on_error = env, rows, on_error
-        self._seen: set[str] = set()
+        self._seen: set[str | int] = set()
 
     def __iter__(self) -> Iterator[tuple[int, Item]]:
         try:
@@ -125,7 +129,8 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
         raise DataError(f"a {type(row).__name__}, not a mapping of columns")
     known = {name: _cell(name, value) for name, value in row.items() if not _is_missing(name, value)}
     if "completion" not in known:
-        raise DataError(f"no column 'completion'; it has {', '.join(map(repr, known)) or 'none'}")
+        names = ", ".join(map(repr, known)) or "none"
+        raise DataError(f"no column 'completion'; it has {names}{likely(known, 'completion')}")
     if env.reward.group_level and "reference" in known and "task" not in known:
         raise DataError(f"no column 'task', and the reward {env.reward} compares the completions of one task")
     try:
@@ -135,11 +140,24 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
     try:
         task = env.task_of(known)
     except RlvrError as error:
-        raise DataError(str(error)) from error
+        hint = "" if known.keys() & {"reference", "task"} else likely(known, "reference")
+        raise DataError(f"{error}{hint}") from error
     except Exception as error:  # an environment's code, run on a row of any form
         raise DataError(f"{type(error).__name__}: {error}") from error
-    rest = {name: value for name, value in row.items() if name not in _COLUMNS}
-    return _with_length(env, Item(str(known.get("id", f"line:{number}")), task, completion, rest))
+    rest = {name: _passed_on(value) for name, value in row.items() if name not in _COLUMNS}
+    name = known.get("id", f"line:{number}")
+    return _with_length(env, Item(name if type(name) is int else str(name), task, completion, rest))
+
+
+def _passed_on(value: Any) -> Any:
+    """A value that scoring does not use, as a record can hold it: no number is null there, and a date its text."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, (list, tuple)):
+        return [_passed_on(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _passed_on(item) for name, item in value.items()}
+    return value.isoformat() if isinstance(value, (date, time)) else value
 
 
 def _is_missing(name: str, value: Any) -> bool:

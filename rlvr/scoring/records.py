@@ -14,11 +14,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from rlvr.data.rows import Row, dump_row, read_whole
+from rlvr.data.lines import Row
+from rlvr.data.rows import dump_row, read_whole
 from rlvr.environment import Environment
-from rlvr.environment.registry import make
+from rlvr.environment.registry import make, takes_options
 from rlvr.environment.source import changed_source, source_of
-from rlvr.errors import DataError, UsageError
+from rlvr.errors import DataError, UsageError, brief
 from rlvr.scoring.items import Item
 from rlvr.scoring.scorer import Scored, Scorer
 from rlvr.types import Completion, Outcome, Score, Task, Verdict
@@ -50,10 +51,11 @@ def provenance(env: Environment, name: str) -> dict[str, Any]:
     Raises:
         UsageError: an option's value cannot be written as JSON.
     """
+    options = env.config if takes_options(name) else {}  # else it is as its file makes it, and has none
     try:
-        config = json.loads(json.dumps(env.config, allow_nan=False))  # as it will be read back: tuples become lists
+        config = json.loads(json.dumps(options, allow_nan=False))  # as it will be read back: tuples become lists
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{name}: its options {env.config!r} cannot be recorded as JSON: {error}") from error
+        raise UsageError(f"{name}: its options {brief(options)} cannot be recorded as JSON: {error}") from error
     primary = env.reward.primary
     verifier = primary.verifier.id if primary is not None and primary.verifier is not None else None
     return {

@@ -26,7 +26,7 @@ from operator import length_hint
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rlvr.data.rows import count_rows
+from rlvr.data.formats import count_rows
 from rlvr.display import progress_bar
 from rlvr.environment import Environment, MultiTurnEnv
 from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError, WorkerTimeout, described

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rlvr.data.rows import Row
+from rlvr.data.lines import Row
 from rlvr.scoring.scorer import Scored
 from rlvr.types import Outcome
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rlvr.data.rows import Row
+from rlvr.data.lines import Row
 from rlvr.errors import DataError, ServiceFailed, UsageError, brief
 from rlvr.scoring.records import score_from
 from rlvr.types import Score, plain

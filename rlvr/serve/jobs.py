@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import closing, suppress
 from typing import Any
 
-from rlvr.data.rows import Line
+from rlvr.data.lines import Line
 from rlvr.errors import DataError, Unscored, UsageError, WorkerDied
 from rlvr.scoring import Scored, Scorer
 from rlvr.scoring.items import Item

@@ -13,7 +13,8 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rlvr.data.rows import Line, read_rows
+from rlvr.data.formats import read_rows
+from rlvr.data.lines import Line
 from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.scoring import Scored, score
@@ -321,7 +322,7 @@ def audit(
     if against is not None and isinstance(rows, Iterator):
         rows = list(rows)
     found, kept = Audit(env.id, label), _Kept(worst)
-    first: dict[str, tuple[bool | None, bool, str]] = {}
+    first: dict[str | int, tuple[bool | None, bool, str]] = {}
     slices: dict[str, dict[str, Confusion]] = {column: defaultdict(Confusion) for column in by}
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
 
@@ -444,11 +445,12 @@ def _value(item: Item, column: str) -> str:
 def _case(kind: str, scored: Scored, label: bool | None, why: str | None = None) -> AuditCase:
     item, verdict = scored.item, scored.score.verdict
     why = verdict.why if why is None else why
-    return AuditCase(kind, item.id, item.task.id, item.completion.text, item.task.reference, verdict.answer, why, label)
+    text, reference = item.completion.text, item.task.reference
+    return AuditCase(kind, str(item.id), item.task.id, text, reference, verdict.answer, why, label)
 
 
 def _compare(
-    found: Disagreement, first: Mapping[str, tuple[bool | None, bool, str]], second: Iterator[Scored], worst: int
+    found: Disagreement, first: Mapping[str | int, tuple[bool | None, bool, str]], second: Iterator[Scored], worst: int
 ) -> None:
     kept: dict[str, list[AuditCase]] = {"only the first": [], "only the second": []}
     for other in second:

@@ -5,7 +5,10 @@ loop                     `Trainer`: a training step as a whole
 rollout_batch, credit    the groups of a step, and an advantage for each of their tokens
 learner                  the update: loss, gradient, optimiser
 policy, logprobs         the trained model and its token log-probabilities
-batches, prompt_sharing  rows as padded tensors; one pass for a prompt that several rows share
+loading, lora            models from folders or the hub; adapters that are trained instead of the weights
+batches, packing         rows as tensors: padded, or side by side
+prompt_sharing           one pass for a prompt that several rows share
+memory                   what a run will take, before it begins
 checkpoint, run_dir      stopping and resuming; the folder of a run
 metrics, plot            logs and curves
 alarm, canary            stop a run that scores nothing, or whose sampler has other weights than the trainer

@@ -33,6 +33,7 @@ class Padded:
         targets: the completion tokens, row after row.
         rows: the row of each completion token in [B, T].
         columns: the column of each completion token in [B, T].
+        height: B.
         width: T, the longest completion.
     """
 
@@ -41,6 +42,7 @@ class Padded:
     targets: Int[Tensor, " N"]
     rows: Int[Tensor, " N"]
     columns: Int[Tensor, " N"]
+    height: int
     width: int
 
 
@@ -74,7 +76,8 @@ def pad(rows: Sequence[Tokenized], *, pad_id: int = 0, device: torch.device | st
     def tensor(array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(device)
 
-    return Padded(tensor(ids), tensor(sources), tensor(targets), tensor(row_of), tensor(column), int(completions.max()))
+    places = tensor(sources), tensor(targets), tensor(row_of), tensor(column)
+    return Padded(tensor(ids), *places, len(rows), int(completions.max()))
 
 
 def ragged_to_padded(values: Float[Tensor, " N"], padded: Padded, width: int | None = None) -> Float[Tensor, "B T"]:
@@ -85,7 +88,7 @@ def ragged_to_padded(values: Float[Tensor, " N"], padded: Padded, width: int | N
         padded: the batch that they belong to.
         width: T of the result, at least the longest completion; None for just that.
     """
-    empty = values.new_zeros(len(padded.input_ids), padded.width if width is None else width)
+    empty = values.new_zeros(padded.height, padded.width if width is None else width)
     return empty.index_put((padded.rows, padded.columns), values)
 
 

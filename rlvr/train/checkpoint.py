@@ -41,15 +41,22 @@ def save(folder: Path, step: int, state: Mapping[str, Any], *, keep: int) -> Pat
 
     Raises:
         UsageError: `keep` is below 1.
+        OSError: the disk is full, or failed; the checkpoints before are as they were.
     """
     require_whole("keep", keep, 1)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step-{step:08d}.pt"
-    with whole_file(path) as file:
-        checksummed = Checksummed(file)
-        with _without_checksums_of_members():
-            torch.save(dict(state), checksummed)
-        _seal(file, checksummed)
+    try:
+        with whole_file(path) as file:
+            checksummed = Checksummed(file)
+            with _without_checksums_of_members():
+                torch.save(dict(state), checksummed)
+            _seal(file, checksummed)
+    except (OSError, RuntimeError) as error:
+        said = error if isinstance(error, OSError) else error.__context__  # torch hides it behind an error of its own
+        if not isinstance(said, OSError) or said.filename is not None:
+            raise
+        raise OSError(said.errno, f"{said.strerror}: the checkpoint of step {step}", str(path)) from error
     for old in sorted(_found(folder))[:-keep]:  # now that the new name is on the disk too
         (folder / f"step-{old:08d}.pt").unlink(missing_ok=True)
     return path

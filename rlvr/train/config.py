@@ -58,13 +58,21 @@ class Config:
         max_turns: Most turns of an episode.
         max_rounds: Most rounds in which dynamic sampling fills one batch.
         workers: Processes that score completions.  None: one per core.  0: score in this process.
+        lora_rank: Rank of a LoRA adapter, which is then trained instead of the weights.  None: train all weights.
+        lora_alpha: The adapter's products are scaled by this over the rank.  None: twice the rank.
+        lora_targets: Endings of the names of the layers that get an adapter, such as q_proj v_proj.  None given: all
+            linear layers but the head.
         lr: Learning rate of AdamW.
         warmup_steps: Optimiser steps over which the learning rate rises from 0.
         schedule: Learning rate after the warm-up: constant, or falling to 0 at the last step (linear, cosine).
         betas: Decay rates of AdamW's running means of the gradient and of its square.
         weight_decay: Weight decay of AdamW.
         grad_clip: Largest norm of a gradient; longer ones are scaled down to it.
-        precision: fp32, or bf16: compute in bfloat16 with float32 weights.
+        precision: fp32, or bf16: compute in bfloat16 with float32 weights; with LoRA, the frozen weights are bfloat16.
+        attention: Implementation of attention in transformers, such as sdpa, eager or flash_attention_2.  None: the
+            model's default.
+        packing: Put the rows of a micro-batch side by side instead of padding them.  Faster with flash attention on a
+            GPU; with other attention slower than padding.
         gradient_checkpointing: Recompute layers in the backward pass: slower, but needs less memory.
         micro_tokens: Most tokens of a micro-batch, padding included.  Lower it if memory runs out in the update.
         max_rows: Completions sampled in parallel.  Lower it if memory runs out while sampling.
@@ -113,6 +121,9 @@ class Config:
     max_turns: int = 8
     max_rounds: int = 10
     workers: int | None = None
+    lora_rank: int | None = None
+    lora_alpha: float | None = None
+    lora_targets: Annotated[tuple[str, ...], arg(help_behavior_hint=_default_hint)] = ()
     lr: float = 1e-6
     warmup_steps: int = 0
     schedule: _Schedule = "constant"
@@ -120,6 +131,8 @@ class Config:
     weight_decay: float = 0.0
     grad_clip: float = 1.0
     precision: _Precision = "fp32"
+    attention: str | None = None
+    packing: bool = False
     gradient_checkpointing: bool = False
     micro_tokens: int = 16384
     max_rows: int = 256
@@ -198,6 +211,13 @@ class ResolvedConfig(Config):
         in_reward = algorithm.kl is not None and algorithm.kl.place == "reward"
         if in_reward and algorithm.advantage in ("monte_carlo_advantages", "process_advantages"):
             raise UsageError(f"{algorithm.advantage} has no place for a KL penalty in the reward; put it in the loss")
+        if self.lora_rank is None and (self.lora_alpha is not None or self.lora_targets):
+            raise UsageError("lora_alpha and lora_targets are of a LoRA adapter; give lora_rank too, such as 16")
+        if (self.attention or "").startswith("flash_attention") and self.precision != "bf16":
+            raise UsageError(
+                f"attention is {self.attention!r}, which computes in half precision only, and precision is "
+                f"{self.precision!r}; set precision to 'bf16'"
+            )
         if self.group_size == 1 and algorithm.advantage in _SIBLINGS:
             raise UsageError(
                 f"group_size is 1, and {algorithm.advantage} compares the completions of a prompt: every advantage "
@@ -246,6 +266,12 @@ def _require_betas(name: str, value: object) -> tuple[float, ...]:
     return tuple(require_number(f"{name}[{i}]", beta, 0, below=1) for i, beta in enumerate(value))
 
 
+def _require_texts(name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, (tuple, list)) or not all(isinstance(one, str) and one for one in value):
+        raise UsageError(f"{name} is {value!r}; it must be a list of texts, such as ('q_proj', 'v_proj')")
+    return tuple(value)
+
+
 _FROM_1: Final = (
     "steps prompts max_tokens max_turns max_rounds micro_tokens max_rows vine_k "
     "eval_tasks eval_n checkpoint_every keep bad_steps"
@@ -254,12 +280,16 @@ _FROM_1: Final = (
 _CHECKS: Final[Mapping[str, _Check]] = {
     **dict.fromkeys(_FROM_1, partial(require_whole, least=1)),
     **dict.fromkeys(("warmup_steps", "rollouts_every", "seed"), partial(require_whole, least=0)),
-    **dict.fromkeys(("group_size", "minibatch", "overlong_cache"), partial(require_optional_whole, least=1)),
+    **dict.fromkeys(
+        ("group_size", "minibatch", "overlong_cache", "lora_rank"), partial(require_optional_whole, least=1)
+    ),
     **dict.fromkeys(("eval_every", "workers"), partial(require_optional_whole, least=0)),
     **dict.fromkeys(("lr", "grad_clip"), partial(require_number, above=0)),
     "weight_decay": partial(require_number, least=0),
     "betas": _require_betas,
     "temperature": _or_none(partial(require_number, above=0, hint="near 1 to train")),
+    "lora_targets": _require_texts,
+    "lora_alpha": _or_none(partial(require_number, above=0)),
     "eval_temperature": _or_none(partial(require_number, least=0)),
     "eval_top_p": partial(require_number, above=0, most=1),
     "canary": _or_none(partial(require_number, least=0, infinite=True)),  # infinity switches it off

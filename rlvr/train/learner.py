@@ -7,7 +7,6 @@ Denominators are those of the whole mini-batch, so the gradient does not depend 
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,7 +22,7 @@ from rlvr.algo.kl import kl_loss
 from rlvr.algo.presets import Algorithm
 from rlvr.algo.ratios import RatioStats
 from rlvr.algo.terms import entropy_bonus
-from rlvr.errors import RlvrError
+from rlvr.errors import RlvrError, UsageError
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch
 from rlvr.train.policy import Policy
@@ -44,17 +43,23 @@ class Learner:
         config: settings of the run.
 
     Attributes:
-        reference: a frozen copy of the policy as it was given, or at the last reset; None without a KL penalty.
+        reference: the policy as it was given, or at the last reset: a frozen copy, or with LoRA the same weights with
+            the adapter switched off; None without a KL penalty.
         updates: optimiser steps so far; the learning rate is a function of it.
         bad: mini-batches left out because a loss or gradient was not finite.
+
+    Raises:
+        UsageError: all weights are frozen.
     """
 
     def __init__(self, policy: Policy, config: Config) -> None:
         self.policy, self.config = policy, config.resolve()
         self.algorithm = self.config.algorithm
         self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        if not self._parameters:
+            raise UsageError("every weight of this model is frozen, so nothing would be trained; unfreeze some")
         self.optimizer = self._fresh_optimizer()
-        self.reference = None if self.algorithm.kl is None else _frozen(policy)
+        self.reference = None if self.algorithm.kl is None else policy.frozen()
         self.updates = self.bad = self._bad_in_a_row = 0
 
     def _fresh_optimizer(self) -> torch.optim.AdamW:
@@ -89,7 +94,7 @@ class Learner:
         """
         assert self.reference is not None
         assert self.algorithm.reset is not None
-        self.reference.model.load_state_dict(self.policy.model.state_dict())
+        self.reference.load_state_dict(self.policy.state_dict())
         if self.algorithm.reset.optimizer:
             self.optimizer = self._fresh_optimizer()
 
@@ -233,9 +238,9 @@ class Learner:
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next update depends on."""
         return {
-            "policy": self.policy.model.state_dict(),
+            "policy": self.policy.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "reference": None if self.reference is None else self.reference.model.state_dict(),
+            "reference": None if self.reference is None else self.reference.state_dict(),
             "counts": [self.updates, self.bad, self._bad_in_a_row],
         }
 
@@ -245,10 +250,10 @@ class Learner:
         Args:
             state: what `state_dict` returned.
         """
-        self.policy.model.load_state_dict(state["policy"])
+        self.policy.load_state_dict(state["policy"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.reference is not None:
-            self.reference.model.load_state_dict(state["reference"])
+            self.reference.load_state_dict(state["reference"])
         self.updates, self.bad, self._bad_in_a_row = state["counts"]
 
 
@@ -278,10 +283,3 @@ def _on(batch: Batch, device: torch.device) -> Batch:
     tensors = ("completion_mask", "behaviour_logprobs", "advantages", "old_logprobs", "ref_logprobs")
     moved = {name: value.to(device) for name in tensors if (value := getattr(batch, name)) is not None}
     return replace(batch, **moved)
-
-
-def _frozen(policy: Policy) -> Policy:
-    """A copy that is never trained."""
-    twin = copy.copy(policy)
-    twin.model = copy.deepcopy(policy.model).requires_grad_(False).eval()
-    return twin

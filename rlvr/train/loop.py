@@ -31,11 +31,12 @@ from rlvr.train.canary import Canary
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch, collate, credit, minibatches, save_batch
 from rlvr.train.learner import Learner
+from rlvr.train.memory import forecast, longest_prompt, require_room
 from rlvr.train.metrics import Log, evaluation_metrics, log_rollouts, open_loggers
 from rlvr.train.policy import Policy
 from rlvr.train.rollout_batch import RolloutBatch, collect_batch
 from rlvr.train.run_dir import claim_run_dir
-from rlvr.train.setup import describe_run, environments, policy_from_config
+from rlvr.train.setup import describe_run, device_of, environments, policy_from_config, prepare_policy
 from rlvr.workers.threads import Threads
 
 __all__ = ["Trainer"]
@@ -50,7 +51,8 @@ class Trainer:
     Args:
         config: settings of the run.
         policy: the model to train, in place; None to load `config.model`.  If it is given, the settings `model`,
-            `chat`, `device`, `precision`, `gradient_checkpointing` and `micro_tokens` change nothing in it.
+            `chat`, `device`, `precision`, `attention`, `packing`, `gradient_checkpointing` and `micro_tokens` change
+            nothing in it; those of LoRA give it an adapter.
         env: the training environment, for one that has no id; None to make it from `config.env`.
         eval_env: the evaluation environment; needed with `env`, unless `config.eval_every` is None.
         console: where progress is printed; None for stderr.
@@ -59,6 +61,7 @@ class Trainer:
         config: the settings, as they were given.
         step: training steps done so far.
         reports: evaluations made by this object, by step.
+        forecast: the memory that the run will take.
 
     Raises:
         UsageError: a setting cannot work, or the folder holds another run.
@@ -81,11 +84,13 @@ class Trainer:
         self._ahead: RolloutBatch | None = None
         self._alarm = ScoringAlarm(config.bad_steps)
         self._console = console or Console(stderr=True)
+        if policy is None:
+            device_of(config.device)  # fails now, and not after the data are loaded
         self.env, self.eval_env = environments(config, env, eval_env)
         with ExitStack() as self._open:
             description = describe_run(config, self.env, self.eval_env)
             self._open.enter_context(claim_run_dir(config.run, description, self._say))
-            self.policy = policy or policy_from_config(config)
+            self.policy = prepare_policy(policy or policy_from_config(config), config)
             self.learner = Learner(self.policy, config)
             weights = next(self.policy.model.parameters()).dtype
             own = weights if config.one_step_off else None  # a copy, as the sampler runs while the policy is trained
@@ -105,6 +110,9 @@ class Trainer:
                 )
             )
             self._eval_scorer = self._scorer(self.eval_env)
+            self.forecast = forecast(self.policy, config, prompt_tokens=longest_prompt(self.collector.groups))
+            require_room(self.forecast, config)
+            self._say(str(self.forecast))
             self._canary = Canary(self.collector.groups, config.canary)
             self._thread = Threads(1, "trainer")
             self._open.callback(self._thread.close)

@@ -2,27 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+import copy
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
 import torch
 from jaxtyping import Float
+from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import logging as transformers_logging
 
-from rlvr.errors import UsageError
+from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.samplers.decoding import evaluation_mode
 from rlvr.samplers.local import LocalSampler
 from rlvr.samplers.protocol import Tokenized
 from rlvr.samplers.tokenization import Tokenization, end_token_ids
 from rlvr.train.batches import Padded, buckets, pad, ragged_to_padded
+from rlvr.train.loading import load_model, require_finite, without_bars
 from rlvr.train.logprobs import LogitsTransform, token_logprobs
-from rlvr.train.prompt_sharing import hidden_states_sharing_prompts, supports_prompt_sharing, worth_sharing_prompts
+from rlvr.train.lora import Lora, add_lora, has_lora, unwrapped
+from rlvr.train.packing import Packed, pack, packed_hidden_states, packs, require_packing
+from rlvr.train.prompt_sharing import (
+    SharedPrompts,
+    hidden_states_sharing_prompts,
+    shared_prompts,
+    supports_prompt_sharing,
+    worth_sharing_prompts,
+)
 
-__all__ = ["Policy"]
+__all__ = ["Policy", "RootModule"]
+
+
+class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
+    """The root module: the only way from the trainer into the model.  Its forward is a micro-batch.
+
+    What shards or wraps a module (`fully_shard`, `DistributedDataParallel`, `torch.compile`) is applied to this one.
+    Such a wrapper gathers weights when the root's forward begins; a submodule that is called past the root would meet
+    weights that are not there.  So layers and head are reached in here alone.
+
+    Args:
+        model: a causal language model of transformers; shared, not copied.
+        logits: how the model makes logits from the head's output.
+
+    Attributes:
+        model, logits: see above.
+    """
+
+    def __init__(self, model: Any, logits: LogitsTransform) -> None:
+        super().__init__()
+        self.model, self.logits = model, logits
+
+    def forward(
+        self, batch: Padded, temperature: float = 1.0, with_entropy: bool = False
+    ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"] | None]:
+        """Log-probabilities of the completion tokens of a micro-batch, and their entropies or None.
+
+        Args:
+            batch: padded, packed, or with shared prompts.
+            temperature: at which the completions were sampled.
+            with_entropy: compute the entropies too.
+        """
+        if isinstance(batch, SharedPrompts):
+            states = hidden_states_sharing_prompts(self.model, batch)
+        else:
+            if isinstance(batch, Packed):
+                read = packed_hidden_states(self.model, batch)
+            else:
+                read = self.model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+            states = read.flatten(0, 1).index_select(0, batch.sources)
+        head = self.model.get_output_embeddings()
+        return token_logprobs(
+            states,
+            head.weight,
+            batch.targets,
+            bias=getattr(head, "bias", None),
+            logits=self.logits,
+            temperature=temperature,
+            with_entropy=with_entropy,
+        )
 
 
 class Policy:
@@ -32,19 +89,29 @@ class Policy:
     different log-probabilities from the same weights.
 
     Args:
-        model: a transformers model on its device; its weights are trained in their type.
+        model: a transformers model on its device, with or without a LoRA adapter of peft; its weights are trained in
+            their type.
         tokenizer: the model's, of transformers.
         chat: turn text prompts into a user message (see `Tokenization`).
         autocast: compute in this type, such as torch.bfloat16 with float32 weights; None: in that of the weights.
         gradient_checkpointing: recompute the layers in the backward pass: a third more time, far less memory.
+        packing: put the rows of a micro-batch side by side instead of padding them; with flash attention on a GPU this
+            saves what the padding costs (see `rlvr.train.packing`).
+        share_prompts: read a prompt once for all its completions where that gives the same numbers.  The number of
+            passes through the layers then depends on the rows; switch it off where processes have to make as many.
         max_tokens: most tokens of a micro-batch, padding included.
         overhead_tokens: the cost of starting a micro-batch, in tokens (see `buckets`).
 
     Attributes:
+        model: the model, as it was given.
+        root: the module that micro-batches go through.  A wrapper of it, such as `DistributedDataParallel`, may take
+            its place; `fully_shard` works in place.
+        lora: the adapter, which alone is trained; None where all weights are.
         tokenization: turns prompts into tokens and completions into text.
 
     Raises:
-        UsageError: the model computes its logits in a way that the blockwise log-probabilities do not support.
+        UsageError: the model computes its logits in a way that the blockwise log-probabilities do not support, cannot
+            be packed though `packing` is on, or has an adapter that is not plain LoRA.
     """
 
     def __init__(
@@ -55,20 +122,31 @@ class Policy:
         chat: bool = False,
         autocast: torch.dtype | None = None,
         gradient_checkpointing: bool = False,
+        packing: bool = False,
+        share_prompts: bool = True,
         max_tokens: int = 16384,
         overhead_tokens: int = 256,
     ) -> None:
+        model = unwrapped(model)
         self.model, self.tokenizer = model, tokenizer
+        self.lora = Lora(model) if has_lora(model) else None
         self.tokenization = Tokenization(tokenizer, end_token_ids(model, tokenizer), chat=chat)
         self.autocast, self.max_tokens, self.overhead_tokens = autocast, max_tokens, overhead_tokens
+        require_finite(model)
         _disable_dropout(model)
         self._logits = _find_logits_transform(model)
+        self.root = RootModule(model, self._logits)
+        self.packing = packing
+        if packing:
+            require_packing(model)
         if gradient_checkpointing:
             newer = hasattr(model, "activation_checkpointing_enable")  # then the older name gives a warning
             enable = model.activation_checkpointing_enable if newer else model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
         # With checkpointing, layers keep no cache, which prompt sharing needs.
-        self._shares_prompts = not gradient_checkpointing and supports_prompt_sharing(model)
+        self._shares_prompts = (
+            share_prompts and not packing and not gradient_checkpointing and supports_prompt_sharing(model)
+        )
         model.train(gradient_checkpointing)  # layers checkpoint only in training mode; nothing else differs in it
 
     @classmethod
@@ -84,44 +162,93 @@ class Policy:
         """Load a model from the hub, or from a folder that `save` or `save_pretrained` wrote.
 
         Args:
-            name: folder or hub id.
+            name: folder or hub id; the folder of a LoRA adapter gives its base with the adapter merged.
             dtype: type of the weights.  Train in float32, with `autocast` for speed: bfloat16 weights lose small steps.
             device: where the model goes.
             attention: implementation of attention, such as "sdpa" or "flash_attention_2"; None for the default.
             options: those of `Policy`.
 
         Raises:
-            UsageError: there is no such model.
+            UsageError: there is no such model, or it cannot be used; see `rlvr.train.loading`.
         """
-        if (path := Path(name)).is_dir() and not (path / "config.json").is_file():
-            raise UsageError(f"{path} has no config.json; give the folder of a saved transformers model, or a hub id")
-        chosen = {} if attention is None else {"attn_implementation": attention}
-        try:
-            with _without_bars() if path.is_dir() else nullcontext():  # downloads keep their bars
-                tokenizer = AutoTokenizer.from_pretrained(name)
-                model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **chosen)
-        except OSError as error:  # the first of transformers' ten lines names what is missing
-            why = str(error).strip().splitlines()[0]
-            raise UsageError(
-                f"cannot load the model {str(name)!r}, neither a folder here nor from the hub: {why}"
-            ) from error
-        return cls(model.to(device), tokenizer, **options)
+        model, tokenizer = load_model(name, dtype=dtype, device=device, attention=attention)
+        return cls(model, tokenizer, **options)
+
+    def add_lora(self, *, rank: int, alpha: float | None = None, targets: Sequence[str] = (), seed: int = 0) -> None:
+        """Freeze the weights and train a new LoRA adapter beside them (see `rlvr.train.lora.add_lora`).
+
+        Args:
+            rank: of the adapter's products, at least 1.
+            alpha: the products are scaled by alpha / rank; None for twice the rank.
+            targets: endings of the names of layers; empty for all linear layers but the head.
+            seed: fixes the adapter's first weights.
+        """
+        self.lora = add_lora(self.model, rank=rank, alpha=alpha, targets=targets, seed=seed)
+        self.model.train(self.model.training)
 
     def save(self, folder: str | Path) -> None:
         """Write weights, configs and tokenizer, as `load` and transformers read them.
 
+        With LoRA these are the merged weights in float32; the adapter alone goes into the folder `adapter` in it.
+
         Args:
             folder: where they go; it is made.
+
+        Raises:
+            RlvrError: the disk is full, or failed.
         """
-        with _without_bars():
-            self.model.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
+        try:
+            with without_bars():
+                (self.model if self.lora is None else self.lora.merged()).save_pretrained(folder)
+                self.tokenizer.save_pretrained(folder)
+                if self.lora is not None:
+                    self.lora.save(Path(folder) / "adapter")
+                    self.tokenizer.save_pretrained(Path(folder) / "adapter")
+        except SafetensorError as error:  # the disk's own error is only in its text
+            raise RlvrError(f"the model cannot be written to {folder}: {error}") from error
+
+    def state_dict(self) -> dict[str, Any]:
+        """What training changes: all weights, or with LoRA the adapter's and a fingerprint of the others."""
+        if self.lora is None:
+            weights: dict[str, Any] = self.model.state_dict()
+            return weights
+        return {"adapter": self.lora.state_dict(), "base": self.lora.fingerprint()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned.
+
+        Args:
+            state: what `state_dict` returned.
+
+        Raises:
+            DataError: the weights beside the adapter are others now, or there was no adapter.
+        """
+        if self.lora is None:
+            self.model.load_state_dict(state)
+            return
+        if "adapter" not in state:
+            raise DataError("this checkpoint is of all weights, and an adapter is trained now; give a new folder")
+        if state["base"] != self.lora.fingerprint():
+            raise DataError(
+                "the model's weights are not those that this adapter was trained beside; give the model with which the "
+                "run began"
+            )
+        self.lora.load_state_dict(state["adapter"])
 
     @property
     def device(self) -> torch.device:
         """The device of the weights."""
         device: torch.device = self.model.device
         return device
+
+    def frozen(self) -> Policy:
+        """The policy as it is now, for a reference: a copy that is never trained, or with LoRA this one as it began."""
+        if self.lora is not None:
+            return _AdapterAtRest(self)
+        twin = copy.copy(self)
+        twin.model = copy.deepcopy(self.model).requires_grad_(False).eval()
+        twin.root = RootModule(twin.model, self._logits)
+        return twin
 
     def sampler(self, **options: Any) -> LocalSampler:
         """A sampler with these weights and this precision.
@@ -138,6 +265,8 @@ class Policy:
             rows: what is split.
         """
         lengths = [len(row.prompt_ids) + len(row.completion_ids) for row in rows]
+        if self.packing:
+            return packs(lengths, max_tokens=self.max_tokens)
         return buckets(lengths, max_tokens=self.max_tokens, overhead_tokens=self.overhead_tokens)
 
     @overload
@@ -178,38 +307,43 @@ class Policy:
 
     def _of_batch(self, rows: Sequence[Tokenized], width: int, temperature: float, with_entropy: bool) -> list[Tensor]:
         """[rows, width] of one micro-batch: logprobs, and entropies if asked for."""
-        padded = pad(rows, device=self.device)
+        batch = self.micro_batch(rows)
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
-            head = self.model.get_output_embeddings()
-            logprobs, entropy = token_logprobs(
-                self._states(rows, padded),
-                head.weight,
-                padded.targets,
-                bias=getattr(head, "bias", None),
-                logits=self._logits,
-                temperature=temperature,
-                with_entropy=with_entropy,
-            )
-        return [ragged_to_padded(values, padded, width) for values in (logprobs, entropy) if values is not None]
+            found = self.root(batch, temperature, with_entropy)
+        return [ragged_to_padded(values, batch, width) for values in found if values is not None]
 
-    def _states(self, rows: Sequence[Tokenized], padded: Padded) -> Float[Tensor, "N H"]:
-        """The last hidden states from which the completions' tokens are predicted."""
-        if self._shares_prompts and worth_sharing_prompts(rows):
-            return hidden_states_sharing_prompts(self.model, rows, padded)
-        states: Tensor = self.model.base_model(input_ids=padded.input_ids, use_cache=False).last_hidden_state
-        return states.flatten(0, 1).index_select(0, padded.sources)
+    def micro_batch(self, rows: Sequence[Tokenized]) -> Padded:
+        """Rows as the tensors that go through the model together: packed, with shared prompts, or padded.
+
+        Args:
+            rows: of one micro-batch.
+        """
+        if self.packing:
+            return pack(rows, device=self.device)
+        padded = pad(rows, device=self.device)
+        return shared_prompts(rows, padded) if self._shares_prompts and worth_sharing_prompts(rows) else padded
 
 
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Without the progress bars that transformers shows for each file between the lines of a run."""
-    shown = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            transformers_logging.enable_progress_bar()
+class _AdapterAtRest(Policy):
+    """A policy with its adapter switched off, or with the adapter's weights of an earlier time; for a reference."""
+
+    def __init__(self, policy: Policy) -> None:
+        vars(self).update(vars(policy))
+        self._policy = policy
+        assert policy.lora is not None
+        self._weights: Mapping[str, Tensor] | None = None if policy.lora.is_new else policy.lora.state_dict()
+
+    def _of_batch(self, rows: Sequence[Tokenized], width: int, temperature: float, with_entropy: bool) -> list[Tensor]:
+        lora = self._policy.lora
+        assert lora is not None
+        with lora.off() if self._weights is None else lora.holding(self._weights):
+            return self._policy._of_batch(rows, width, temperature, with_entropy)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._weights is None else {"adapter": self._weights}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._weights = state.get("adapter")
 
 
 def _disable_dropout(model: nn.Module) -> None:

@@ -10,6 +10,7 @@ it would keep fused attention kernels from skipping masked blocks, so prompts ar
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +23,13 @@ from transformers.cache_utils import DynamicLayer
 from rlvr.samplers.protocol import Tokenized, TokenRow
 from rlvr.train.batches import Padded, pad
 
-__all__ = ["hidden_states_sharing_prompts", "supports_prompt_sharing", "worth_sharing_prompts"]
+__all__ = [
+    "SharedPrompts",
+    "hidden_states_sharing_prompts",
+    "shared_prompts",
+    "supports_prompt_sharing",
+    "worth_sharing_prompts",
+]
 
 _SAVED: Final = 0.1  # least share of tokens saved; below it, the second pass through the layers costs more
 _MASK: Final = 2**22  # most numbers in the mask: for long completions it would be larger than what is saved
@@ -41,11 +48,32 @@ def worth_sharing_prompts(rows: Sequence[Tokenized]) -> bool:
     return together <= (1 - _SAVED) * apart and len(rows) * T * (P + T) <= _MASK
 
 
-def hidden_states_sharing_prompts(model: Any, rows: Sequence[Tokenized], padded: Padded) -> Float[Tensor, "N H"]:
-    """The last hidden states from which the completions' tokens are predicted, in the order of `padded.targets`.
+@dataclass(frozen=True, slots=True)
+class SharedPrompts(Padded):
+    """A padded micro-batch, and how it goes through the model with each distinct prompt once.
+
+    Attributes:
+        prompts: the distinct prompts, padded on the right.
+        prompt_of: the prompt of each row.
+        inputs: the completions without their last tokens, padded; None if each has one token at most.
+        visible: the attention mask of `inputs`.
+        positions: the positions of `inputs`.
+        states: for each completion token, the index of the state that predicts it, among those of all prompts and
+            then of all inputs.
+    """
+
+    prompts: Int[Tensor, "U P"]
+    prompt_of: Int[Tensor, " B"]
+    inputs: Int[Tensor, "B S"] | None
+    visible: Bool[Tensor, "_ 1 S K"] | None
+    positions: Int[Tensor, "B S"] | None
+    states: Int[Tensor, " N"]
+
+
+def shared_prompts(rows: Sequence[Tokenized], padded: Padded) -> SharedPrompts:
+    """Lay a micro-batch out with each distinct prompt once.
 
     Args:
-        model: one for which `supports_prompt_sharing` is True.
         rows: of one micro-batch.
         padded: the same rows, padded.
     """
@@ -53,26 +81,45 @@ def hidden_states_sharing_prompts(model: Any, rows: Sequence[Tokenized], padded:
     of = np.array([number.setdefault(tuple(row.prompt_ids), len(number)) for row in rows])
     device, T = padded.input_ids.device, padded.width
     prompts, lengths = _side_by_side(list(number))
-    P, cache = prompts.shape[1], DynamicCache(config=model.config)
-    states = _read(model, cache, prompts.to(device)).flatten(0, 1)
+    P, inputs, visible, positions = prompts.shape[1], None, None, None
     if T > 1:
-        index = torch.from_numpy(of).to(device)
-        for layer in cache.layers:
-            layer.keys, layer.values = layer.keys.index_select(0, index), layer.values.index_select(0, index)
-        inputs, _ = _side_by_side([row.completion_ids[: T - 1] for row in rows], T - 1)
+        inputs = _side_by_side([row.completion_ids[: T - 1] for row in rows], T - 1)[0].to(device)
         seen = lengths[of].to(device)
-        places = {
-            "attention_mask": _visible(seen, P, T - 1),
-            "position_ids": seen[:, None] + torch.arange(T - 1, device=device),
-        }
-        states = torch.cat([states, _read(model, cache, inputs.to(device), **places).flatten(0, 1)])
-    prompt = torch.from_numpy(of).to(device)[padded.rows]
+        visible, positions = _visible(seen, P, T - 1), seen[:, None] + torch.arange(T - 1, device=device)
+    prompt_of = torch.from_numpy(of).to(device)
+    prompt = prompt_of[padded.rows]
     first = prompt * P + lengths.to(device)[prompt] - 1  # a completion's first token is predicted by its prompt
     later = len(number) * P + padded.rows * (T - 1) + padded.columns - 1
-    return states.index_select(0, torch.where(padded.columns == 0, first, later))
+    return SharedPrompts(
+        **{field.name: getattr(padded, field.name) for field in fields(Padded)},
+        prompts=prompts.to(device),
+        prompt_of=prompt_of,
+        inputs=inputs,
+        visible=visible,
+        positions=positions,
+        states=torch.where(padded.columns == 0, first, later),
+    )
 
 
-def _read(model: Any, cache: Any, ids: Int[Tensor, "B L"], **places: Tensor) -> Float[Tensor, "B L H"]:
+def hidden_states_sharing_prompts(model: Any, batch: SharedPrompts) -> Float[Tensor, "N H"]:
+    """The last hidden states from which the completions' tokens are predicted, in the order of `batch.targets`.
+
+    Args:
+        model: one for which `supports_prompt_sharing` is True.
+        batch: the micro-batch.
+    """
+    cache = DynamicCache(config=model.config)
+    states = _read(model, cache, batch.prompts).flatten(0, 1)
+    if batch.inputs is not None:
+        for layer in cache.layers:
+            layer.keys = layer.keys.index_select(0, batch.prompt_of)
+            layer.values = layer.values.index_select(0, batch.prompt_of)
+        places = {"attention_mask": batch.visible, "position_ids": batch.positions}
+        states = torch.cat([states, _read(model, cache, batch.inputs, **places).flatten(0, 1)])
+    return states.index_select(0, batch.states)
+
+
+def _read(model: Any, cache: Any, ids: Int[Tensor, "B L"], **places: Tensor | None) -> Float[Tensor, "B L H"]:
     states: Tensor = model.base_model(input_ids=ids, past_key_values=cache, use_cache=True, **places).last_hidden_state
     return states
 
@@ -129,4 +176,4 @@ def supports_prompt_sharing(model: Any) -> bool:
     apart = model.base_model(input_ids=padded.input_ids, use_cache=False).last_hidden_state.flatten(0, 1)
     apart = apart.index_select(0, padded.sources)
     rounding = torch.finfo(model.dtype).eps ** 0.5 * apart.abs().max()
-    return bool((apart - hidden_states_sharing_prompts(model, rows, padded)).abs().max() <= rounding)
+    return bool((apart - hidden_states_sharing_prompts(model, shared_prompts(rows, padded))).abs().max() <= rounding)

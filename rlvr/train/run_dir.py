@@ -21,11 +21,20 @@ _LOCK: Final = ".lock"
 _MAY_CHANGE: Final = frozenset(
     f"settings.{name}"
     for name in (
-        "bad_steps canary checkpoint_every device gradient_checkpointing keep max_rows micro_tokens "
+        "attention bad_steps canary checkpoint_every device gradient_checkpointing keep max_rows micro_tokens packing "
         "rollouts_every track workers"
     ).split()
 )
 """Settings of machine, reports and alarms.  They do not affect learning, except for how sums are rounded."""
+
+_ADDED: Final[Mapping[str, Any]] = {
+    "attention": None,
+    "packing": False,
+    "lora_rank": None,
+    "lora_alpha": None,
+    "lora_targets": [],
+}
+"""Settings that runs of 0.1.0 do not have, with what these did."""
 
 
 @contextmanager
@@ -85,6 +94,15 @@ def _changed(theirs: Mapping[str, Any], ours: Mapping[str, Any], run: Path) -> d
     Raises:
         UsageError: one of them affects learning.
     """
+    if isinstance(settings := theirs.get("settings"), Mapping):
+        theirs = {**theirs, "settings": {**_ADDED, **settings}}
+    for name in ("env", "eval_env"):  # a run of before sources were recorded says nothing of them
+        if (
+            isinstance(known := theirs.get(name), Mapping)
+            and "source" not in known
+            and isinstance(ours.get(name), Mapping)
+        ):
+            ours = {**ours, name: {key: value for key, value in ours[name].items() if key != "source"}}
     before, now = _flat({name: theirs.get(name) for name in ours}), _flat(ours)
     differing = {
         name: (before.get(name), now.get(name))

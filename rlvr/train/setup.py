@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,9 +15,19 @@ from rlvr.environment.source import source_of
 from rlvr.errors import UsageError
 from rlvr.rewards.parts import Overlong
 from rlvr.train.config import Config, ResolvedConfig
+from rlvr.train.memory import require_room_for_weights
 from rlvr.train.policy import Policy
 
-__all__ = ["autocast_dtype", "describe_run", "environments", "load_policy", "policy_from_config"]
+__all__ = [
+    "autocast_dtype",
+    "describe_run",
+    "device_of",
+    "environments",
+    "load_policy",
+    "policy_from_config",
+    "prepare_policy",
+    "require_end",
+]
 
 
 def environments(
@@ -88,27 +99,60 @@ def _with_overlong(env: Environment, config: ResolvedConfig) -> Environment:
     return env.with_reward(env.reward + Overlong(max_tokens=config.max_tokens, cache=config.overlong_cache))
 
 
-def load_policy(model: str, *, device: str = "auto", **options: Any) -> Policy:
-    """A model on its device.
+def device_of(device: str) -> torch.device:
+    """The device of this name.
 
     Args:
-        model: id on the hub, or a local folder.
         device: such as "cpu" or "cuda:1"; "auto" is a GPU if there is one.
-        options: those of `Policy`.
 
     Raises:
-        UsageError: there is no such model, or no such device on this machine.
+        UsageError: there is no such device on this machine.
     """
     there = "cuda" if torch.cuda.is_available() else "cpu"
-    chosen = there if device == "auto" else device
     try:
-        torch.empty(0, device=chosen)
+        return torch.empty(0, device=there if device == "auto" else device).device
     except (RuntimeError, AssertionError, ImportError) as error:  # the latter two where torch was built without it
         why = str(error).strip().splitlines()[0]
         raise UsageError(
             f"device is {device!r}, which this machine does not have ({why}); use 'auto' or 'cpu'"
         ) from None
-    return Policy.load(model, device=chosen, **options)
+
+
+def load_policy(model: str, *, device: str = "auto", **options: Any) -> Policy:
+    """A model on its device.
+
+    Args:
+        model: id on the hub, or a local folder.
+        device: see `device_of`.
+        options: those of `Policy.load`.
+
+    Raises:
+        UsageError: there is no such model, or no such device on this machine.
+    """
+    return Policy.load(model, device=device_of(device), **options)
+
+
+def require_end(policy: Policy, stop: Sequence[str]) -> None:
+    """Refuse a model whose completions could only end at their limit.
+
+    Args:
+        policy: the model with its tokenizer.
+        stop: stop texts.
+
+    Raises:
+        UsageError: it has no end token, and there are no stop texts; or its end token is beyond its vocabulary.
+    """
+    ends, size = policy.tokenization.end_ids, len(policy.model.get_output_embeddings().weight)
+    if not ends and not stop:
+        raise UsageError(
+            "the model has no end token, so every completion would run to its limit: set eos_token_id in its "
+            "generation_config.json or eos_token in its tokenizer, or give a stop text"
+        )
+    if ends and max(ends) >= size:
+        raise UsageError(
+            f"the end token {max(ends)} is beyond the model's {size} tokens; set eos_token_id in its "
+            "generation_config.json, and eos_token in its tokenizer"
+        )
 
 
 def autocast_dtype(precision: str) -> torch.dtype | None:
@@ -121,19 +165,44 @@ def autocast_dtype(precision: str) -> torch.dtype | None:
 
 
 def policy_from_config(config: Config) -> Policy:
-    """The model that a run trains, loaded as its settings say.
+    """The model of a run, loaded as its settings say; without its adapter, for which there is `prepare_policy`.
 
     Args:
         config: settings of the run.
+
+    Raises:
+        UsageError: there is no such model or device, the model cannot be trained, or its weights and the optimiser
+            cannot fit.
     """
+    require_room_for_weights(config, device_of(config.device))
+    autocast = autocast_dtype(config.precision)
     return load_policy(
         config.model,
         device=config.device,
+        dtype=torch.float32 if config.lora_rank is None or autocast is None else autocast,
+        attention=config.attention,
         chat=config.chat,
-        autocast=autocast_dtype(config.precision),
+        autocast=autocast,
         gradient_checkpointing=config.gradient_checkpointing,
+        packing=config.packing,
         max_tokens=config.micro_tokens,
     )
+
+
+def prepare_policy(policy: Policy, config: Config) -> Policy:
+    """The policy, with the LoRA adapter that the settings ask for.
+
+    Args:
+        policy: loaded or given.
+        config: settings of the run.
+
+    Raises:
+        UsageError: it has no end token, or cannot have this adapter.
+    """
+    require_end(policy, config.stop)
+    if config.lora_rank is not None:
+        policy.add_lora(rank=config.lora_rank, alpha=config.lora_alpha, targets=config.lora_targets, seed=config.seed)
+    return policy
 
 
 def describe_run(config: Config, env: Environment, eval_env: Environment | None) -> dict[str, Any]:

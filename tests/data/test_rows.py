@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rlvr.data.rows import Journal, count_rows, dump_row, load_dataset, read_rows
+from rlvr.data.formats import count_rows, read_rows
+from rlvr.data.rows import Journal, dump_row, load_dataset
 from rlvr.errors import DataError, UsageError
 
 HARD_TEXTS = ["", "\x00", "\ud800", "\udfff\x00\ud800 mixed", "a\r\nb\u2028c", "\ufeff", "json:{}", "😀", "é" * 500_000]
@@ -138,15 +139,15 @@ def test_a_damaged_gzip_is_one_clear_error(tmp_path, damage):
     [
         ("none.jsonl", "none.jsonl: no such file"),
         ("folder.jsonl", "folder.jsonl is a folder; give a .jsonl or .parquet file"),
-        ("rows.csv", r"read from \.jsonl or \.parquet files, not from \.csv"),
-        ("rows", "not from a file without ending"),
+        ("rows.pdf", "neither its name nor its content says what it is; rows are read from files that end in .jsonl"),
+        ("rows", "neither its name nor its content says what it is"),
     ],
 )
 def test_a_file_that_cannot_hold_rows_is_refused_at_once(tmp_path, name, why):
     """Before anything else is done, and by its name."""
     (tmp_path / "folder.jsonl").mkdir()
-    (tmp_path / "rows.csv").touch()
-    (tmp_path / "rows").touch()
+    (tmp_path / "rows.pdf").write_bytes(b"%PDF-1.7\n\0")
+    (tmp_path / "rows").write_text("One line.\n")
     with pytest.raises(DataError, match=why):
         read_rows(tmp_path / name)
 

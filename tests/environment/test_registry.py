@@ -320,12 +320,12 @@ def test_a_place_without_a_class_is_unknown(place: str, message: str):
     said = refusal(lambda: make(place), UnknownEnvironment)
     assert said.startswith(f"no environment at {place!r}: ")
     assert message in said
-    assert said.endswith("; write module:Class or path/to/file.py:Class")
+    assert said.endswith("; write module:name or path/to/file.py:name")
 
 
 def test_what_stands_there_has_to_be_an_environment():
     """json.dumps is a function."""
-    assert "'json:dumps' is <function dumps" in refusal(lambda: make("json:dumps"), UnknownEnvironment)
+    assert "'json:dumps' is function <function dumps" in refusal(lambda: make("json:dumps"), UnknownEnvironment)
 
 
 def test_a_file_under_a_taken_name_is_not_mistaken(tmp_path: Path):

@@ -120,6 +120,18 @@ def test_a_run_whose_environment_was_edited_is_not_gone_on_with(tmp_path, monkey
         trainer(tmp_path / "run", steps=1)
 
 
+def test_a_run_of_before_sources_were_recorded_is_gone_on_with(tmp_path):
+    """Its settings say nothing of the program."""
+    with trainer(tmp_path / "run", steps=1) as made:
+        made.run()
+    path = tmp_path / "run" / "config.json"
+    settings = json.loads(path.read_text())
+    assert settings["env"].pop("source")
+    path.write_text(json.dumps(settings))
+    with trainer(tmp_path / "run", steps=1) as again:
+        assert again.step == 1
+
+
 def test_a_model_by_another_name_of_its_folder_is_the_same_setting(tmp_path, monkeypatch):
     """Relative on one day, absolute on the next."""
     (tmp_path / "models").mkdir()

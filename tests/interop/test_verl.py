@@ -8,7 +8,7 @@ import time
 import pytest
 
 import rlvr
-from rlvr.data.rows import read_rows
+from rlvr.data.formats import read_rows
 from rlvr.interop import to_openrlhf, to_verl
 from rlvr.interop.adapter import TASK, task_as_json
 from rlvr.interop.openrlhf import completion_in_query, remote_reply

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from rlvr.cli.arguments import environment_of, with_level
-from rlvr.envs.humaneval import HumanEval
 from rlvr.errors import IsolationUnavailable, UsageError
 from rlvr.sandbox import Call, Ending, Limits, Program, Sandbox, seccomp
 from rlvr.sandbox.guest.linux import landlock_abi
@@ -151,7 +150,7 @@ def test_a_verdict_names_the_level():
 def test_the_flag_sets_the_option_of_environments_that_run_programs():
     """And is refused for one that runs none, as the user expects something of it."""
     assert with_level(["a=b"], None) == ["a=b"]
-    assert with_level(["a=b"], "restricted", HumanEval) == ["a=b", "sandbox=restricted"]
+    assert with_level(["a=b"], "restricted", "humaneval-v2") == ["a=b", "sandbox=restricted"]
     with pytest.raises(UsageError, match="arithmetic-v1 runs no programs in the sandbox; leave the flag out"):
         environment_of("arithmetic-v1", [], "restricted")
     with pytest.raises(UsageError, match="must be one of 'namespaces', 'restricted'"):

@@ -5,7 +5,8 @@ import json
 import pytest
 
 import rlvr
-from rlvr.data.rows import Journal, dump_row, read_rows
+from rlvr.data.formats import read_rows
+from rlvr.data.rows import Journal, dump_row
 from rlvr.errors import DataError, UnknownEnvironment, UsageError
 from rlvr.scoring.records import is_record_of, provenance, record, replay
 from tests.environments import Configured, Siblings, Trials

@@ -70,7 +70,7 @@ def test_a_column_of_whole_numbers_with_a_gap_is_one_of_floats():
     row = {"task": 7.0, "completion": "7", "length_tokens": 12.0, "id": 3.0, "truncated": NAN, "reference": NAN}
     gap = {"task": 7.0, "completion": "7", "length_tokens": NAN, "id": NAN, "prompt": NAN, "meta": NAN}
     whole, missing = rlvr.score(ENV, [row, gap], workers=0)
-    assert (whole.item.id, whole.item.completion) == ("3", rlvr.Completion("7", 12))
+    assert (whole.item.id, whole.item.completion) == (3, rlvr.Completion("7", 12))
     assert (missing.item.id, missing.item.completion) == ("line:2", rlvr.Completion("7"))
     with pytest.raises(DataError, match=r"length_tokens is 12\.5"):
         list(rlvr.score(ENV, [row | {"length_tokens": 12.5}], workers=0))

@@ -48,6 +48,7 @@ OURS = {
     "humaneval-v2": ([DOUBLE], {"cpu_s": 1.0}),
     "mbpp-v2": ([ADD], {"cpu_s": 1.0}),
     "code-stdio-v2": ([NEXT], {"cpu_s": 1.0}),
+    "rows-v1": (MATH, {"prompt": "problem", "reference": "answer"}),
 }
 
 

@@ -140,6 +140,13 @@ def test_a_text_for_a_number_is_refused(tmp_path, setting):
         Config(env="e", model="m", run=tmp_path, **setting)
 
 
+@pytest.mark.parametrize("targets", ["q_proj", ("q_proj", ""), (1,), None])
+def test_targets_of_an_adapter_are_a_list(tmp_path, targets):
+    """The letters of a text are no names of layers."""
+    with pytest.raises(UsageError, match=r"lora_targets is .*; it must be a list of texts"):
+        Config(env="e", model="m", run=tmp_path, lora_rank=2, lora_targets=targets)
+
+
 def test_a_model_that_is_not_there_leaves_the_folder_free(train, tmp_path):
     """The next try, with the name put right, is not another run."""
     assert train("--model", tmp_path / "nowhere", "--algorithm", "grpo")[0] == 2

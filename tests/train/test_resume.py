@@ -26,6 +26,8 @@ RUNS = {
     "one-step-off": {"algorithm": "dapo", "one_step_off": True, "prompts": 3},
     "vineppo-one-step-off": {"algorithm": "vineppo", "one_step_off": True, "vine_k": 2, "prompts": 2},
     "rloo": {"algorithm": "rloo", "eval_every": 2, "eval_tasks": 4, "schedule": "linear"},
+    "lora": {"algorithm": PRORL, "eval_every": 1, "eval_tasks": 8, "minibatch": 4, "lora_rank": 2},
+    "lora-one-step-off": {"algorithm": "dapo", "one_step_off": True, "prompts": 3, "lora_rank": 2},
 }
 STEPS = 6
 
@@ -97,7 +99,7 @@ def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name):
     assert logged(made.config.run) == logged(whole.config.run)
 
 
-QUICK = ("prorl-stall", "rloo")
+QUICK = ("prorl-stall", "rloo", "lora")
 
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")

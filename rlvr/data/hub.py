@@ -1,0 +1,44 @@
+"""The Hugging Face hub, without its patience: where it cannot be reached, only what was kept here is looked at."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from unittest import mock
+
+__all__ = ["at_once"]
+
+_PATIENCE_S = 2.5
+
+
+@contextlib.contextmanager
+def at_once() -> Iterator[None]:
+    """Within it, loading from the hub takes what was kept here, or fails at once, where the hub does not answer.
+
+    Its library tries for half a minute otherwise; a hub that answers is used as ever.
+    """
+    try:
+        import huggingface_hub
+        from datasets import config
+    except ImportError:
+        yield
+        return
+    if huggingface_hub.constants.HF_HUB_OFFLINE or _answers():
+        yield
+        return
+    with (
+        mock.patch.object(huggingface_hub.constants, "HF_HUB_OFFLINE", True),
+        mock.patch.object(config, "HF_HUB_OFFLINE", True),
+    ):
+        yield
+
+
+def _answers() -> bool:
+    """Whether the hub answers, by the way that its library takes: mirrors and proxies are respected."""
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_PATIENCE_S)
+    except Exception:  # noqa: BLE001  the errors of requests and of httpx, whichever it uses
+        return False
+    return True

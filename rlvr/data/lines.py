@@ -1,0 +1,150 @@
+"""One row of a file, and the two formats that rlvr itself writes: JSON lines and Parquet, with checksums.
+
+A row that cannot be read is a `Line` with its error; other rows are not affected.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from rlvr.errors import DataError
+
+__all__ = ["CHECKSUM", "Line", "MARK", "Row", "crc_of_cells", "json_lines", "parquet"]
+
+Row: TypeAlias = Mapping[str, Any]
+"""The columns of a row by name."""
+
+# A checksum is the last key of a line, or a column of Parquet; it covers all that stands before it in the line, or the
+# other cells of the row as they are read.
+CHECKSUM = "rlvr_crc32"
+_STAMP = re.compile(rb', "rlvr_crc32": "([0-9a-f]{8})"\}')
+_STAMP_BYTES = len(b', "rlvr_crc32": "00000000"}')
+
+
+# In Parquet, nested values are written as JSON text, since their keys differ from row to row; so is text that is not
+# UTF-8 (lone surrogates) or that begins with the mark.  A file with this mark in its metadata was written by rlvr.
+MARK = "json:"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a file.
+
+    Attributes:
+        number: counted from 1.
+        row: its columns; None if it could not be read.
+        error: why it could not be read.
+        text: the line itself, if it could not be read.
+        checked: whether its checksum was there and right.
+    """
+
+    number: int
+    row: Row | None
+    error: str = ""
+    text: str = ""
+    checked: bool = False
+
+
+def json_lines(lines: Iterable[bytes], name: str) -> Iterator[Line]:
+    """The rows of JSON lines; their checksums are verified where they have some.
+
+    Args:
+        lines: the lines.
+        name: of the file.
+    """
+    with_checksums: bool | None = None  # as in the first line: a run writes them on all or on none
+    for number, raw in enumerate(lines, 1):
+        if not raw.strip():
+            continue
+        intact = _is_intact(raw)
+        if with_checksums is None:
+            with_checksums = intact is not None
+        try:
+            if intact is False:
+                raise _Damaged(_NO_FIT)
+            if (intact is None) is with_checksums:
+                raise _Damaged(_UNLIKE[with_checksums])
+            row = json.loads(raw)
+            if not isinstance(row, dict):
+                raise ValueError(f"a {type(row).__name__}, not an object")
+        except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, or brackets too deep to follow
+            why = str(error) if isinstance(error, _Damaged) else f"not a JSON object: {error}"
+            yield Line(number, None, why, raw.decode("utf-8", "replace"))
+        else:
+            row.pop(CHECKSUM, None)
+            yield Line(number, row, checked=with_checksums)
+
+
+class _Damaged(ValueError):
+    """The line is not as it was written, whether or not it still is JSON."""
+
+
+_NO_FIT = (
+    "damaged or edited since it was written: its checksum does not fit (without rlvr_crc32 it is read as it stands)"
+)
+_UNLIKE = {
+    True: "it has no checksum, and the lines before have: it is damaged, or of another file",
+    False: "it has a checksum, and the lines before have none: they are damaged, or of another file",
+}
+
+
+def parquet(path: Path) -> Iterator[Line]:
+    """The rows of a Parquet file; their checksums are verified where they have some.
+
+    Args:
+        path: the file.
+
+    Raises:
+        DataError: it is cut short or damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    number = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            metadata = file.schema_arrow.metadata or {}
+            is_marked, count = MARK.encode() in metadata, metadata.get(CHECKSUM.encode())
+            for batch in file.iter_batches(batch_size=1024):
+                for row in batch.to_pylist():
+                    number += 1
+                    checksum = row.pop(CHECKSUM, None)
+                    if (checksum or count) and (checksum != crc_of_cells(row) or not is_marked):
+                        yield Line(number, None, _NO_FIT)
+                        continue
+                    cells = {k: _unpacked_cell(v) for k, v in row.items()} if is_marked else row
+                    yield Line(number, cells, checked=checksum is not None)
+            if count is not None and count != b"%d" % number:
+                yield Line(number + 1, None, f"the file was written with {count[:20].decode('ascii', 'replace')} rows")
+    except (pa.ArrowException, OSError, ValueError) as error:  # cut short, damaged, or texts that are not UTF-8
+        raise DataError(f"{path}: cannot be read as Parquet after row {number}: {error}") from error
+
+
+def _unpacked_cell(value: Any) -> Any:
+    return json.loads(value[len(MARK) :]) if isinstance(value, str) and value.startswith(MARK) else value
+
+
+def _is_intact(raw: bytes) -> bool | None:
+    """Whether a line still has its checksum; None if it has none.
+
+    Args:
+        raw: the line.
+    """
+    raw = raw.rstrip(b"\r\n")
+    found = _STAMP.fullmatch(raw[-_STAMP_BYTES:])
+    return None if found is None else int(found[1], 16) == zlib.crc32(raw[:-_STAMP_BYTES])
+
+
+def crc_of_cells(row: Row) -> str:
+    """The checksum of a row of Parquet.
+
+    Args:
+        row: its cells, without the checksum.
+    """
+    return f"{zlib.crc32(json.dumps(row, sort_keys=True, default=str).encode()):08x}"

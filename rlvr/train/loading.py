@@ -1,0 +1,118 @@
+"""Models and tokenizers from folders or the hub, with one clear error for each thing that can be wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from rlvr.data.hub import at_once
+from rlvr.errors import UsageError
+from rlvr.train.lora import base_of_adapter, load_adapter
+
+__all__ = ["load_model", "require_finite", "without_bars"]
+
+
+def load_model(
+    name: str | Path, *, dtype: torch.dtype, device: torch.device | str, attention: str | None
+) -> tuple[Any, Any]:
+    """A causal language model on its device, and its tokenizer.
+
+    Args:
+        name: folder or hub id; the folder of a LoRA adapter gives its base with the adapter merged.
+        dtype: type of the weights.
+        device: where the model goes.
+        attention: implementation of attention; None for the default.
+
+    Raises:
+        UsageError: there is no such model, it lacks its tokenizer or some of its weights, or it cannot have this
+            attention.
+    """
+    path = Path(name)
+    base = base_of_adapter(path) if path.is_dir() else None
+    if base is not None:
+        if Path(base).is_dir() and base_of_adapter(Path(base)) is not None:
+            raise UsageError(f"the adapter in {path} belongs to {base}, which is an adapter too; merge that one first")
+        model, tokenizer = load_model(base, dtype=torch.float32, device="cpu", attention=attention)
+        model = load_adapter(model, path)  # in float32: bfloat16 would lose most of a small product
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(dtype)
+        return model.to(device), tokenizer
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise UsageError(f"{path} has no config.json; give the folder of a saved transformers model, or a hub id")
+    with without_bars() if path.is_dir() else at_once():  # downloads keep their bars
+        model = _model(name, dtype, {} if attention is None else {"attn_implementation": attention})
+        tokenizer = _tokenizer(name)
+    return model.to(device), tokenizer
+
+
+def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> Any:
+    try:
+        model, loaded = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, output_loading_info=True, **chosen)
+    except OSError as error:  # the first of transformers' ten lines names what is missing
+        raise UsageError(
+            f"cannot load the model {str(name)!r}, neither a folder here nor from the hub: {_first_line(error)}"
+        ) from error
+    except (ImportError, ValueError, RuntimeError) as error:
+        with_attention = f" with attention {chosen['attn_implementation']!r}" if chosen else ""
+        raise UsageError(f"cannot load the model {str(name)!r}{with_attention}: {_first_line(error)}") from error
+    if loaded["missing_keys"]:
+        raise UsageError(
+            f"{name} lacks {len(loaded['missing_keys'])} of the model's weights, such as "
+            f"{min(loaded['missing_keys'])}, which would be random; give a folder with all of them"
+        )
+    return model
+
+
+def _tokenizer(name: str | Path) -> Any:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):  # made up, where there are no files
+            raise ValueError("it has no tokens")
+    except Exception as error:  # its kind depends on the model
+        raise UsageError(
+            f"the model {str(name)!r} has no tokenizer that can be loaded ({_first_line(error)}); save one into its "
+            "folder with `tokenizer.save_pretrained`"
+        ) from error
+    return tokenizer
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def require_finite(model: Any) -> None:
+    """Refuse weights that are NaN or infinite: every number computed with them would be, too.
+
+    Args:
+        model: a torch module.
+
+    Raises:
+        UsageError: a weight is not finite; the message names its tensor.
+    """
+    for name, parameter in model.named_parameters():
+        if not parameter.is_floating_point() or parameter.sum(dtype=torch.float32).isfinite():
+            continue  # one pass without a tensor of booleans
+        if bad := int((~parameter.isfinite()).sum()):
+            raise UsageError(
+                f"the weights of {name} are not finite ({bad} of {parameter.numel()}): the file is damaged, or the "
+                "model diverged when it was trained; give another one"
+            )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Without the progress bars that transformers shows for each file between the lines of a run."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()

@@ -1,0 +1,406 @@
+"""How much memory a run will take, by part, before it begins; and a refusal where that cannot fit.
+
+Sizes of weights, gradients and optimiser are counted.  What a token costs, in the update and in the cache, is measured
+on the model itself: a few short rows go through it, with all settings that matter (precision, attention, packing,
+checkpointing, LoRA), and the tensors that autograd keeps are counted.  So it holds for any architecture.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rlvr.collect import Groups
+from rlvr.collect.cursor import Cursor
+from rlvr.data.hub import at_once
+from rlvr.errors import UsageError
+from rlvr.samplers.decoding import evaluation_mode
+from rlvr.samplers.preallocated_cache import preallocated_cache
+from rlvr.samplers.protocol import TokenRow
+from rlvr.train.config import Config
+from rlvr.train.lora import base_of_adapter
+from rlvr.train.policy import Policy
+
+__all__ = [
+    "Forecast",
+    "TokenCosts",
+    "capacity",
+    "forecast",
+    "in_units",
+    "longest_prompt",
+    "require_room",
+    "require_room_for_weights",
+    "token_costs",
+]
+
+_UNITS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_PROBE: Final = (32, 64, 128)  # tokens of the rows on which costs are measured
+_BLOCK_COPIES: Final = 4  # of a block of logits: z, its probabilities, their gradient, and one in the making
+_LAYER_GRADIENTS: Final = 0.5  # of what a layer keeps; measured 0.2 to 0.4, as much is let go while gradients are made
+_SAMPLING_COPIES: Final = 5  # of the last logits: the model's, float32, sorted, summed up, and their indices
+_PROMPTS: Final = 16  # prompts that are looked at
+_ROOM: Final = 1.5  # the sampler's cache grows by half …
+_LEAST_ROOM: Final = 64  # … and by so many tokens at least
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCosts:
+    """Bytes per micro-batch of n tokens in each row: fixed + rows · (linear · n + square · n²).
+
+    Attributes:
+        fixed: whatever the tokens, such as copies of the weights in the type that is computed in.
+        linear, square: of a row; the second is that of attention without a fused kernel, and of masks.
+        layer_linear, layer_square: the same of one layer alone, with all that it keeps.
+        cached: keys and values of a token.
+    """
+
+    fixed: float
+    linear: float
+    square: float
+    layer_linear: float
+    layer_square: float
+    cached: float
+
+    def activations(self, rows: int, tokens: int, *, recomputed: bool) -> float:
+        """Bytes at the peak of a backward pass.
+
+        What is kept, and the gradients in the layer that is being gone through; with checkpointing also that layer's
+        own activations, which are made again.
+
+        Args:
+            rows: of the micro-batch.
+            tokens: of each row.
+            recomputed: with gradient checkpointing.
+        """
+        kept = self.fixed + rows * (self.linear * tokens + self.square * tokens**2)
+        layer = rows * (self.layer_linear * tokens + self.layer_square * tokens**2)
+        return kept + (_LAYER_GRADIENTS + recomputed) * layer
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Bytes by part.  The update and sampling come one after the other, unless a batch is collected ahead.
+
+    Attributes:
+        device: where.
+        capacity: of the device; None if it is not known.
+        weights: of the policy.
+        optimizer: AdamW's two means per trained weight.
+        reference: a frozen copy for the KL penalty; 0 without one, and with LoRA.
+        sampler: the local sampler's own copy of the weights.
+        gradients: in the update.
+        activations: in the update, of the largest micro-batch.
+        logits: in the update: blocks of logits, and the gradient of the head while it is made.
+        keys_values: while sampling, of the rollouts sampled in parallel.
+        sampled_logits: while sampling.
+        overlap: sampling runs beside the update.
+        checkpoint: of one file on the disk.
+        micro_tokens, rows, row_tokens: what it was computed for.
+    """
+
+    device: str
+    capacity: int | None
+    weights: float
+    optimizer: float
+    reference: float
+    sampler: float
+    gradients: float
+    activations: float
+    logits: float
+    keys_values: float
+    sampled_logits: float
+    overlap: bool
+    checkpoint: float
+    micro_tokens: int
+    rows: int
+    row_tokens: int
+
+    @property
+    def standing(self) -> float:
+        """What is there all the time."""
+        return self.weights + self.optimizer + self.reference + self.sampler
+
+    @property
+    def update(self) -> float:
+        """What the update takes besides."""
+        return self.gradients + self.activations + self.logits
+
+    @property
+    def sampling(self) -> float:
+        """What sampling takes besides."""
+        return self.keys_values + self.sampled_logits
+
+    @property
+    def peak(self) -> float:
+        """The most at any time."""
+        both = (self.update, self.sampling)
+        return self.standing + (sum(both) if self.overlap else max(both))
+
+    def __str__(self) -> str:
+        parts = {
+            "weights": self.weights,
+            "optimiser": self.optimizer,
+            "reference": self.reference,
+            "sampler's weights": self.sampler,
+            "gradients": self.gradients,
+            "activations": self.activations,
+            "logits": self.logits,
+            "keys and values": self.keys_values,
+            "logits of sampling": self.sampled_logits,
+        }
+        listed = ", ".join(f"{name} {in_units(size)}" for name, size in parts.items() if size)
+        of = "" if self.capacity is None else f" of {in_units(self.capacity)}"
+        return f"memory on {self.device}, forecast: {in_units(self.peak)}{of} ({listed})"
+
+
+def in_units(size: float) -> str:
+    """Bytes as text, such as "1.2 GiB".
+
+    Args:
+        size: bytes.
+    """
+    unit, name = next(((unit, name) for unit, name in _UNITS if size >= unit), _UNITS[-1])
+    return f"{size / unit:.1f} {name}"
+
+
+def capacity(device: torch.device) -> int | None:
+    """Memory of a device in bytes, used or not; None if that is not known.
+
+    Args:
+        device: a GPU, or the CPU: then the machine's memory, or what the control group allows.
+    """
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    if device.type != "cpu":
+        return None
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            found.append(int(Path(name).read_text(encoding="ascii")))
+        except (OSError, ValueError):  # no control groups, or no limit
+            continue
+    return min(found)
+
+
+def token_costs(policy: Policy) -> TokenCosts:
+    """Measure what tokens cost in this policy.
+
+    Args:
+        policy: with all settings of the run; its gradients and weights stay as they are.
+    """
+    most = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None) or _PROBE[-1]
+    longest = min(most, _PROBE[-1])
+    if longest < 2 * len(_PROBE):
+        return TokenCosts(0, 0, 0, 0, 0, 0)
+    sizes = [longest * size // _PROBE[-1] for size in _PROBE]
+    fixed, linear, square = _parabola(sizes, [_kept(policy, size) for size in sizes])
+    whole_linear, whole_square = linear, square
+    if policy.model.training:
+        with evaluation_mode(policy.model):  # in which nothing is recomputed
+            _, whole_linear, whole_square = _parabola(sizes, [_kept(policy, size) for size in sizes])
+    layers = max(1, policy.model.config.get_text_config().num_hidden_layers)
+    cached = (_cached(policy, sizes[-1]) - _cached(policy, sizes[0])) / (sizes[-1] - sizes[0])
+    return TokenCosts(fixed, linear, square, whole_linear / layers, whole_square / layers, cached)
+
+
+def _parabola(at: list[int], values: list[int]) -> tuple[float, float, float]:
+    """Coefficients a, b, c of the parabola a + b·x + c·x² through three points; none below 0."""
+    (x, y, z), (u, v, w) = at, values
+    first, second = (v - u) / (y - x), (w - v) / (z - y)
+    c = max(0.0, (second - first) / (z - x))
+    b = max(0.0, first - c * (x + y))
+    return max(0.0, u - b * x - c * x * x), b, c
+
+
+def _rows(policy: Policy, tokens: int) -> list[TokenRow]:
+    """One row of so many tokens; in two parts where rows are packed, which has masks of its own."""
+    most = policy.model.config.get_text_config().vocab_size
+    parts = [tokens // 2, tokens - tokens // 2] if policy.packing else [tokens]
+    return [TokenRow([1 % most], [i % most for i in range(n)]) for n in parts]
+
+
+@torch.enable_grad()  # type: ignore[untyped-decorator]
+def _kept(policy: Policy, tokens: int) -> int:
+    """Bytes that autograd keeps for the backward pass of a micro-batch, without the parameters."""
+    ours = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
+    found: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in ours:
+            found[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        kept = policy.logprobs(_rows(policy, tokens))  # its graph keeps the tensors, so that no address comes twice
+    del kept
+    return sum(found.values())
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def _cached(policy: Policy, tokens: int) -> int:
+    """Bytes of keys and values of a row, or of whatever state the model keeps instead."""
+    model, cache = policy.model, preallocated_cache(policy.model.config)
+    ids = torch.ones(1, tokens, dtype=torch.int64, device=policy.device).remainder_(
+        model.config.get_text_config().vocab_size
+    )
+    enabled = policy.autocast is not None
+    with evaluation_mode(model), torch.autocast(policy.device.type, policy.autocast, enabled=enabled):
+        model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
+    tensors = [value for layer in cache.layers for value in vars(layer).values() if isinstance(value, Tensor)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def forecast(policy: Policy, config: Config, *, prompt_tokens: int, costs: TokenCosts | None = None) -> Forecast:
+    """The memory of a run.
+
+    Args:
+        policy: loaded, with all settings of the run.
+        config: settings of the run.
+        prompt_tokens: of a long prompt.
+        costs: what `token_costs` measured; None to measure it.
+    """
+    settings, costs = config.resolve(), costs or token_costs(policy)
+    every = list(policy.model.parameters())
+    weights = sum(p.numel() * p.element_size() for p in every)
+    trained = sum(p.numel() * p.element_size() for p in every if p.requires_grad)
+    copies = 0 if settings.algorithm.kl is None or policy.lora is not None else weights
+    text = policy.model.config.get_text_config()
+    most = getattr(text, "max_position_embeddings", None) or math.inf
+    row = int(min(prompt_tokens + settings.max_tokens, most))
+    rollouts = settings.prompts * settings.group_size
+    per_batch = min(settings.minibatch or rollouts, rollouts, max(1, policy.max_tokens // row))
+    shape = (1, per_batch * row) if policy.packing else (per_batch, row)
+    tokens = shape[0] * shape[1]
+    head = policy.model.get_output_embeddings().weight
+    width = max(1024, 2**21 // max(1, tokens))
+    block = tokens * min(width, len(head)) * max(4, head.element_size()) * _BLOCK_COPIES
+    rows = min(settings.max_rows, rollouts)
+    reached = rows * max(_ROOM * row, row + _LEAST_ROOM) * costs.cached
+    read = min(rows, settings.prompts) * prompt_tokens * costs.layer_linear  # prompts go through a layer at once
+    return Forecast(
+        device=str(policy.device),
+        capacity=capacity(policy.device),
+        weights=weights,
+        optimizer=2 * trained,
+        reference=copies,
+        sampler=weights if settings.one_step_off else 0,
+        gradients=trained,
+        activations=costs.activations(*shape, recomputed=policy.model.training),
+        logits=block + (head.numel() * head.element_size() if head.requires_grad else 0),
+        keys_values=reached + read,
+        sampled_logits=rows * len(head) * 4 * _SAMPLING_COPIES,
+        overlap=settings.one_step_off,
+        checkpoint=3 * trained + (copies if policy.lora is None else trained if settings.algorithm.reset else 0),
+        micro_tokens=tokens,
+        rows=rows,
+        row_tokens=row,
+    )
+
+
+def longest_prompt(groups: Groups) -> int:
+    """Tokens of the longest of the first prompts.
+
+    Args:
+        groups: of the run's environment and sampler.
+    """
+    first = Cursor(groups.env, seed=0, shuffle=False)  # starts again if there are fewer tasks
+    return max(len(groups.sampler.encode(groups.task(first.index(place)).prompt)) for place in range(_PROMPTS))
+
+
+def require_room(found: Forecast, config: Config) -> None:
+    """Refuse a run that cannot fit into the device's memory, or whose checkpoints cannot fit on the disk.
+
+    Args:
+        found: the forecast.
+        config: settings of the run.
+
+    Raises:
+        UsageError: it cannot fit; the message says what would.
+    """
+    if found.capacity is not None and found.peak > found.capacity:
+        raise UsageError(f"{found}: it cannot fit.  {_remedy(found, config)}")
+    folder = config.run / "checkpoints"
+    there = sum(path.stat().st_size for path in folder.glob("step-*.pt")) if folder.is_dir() else 0
+    written = min(config.keep + 1, math.ceil(config.steps / config.checkpoint_every))
+    needed = written * found.checkpoint + found.weights - there
+    free = shutil.disk_usage(next(path for path in (config.run, *config.run.absolute().parents) if path.is_dir())).free
+    if needed > free:
+        raise UsageError(
+            f"the disk of {config.run} has {in_units(free)} free, and the run needs {in_units(needed)} there: "
+            f"{written} checkpoints of {in_units(found.checkpoint)} and a model of {in_units(found.weights)}; free "
+            "some of it, choose another folder, or lower keep"
+        )
+
+
+def _remedy(found: Forecast, config: Config) -> str:
+    """What would make it fit; the settings that cost least first."""
+    assert found.capacity is not None
+    room = found.capacity - found.standing
+    if found.overlap and found.standing - found.sampler + max(found.update, found.sampling) <= found.capacity:
+        return "Switch one_step_off off: then sampling and update take turns, and no second copy of the weights is kept"
+    if found.update >= found.sampling and room > found.gradients + found.logits:
+        per_token = found.activations / found.micro_tokens
+        fitting = int((room - found.gradients - found.logits) / per_token)
+        if fitting >= found.row_tokens:
+            return f"Lower micro_tokens to {fitting} or less"
+        if not config.gradient_checkpointing:
+            return "Switch gradient_checkpointing on: one completion alone is too long without"
+    if found.sampling > found.update and room > 0:
+        fitting = int(found.rows * room / found.sampling)
+        if fitting:
+            return f"Lower max_rows to {fitting} or less"
+    if config.lora_rank is None:
+        return "Train a LoRA adapter (lora_rank=16), for which gradients and optimiser are small, or a smaller model"
+    return "Lower max_tokens, or take a smaller model"
+
+
+def require_room_for_weights(config: Config, device: torch.device) -> None:
+    """Refuse, before the model is loaded, one whose weights, gradients and optimiser cannot fit.
+
+    Nothing is said of a model that cannot be found; loading it says what is wrong.
+
+    Args:
+        config: settings of the run.
+        device: where it will train.
+
+    Raises:
+        UsageError: they cannot fit; the message says what would.
+    """
+    most = capacity(device)
+    try:
+        base = base_of_adapter(Path(config.model)) if Path(config.model).is_dir() else None
+        is_here = Path(base or config.model).is_dir()
+        with nullcontext() if is_here else at_once(), torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(base or config.model))
+    except (OSError, ValueError, RuntimeError, KeyError, AttributeError, TypeError, ImportError):
+        return
+    numbers = sum(p.numel() for p in model.parameters())
+    lora, half = config.lora_rank is not None, config.lora_rank is not None and config.precision == "bf16"
+    parts = {"weights": (2 if half else 4) * numbers}
+    if not lora:
+        parts |= {"gradients": 4 * numbers, "optimiser": 8 * numbers}
+        if config.resolve().algorithm.kl is not None:
+            parts["reference"] = 4 * numbers
+    if config.one_step_off:
+        parts["sampler's weights"] = parts["weights"]
+    if most is None or sum(parts.values()) <= most:
+        return
+    listed = ", ".join(f"{name} {in_units(size)}" for name, size in parts.items())
+    adapter = (
+        f"train a LoRA adapter (lora_rank=16; {in_units(2 * numbers)} of weights in bf16), or " if not lora else ""
+    )
+    raise UsageError(
+        f"{config.model} has {numbers / 1e9:.1f} billion weights: {in_units(sum(parts.values()))} ({listed}), and "
+        f"{device} has {in_units(most)}: {'' if lora else adapter}take a smaller model or a larger device"
+    )

@@ -1,0 +1,151 @@
+"""Packing: the rows of a micro-batch side by side in one long row, without padding.
+
+Axes: B rows, L tokens of all rows, N completion tokens.
+
+`position_ids` begin again at 0 with each row.  transformers keeps the rows apart by that alone: flash attention gets
+the lengths of the rows, so that it costs what the rows would cost alone; "sdpa" and "eager" get a mask of L x L, which
+is right too, and for long micro-batches much slower than padding.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlvr.errors import UsageError
+from rlvr.samplers.protocol import Tokenized, TokenRow
+from rlvr.train.batches import Padded, pad
+from rlvr.validate import require_whole
+
+__all__ = ["Packed", "pack", "packed_hidden_states", "packs", "require_packing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed(Padded):
+    """A micro-batch in one row: `input_ids` are [1, L], and all else is as in `Padded`.
+
+    Attributes:
+        position_ids: 0, 1, 2 … anew for each row.
+    """
+
+    position_ids: Int[Tensor, "1 L"]
+
+
+def pack(rows: Sequence[Tokenized], *, device: torch.device | str = "cpu") -> Packed:
+    """Rows of any lengths in one.
+
+    Args:
+        rows: at least one, each with a prompt of at least one token.
+        device: of the tensors.
+
+    Raises:
+        UsageError: there are no rows, or one has no prompt.
+    """
+    if not rows:
+        raise UsageError("there are no rows to pack; give at least one")
+    prompts = np.array([len(row.prompt_ids) for row in rows])
+    completions = np.array([len(row.completion_ids) for row in rows])
+    if not prompts.all():
+        raise UsageError(f"row {int(np.argmin(prompts))} has an empty prompt; begin it with a token such as <bos>")
+    lengths = prompts + np.maximum(completions - 1, 0)  # a completion's last token predicts nothing
+    starts = lengths.cumsum() - lengths
+    parts = (part for row in rows for part in (row.prompt_ids, row.completion_ids[: len(row.completion_ids) - 1]))
+    ids = np.fromiter(chain.from_iterable(parts), np.int64, int(lengths.sum()))
+    positions = np.arange(len(ids)) - np.repeat(starts, lengths)
+    row_of = np.repeat(np.arange(len(rows)), completions)
+    column = np.arange(len(row_of)) - np.repeat(completions.cumsum() - completions, completions)
+    sources = (starts + prompts)[row_of] + column - 1
+    targets = np.fromiter(chain.from_iterable(row.completion_ids for row in rows), np.int64, len(row_of))
+
+    def tensor(array: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(array).to(device)
+
+    return Packed(
+        input_ids=tensor(ids[None]),
+        sources=tensor(sources),
+        targets=tensor(targets),
+        rows=tensor(row_of),
+        columns=tensor(column),
+        height=len(rows),
+        width=int(completions.max()),
+        position_ids=tensor(positions[None]),
+    )
+
+
+def packs(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
+    """Split rows into packs: the indices of the rows in each.
+
+    The longest row first, each into the first pack with room for it (first fit decreasing: at most 11/9 of the fewest
+    possible, plus 2/3; Dósa 2007).
+
+    Args:
+        lengths: tokens of each row, prompt and completion.
+        max_tokens: most tokens of a pack.  A single row that is longer gets a pack of its own.
+
+    Raises:
+        UsageError: `max_tokens` is below 1.
+    """
+    require_whole("max_tokens", max_tokens, 1)
+    found: list[list[int]] = []
+    room = np.zeros(len(lengths), dtype=np.int64)  # of each pack; those behind `found` are not begun
+    for i in np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist():
+        fitting = np.flatnonzero(room[: len(found)] >= lengths[i])
+        at = int(fitting[0]) if len(fitting) else len(found)
+        if at == len(found):
+            found.append([])
+            room[at] = max(max_tokens, lengths[i])
+        found[at].append(i)
+        room[at] -= lengths[i]
+    return found
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def require_packing(model: Any) -> None:
+    """Refuse a model that mixes the rows of a pack: tries on a few rows whether each is as it is alone.
+
+    Args:
+        model: a causal language model of transformers.
+
+    Raises:
+        UsageError: the model takes no positions, or the hidden states of packed rows are others.
+    """
+    takes_positions = "position_ids" in inspect.signature(model.base_model.forward).parameters
+    most = model.config.get_text_config().vocab_size
+    rows = [TokenRow([i % most for i in range(first, first + n)], [5 % most]) for first, n in ((1, 5), (7, 1), (3, 6))]
+    packed = pack(rows, device=model.device)
+    if takes_positions:
+        states = packed_hidden_states(model, packed)[0]
+        found = [states[start : start + n] for start, n in ((0, 5), (5, 1), (6, 6))]
+        alone = [model.base_model(input_ids=pad([row], device=model.device).input_ids, use_cache=False) for row in rows]
+        differences = [(a - b.last_hidden_state[0]).abs().max() for a, b in zip(found, alone, strict=True)]
+        rounding = torch.finfo(states.dtype).eps ** 0.5 * states.abs().max()
+        if max(differences) <= rounding:
+            return
+    raise UsageError(
+        f"packing is on, and {type(model).__name__} with attention {model.config._attn_implementation!r} does not keep "
+        "the rows of a pack apart, so that each would read those before it; switch packing off, or choose another "
+        "attention, such as 'sdpa' or 'flash_attention_2'"
+    )
+
+
+def packed_hidden_states(model: Any, packed: Packed) -> Float[Tensor, "1 L H"]:
+    """The last hidden states of a pack.
+
+    Args:
+        model: a causal language model of transformers.
+        packed: the micro-batch.
+    """
+    # No mask and no cache: only then does transformers look for positions that begin anew.
+    states: Tensor = model.base_model(
+        input_ids=packed.input_ids, position_ids=packed.position_ids, use_cache=False
+    ).last_hidden_state
+    return states

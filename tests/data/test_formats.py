@@ -1,0 +1,187 @@
+"""Rows from files of every common format: the same rows, whatever holds them."""
+
+import csv
+import gzip
+import io
+import json
+import zipfile
+
+import datasets
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+from rlvr.data.formats import count_rows, read_rows, sources
+from rlvr.errors import DataError
+
+ROWS = [{"id": f"row {n}", "completion": f'é, "quoted"\nline {n} ' + "x" * (n % 7) * 50} for n in range(300)]
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+
+
+def packed_zst(content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+def table(delimiter: str) -> bytes:
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, list(ROWS[0]), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(ROWS)
+    return out.getvalue().encode()
+
+
+def arrow(stream: bool) -> bytes:
+    sink, rows = pa.BufferOutputStream(), pa.Table.from_pylist(ROWS)
+    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(sink, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=100)
+    return sink.getvalue().to_pybytes()
+
+
+def parquet() -> bytes:
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(pa.Table.from_pylist(ROWS), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def archive() -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as log:
+        log.writestr("header.json", "{}")
+        for number, row in enumerate(ROWS):
+            log.writestr(f"samples/{number:03d}_epoch_1.json", json.dumps(row))
+    return out.getvalue()
+
+
+FORMS = {
+    "rows.jsonl": LINES,
+    "rows.ndjson": b"\xef\xbb\xbf" + LINES,
+    "rows.json": json.dumps(ROWS).encode(),
+    "pretty.json": json.dumps(ROWS, indent=2).encode(),
+    "lines.json": LINES,
+    "rows.jsonl.gz": gzip.compress(LINES),
+    "rows.jsonl.zst": packed_zst(LINES),
+    "rows.csv": table(","),
+    "rows.csv.gz": gzip.compress(table(",")),
+    "rows.tsv": table("\t"),
+    "rows.parquet": parquet(),
+    "rows.arrow": arrow(stream=True),
+    "rows.feather": arrow(stream=False),
+    "log.eval": archive(),
+}
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["by name", "by content"])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_rows_come_out_of_every_format(tmp_path, form, named):
+    """The ending says what it is, or, where there is none, the content."""
+    if form == "rows.arrow" and not named:
+        pytest.skip("a stream of Arrow begins with no mark")
+    path = tmp_path / (form if named else "rows")
+    path.write_bytes(FORMS[form])
+    lines = list(read_rows(path))
+    assert [line.row for line in lines] == ROWS
+    assert [line.number for line in lines] == list(range(1, len(ROWS) + 1))
+    assert count_rows(path) >= (len(ROWS) if form.startswith("rows.jsonl") and named else 0)
+
+
+def test_an_array_is_read_bit_by_bit(tmp_path, monkeypatch):
+    """Whatever the blocks: a row may be longer than one, a letter stand across two."""
+    path = tmp_path / "rows.json"
+    path.write_bytes(json.dumps(ROWS, ensure_ascii=False).encode())
+    for size in (1, 2, 100, 5000):
+        monkeypatch.setattr("rlvr.data.formats._BLOCK", size)
+        assert [line.row for line in read_rows(path)] == ROWS
+
+
+@pytest.mark.parametrize("cut", [1, 1000, 20_000])
+def test_an_array_that_is_cut_short_says_where(tmp_path, cut):
+    path = tmp_path / "rows.json"
+    path.write_bytes(json.dumps(ROWS).encode()[:cut])
+    *whole, last = read_rows(path)
+    assert [line.row for line in whole] == ROWS[: len(whole)]
+    assert last.number == len(whole) + 1
+    assert "not JSON: " in last.error
+    assert "no row behind it can be read" in last.error
+
+
+def test_one_object_over_several_lines_is_one_row(tmp_path):
+    """And a damaged first row among JSON lines costs itself alone."""
+    path = tmp_path / "one.json"
+    path.write_text(json.dumps(ROWS[0], indent=2))
+    assert [line.row for line in read_rows(path)] == ROWS[:1]
+    path.write_bytes(LINES[10:])
+    lines = list(read_rows(path))
+    assert (lines[0].row, lines[1].row, len(lines)) == (None, ROWS[1], len(ROWS))
+    path.write_bytes(b'{"id": \n' + LINES)
+    assert [line.row for line in read_rows(path)] == [None, *ROWS]
+
+
+def test_cells_of_a_table_are_texts_but_for_our_own_columns(tmp_path):
+    """`task` is an index there, and an empty cell of ours says nothing."""
+    path = tmp_path / "rows.csv"
+    path.write_text("id,task,length_tokens,truncated,reference,score,completion\n1,7,12,true,007,3,\n,x,,,,,a\n")
+    assert [line.row for line in read_rows(path)] == [
+        {
+            "id": "1",
+            "task": 7,
+            "length_tokens": 12,
+            "truncated": True,
+            "reference": "007",
+            "score": "3",
+            "completion": "",
+        },
+        {"task": "x", "score": "", "completion": "a"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"a,a\n1,2\n", "its header is ['a', 'a']; every column needs a name of its own"),
+        (b"a,b\n1,2\n\xff,3\n", "it must be UTF-8 and quoted"),
+        (b'a,b\n1,2\n"x"y,3\n', "cannot be read behind row 1"),
+    ],
+)
+def test_a_bad_table_is_one_clear_error(tmp_path, content, why):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(content)
+    with pytest.raises(DataError) as error:
+        list(read_rows(path))
+    assert why in str(error.value)
+
+
+def test_a_row_of_another_width_costs_itself_alone(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n1,2\n1,2,3\n\n4,5\n")
+    lines = list(read_rows(path))
+    assert [line.row for line in lines] == [{"a": "1", "b": "2"}, None, {"a": "4", "b": "5"}]
+    assert lines[1].error == "3 cells, where the header has 2"
+
+
+def test_a_folder_of_datasets_is_read(tmp_path):
+    """As `save_to_disk` leaves it; of several splits one must be named."""
+    datasets.Dataset.from_list(ROWS).save_to_disk(str(tmp_path / "one"))
+    assert [line.row for line in read_rows(tmp_path / "one")] == ROWS
+    both = datasets.DatasetDict({"train": datasets.Dataset.from_list(ROWS), "test": datasets.Dataset.from_list(ROWS)})
+    both.save_to_disk(str(tmp_path / "two"))
+    with pytest.raises(DataError, match=r"has the splits train, test; give one of them: .*two/train"):
+        read_rows(tmp_path / "two")
+    assert [line.row for line in read_rows(tmp_path / "two" / "test")] == ROWS
+
+
+def test_folders_and_patterns_name_several_files(tmp_path):
+    """In the order of their names; what holds no rows is passed over."""
+    for name in ("b.jsonl", "a.csv", "c.txt"):
+        (tmp_path / name).touch()
+    found = [str(tmp_path / "a.csv"), str(tmp_path / "b.jsonl")]
+    assert sources(str(tmp_path)) == found
+    assert sources(str(tmp_path / "*.[cj]s*")) == found
+    assert sources(found[0]) == found[:1]
+    assert sources("openai/gsm8k:test[:10]") == ["openai/gsm8k:test[:10]"]
+    for missing in ("none.jsonl", "runs/none.jsonl", str(tmp_path / "*.parquet")):
+        with pytest.raises(DataError, match=r"no (such file|file fits this pattern)"):
+            sources(missing)

@@ -1,0 +1,81 @@
+"""One of two processes: the policy under FSDP2 and under DDP, against the same rows in one process.
+
+torchrun --nproc-per-node 2 tests/train/sharded_worker.py fsdp|ddp tied|untied full|lora
+"""
+
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from rlvr.samplers.protocol import TokenRow
+from rlvr.train.policy import Policy
+from rlvr.train.tiny import tiny
+
+ROWS = [TokenRow([1, 5 + i, 6], [7 + (i + k) % 9 for k in range(2 + 3 * i)]) for i in range(4)]
+
+
+def made(tied: bool) -> Policy:
+    """As many passes through the layers on every rank: prompts are not shared."""
+    model, tokenizer = tiny("0123456789+-= abcxy", hidden=32, layers=3, kv_heads=2, tied=tied, dtype=torch.float64)
+    return Policy(model, tokenizer, share_prompts=False)
+
+
+def loss(policy: Policy, rows) -> torch.Tensor:
+    """A sum over tokens, so that the ranks' losses add up."""
+    logprobs, entropy = policy.logprobs(rows, 0.7, with_entropy=True)
+    return (logprobs * torch.arange(1, logprobs.shape[1] + 1)).sum() + 0.1 * entropy.sum()
+
+
+def gradients(policy: Policy) -> dict[str, torch.Tensor]:
+    found = {name: p.grad for name, p in policy.model.named_parameters() if p.requires_grad}
+    return {name: g.full_tensor() if hasattr(g, "full_tensor") else g for name, g in found.items()}
+
+
+def main(wrapper: str, tied: bool, trained: str) -> None:
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    rank, world = dist.get_rank(), dist.get_world_size()
+    alone, policy = made(tied), made(tied)
+    if trained == "lora":
+        for one in (alone, policy):
+            one.add_lora(rank=2)
+            with torch.no_grad():  # as after some steps: a fresh adapter is 0
+                for i, p in enumerate(one.lora.parameters.values()):
+                    p.copy_(torch.linspace(-0.3, 0.3, p.numel(), dtype=p.dtype).roll(i).view_as(p))
+    loss(alone, ROWS).backward()
+    wanted = gradients(alone)
+    if wrapper == "fsdp":
+        mesh = init_device_mesh("cpu", (world,))
+        for layer in policy.model.base_model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(policy.root, mesh=mesh)
+        for part in policy.root.modules():
+            if isinstance(part, FSDPModule):  # sums, not means: denominators are global
+                part.set_force_sum_reduction_for_comms(True)
+                part.set_gradient_divide_factor(1.0)
+        scale = 1.0
+    else:
+        policy.root = DistributedDataParallel(policy.root)
+        scale = float(world)  # it takes means
+    if trained == "lora":
+        with torch.no_grad(), policy.lora.off():
+            off = policy.logprobs(ROWS)
+        torch.testing.assert_close(off, made(tied).logprobs(ROWS).detach(), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(policy.logprobs(ROWS).detach(), alone.logprobs(ROWS).detach(), rtol=1e-10, atol=1e-10)
+    (loss(policy, ROWS[rank::world]) * scale).backward()
+    found = gradients(policy)
+    worst = max(((found[n] - g).norm() / g.norm().clamp(min=1e-300)).item() for n, g in wanted.items())
+    assert found.keys() == wanted.keys()
+    assert worst < 1e-12, worst
+    if rank == 0:
+        print(f"{wrapper} {'tied' if tied else 'untied'} {trained}: gradients differ by {worst:.1e} at most")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(sys.argv[1], sys.argv[2] == "tied", sys.argv[3])
