@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum, StrEnum
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from numbers import Integral, Number, Rational, Real
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
@@ -33,9 +33,12 @@ __all__ = [
     "Verifier",
     "VerifierFunction",
     "as_verifier",
+    "is_async",
     "plain",
     "plain_reference",
+    "returned",
     "verified",
+    "verifies_async",
 ]
 
 Message: TypeAlias = Mapping[str, Any]
@@ -180,13 +183,16 @@ class Verifier(Protocol):
 
     A verifier that wants to see the prompt has a third argument with the name `task` and a default,
     `verify(completion, reference, task=None)`; it gets the `Task`.
+
+    One that waits for something, such as a judge behind an endpoint, is an `async def verify`; many of them are then
+    awaited at once.  A verifier that is async only for some settings says so in an attribute `is_async`.
     """
 
     @property
     def id(self) -> str:
         """Name and version, such as `math-v2`."""
 
-    def verify(self, completion: str, reference: Any) -> Verdict:
+    def verify(self, completion: str, reference: Any) -> Verdict | Awaitable[Verdict]:
         """The verdict on a completion.
 
         Args:
@@ -195,19 +201,57 @@ class Verifier(Protocol):
         """
 
 
-VerifierFunction: TypeAlias = Callable[..., bool | Verdict]
-"""A verifier as a pure function of (completion, reference), or of (completion, reference, task=None)."""
+VerifierFunction: TypeAlias = Callable[..., bool | Verdict | Awaitable[bool | Verdict]]
+"""A verifier as a pure function of (completion, reference), or of (completion, reference, task=None); may be async."""
 
 
-def verified(verifier: Verifier, completion: str, task: Task) -> Verdict:
-    """The verdict on a completion; the task is passed on to verifiers that take it.
+def is_async(function: Callable[..., Any]) -> bool:
+    """True for what is declared with `async def`: a function, a method, a `partial` of one, or an object's `__call__`.
+
+    What a plain function returns is never awaited: a forgotten `await` is an error, see `returned`.
+
+    Args:
+        function: any callable.
+    """
+    while isinstance(function, partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def verifies_async(verifier: Verifier) -> bool:
+    """True if the verdicts of a verifier have to be awaited.
+
+    Args:
+        verifier: its attribute `is_async` says so, or else the declaration of its `verify`.
+    """
+    said = getattr(verifier, "is_async", None)
+    return said if isinstance(said, bool) else is_async(verifier.verify)
+
+
+def returned(value: Any) -> str:
+    """What a function returned, for the error that it is of the wrong type.  A coroutine is closed and explained.
+
+    Args:
+        value: the value.
+    """
+    if inspect.isasyncgen(value):
+        return "an async generator; write `return` in place of `yield`"
+    if not inspect.isawaitable(value):
+        return brief(value)
+    if inspect.iscoroutine(value):
+        value.close()  # or Python warns that it was never awaited
+    return f"a {type(value).__name__} that was not awaited; declare the function with `async def`, and await inside it"
+
+
+def verified(verifier: Verifier, completion: str, task: Task) -> Verdict | Awaitable[Verdict]:
+    """The verdict on a completion; the task is passed on to verifiers that take it.  To be awaited if `verifies_async`.
 
     Args:
         verifier: its `verify` takes (completion, reference), or an argument with the name `task` too.
         completion: its text.
         task: what the completion answers.
     """
-    verify: Callable[..., Verdict] = verifier.verify
+    verify: Callable[..., Verdict | Awaitable[Verdict]] = verifier.verify
     if _takes_task(verify):
         return verify(completion, task.reference, task=task)
     return verify(completion, task.reference)
@@ -250,13 +294,26 @@ class _Function:
     def __str__(self) -> str:  # `id` is the same for all lambdas
         return shown(self.function)
 
-    def verify(self, completion: str, reference: Any, task: Task | None = None) -> Verdict:
+    @cached_property
+    def is_async(self) -> bool:
+        return is_async(self.function)
+
+    def verify(
+        self, completion: str, reference: Any, task: Task | None = None
+    ) -> Verdict | Coroutine[Any, Any, Verdict]:
         known = {"task": task} if _takes_task(self.function) else {}
-        result = plain(self.function(completion, reference, **known))
+        result = self.function(completion, reference, **known)
+        return self._awaited(result) if self.is_async else self._read(result)
+
+    async def _awaited(self, result: Any) -> Verdict:
+        return self._read(await result)
+
+    def _read(self, result: Any) -> Verdict:
+        result = plain(result)
         if isinstance(result, Verdict):
             return result
         if not isinstance(result, bool):
-            raise UsageError(f"{self.id} returned {brief(result)}; a verifier returns a Verdict, or True or False")
+            raise UsageError(f"{self.id} returned {returned(result)}; a verifier returns a Verdict, or True or False")
         return Verdict(Outcome.CORRECT if result else Outcome.WRONG, why=f"said-{str(result).lower()}")
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from tyro.conf import arg
 
 from rlvr.cli.arguments import InputFile, Overwrite, require_outputs, say_if_unprotected
-from rlvr.data.files import write_whole
+from rlvr.data.files import whole_file
 from rlvr.data.formats import read_rows
 from rlvr.data.rows import Journal, dump_row, read_whole
 from rlvr.errors import UsageError
@@ -54,32 +54,51 @@ class FilterCommand:
     """Keep all tasks with the same prompt, instead of the first one."""
     near: float | None = None
     """Drop tasks that share at least this part of their 5-grams with an earlier task, such as 0.8."""
+    max_characters: int | None = None
+    """Drop tasks whose prompt has more characters than this."""
+    processes: int | None = None
+    """Number of processes that compare prompts; by default one per core, 0 for none but this one."""
     overwrite: Overwrite = False
 
     def run(self, out: Console, err: Console) -> int:
-        from rlvr.data.filtering import FilterRules, filter_tasks
+        from rlvr.data.filtering import FilterRules, Kept, filtered
 
         rules = FilterRules(
-            self.min_rate, self.max_rate, self.min_n, self.by, not self.keep_duplicates, self.near, self.ngram
+            self.min_rate,
+            self.max_rate,
+            self.min_n,
+            self.by,
+            not self.keep_duplicates,
+            self.near,
+            self.ngram,
+            self.max_characters,
         )
         dropped_path = self.output.with_name(self.output.name + ".dropped.jsonl")
         read_rows(self.file)
         say_if_unprotected(self.file, err)
         require_outputs([self.output, dropped_path], [self.file, self.tests], overwrite=self.overwrite)
         tests = [] if self.tests is None else _column(self.tests, self.test_column)
-        with Journal(self.output, overwrite=self.overwrite) as journal:
-            kept, dropped = filter_tasks(read_whole(self.file), rules, tests, prompt=self.prompt_column)
-            for task in kept:
-                journal.write(task.row())
+        kept, dropped = 0, Counter[str]()
+        with (
+            whole_file(dropped_path) as dropped_file,
+            Journal(self.output, overwrite=self.overwrite) as journal,
+        ):
+            rows = read_whole(self.file)
+            for one in filtered(rows, rules, tests, prompt=self.prompt_column, processes=self.processes):
+                if isinstance(one, Kept):
+                    journal.write(one.row())
+                    kept += 1
+                else:
+                    dropped_file.write(dump_row(one.row()))
+                    dropped[one.reason] += 1
             if kept:
                 journal.finish()
-        write_whole(dropped_path, b"".join(dump_row(one.row()) for one in dropped))
         if not kept and self.output.exists():
             self.output.unlink()  # or it would be taken for what was kept
             err.print(f"[yellow]nothing is left:[/] removed the old {escape(str(self.output))}", soft_wrap=True)
         table = Table("", "tasks")
-        table.add_row("kept", str(len(kept)))
-        for reason, count in Counter(one.reason for one in dropped).most_common():
+        table.add_row("kept", str(kept))
+        for reason, count in dropped.most_common():
             table.add_row(escape(reason), str(count))
         out.print(table)
         out.print(f"dropped tasks, with reasons: {escape(str(dropped_path))}", soft_wrap=True)

@@ -1,5 +1,10 @@
 """Keeps tasks that are worth training on: by pass rate, without duplicates, without those of a test set.
 
+    rows ─▶ tasks with their rollouts counted, in a temporary file ─▶ why some are dropped ─▶ each task, in order
+
+Ids, counts and reasons are in memory, a few hundred bytes for each task; prompts and all else are on disk.  Prompts are
+compared in several processes, with the same result for any number of them.
+
 A task that every rollout solves, or none, does not train a policy: all advantages of its group are 0.  UNSCORED
 rollouts are no failures of the policy and do not count.
 """
@@ -8,19 +13,24 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
+import tempfile
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from rlvr.data.lines import Row
-from rlvr.data.overlap import TestSetOverlap, folded, near_duplicates
+from rlvr.data.overlap import TestSetOverlap, digest_of, folded, near_duplicates
+from rlvr.data.parallel import in_chunks, mapped
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.statistics import wilson
 from rlvr.types import Outcome, Prompt
-from rlvr.validate import require_number, require_one_of, require_whole
+from rlvr.validate import require_number, require_one_of, require_optional_whole, require_whole
+from rlvr.workers import shipped
 
-__all__ = ["DroppedTask", "FilterRules", "Kept", "filter_tasks"]
+__all__ = ["DroppedTask", "FilterRules", "Kept", "filter_tasks", "filtered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,7 @@ class FilterRules:
         near: of tasks that share at least this part of their 5-grams, such as 0.8, keep the first; None to keep all.
         ngram: number of words in a row that a task must not share with a test: 13, as for GPT-3 (arXiv:2005.14165, C);
             of a shorter test all its words, from 4 up.
+        max_characters: the most characters that a prompt may have, messages together; None for any number.
 
     Raises:
         UsageError: a number is out of range.
@@ -48,6 +59,7 @@ class FilterRules:
     duplicates: bool = True
     near: float | None = None
     ngram: int = 13
+    max_characters: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_rate <= self.max_rate <= 1:  # false for NaN
@@ -57,6 +69,7 @@ class FilterRules:
         if self.near is not None:
             require_number("near", self.near, most=1, above=0, hint="or None")
         require_whole("ngram", self.ngram, 1)
+        require_optional_whole("max_characters", self.max_characters, 1, none="any number")
 
     @property
     def need_rollouts(self) -> bool:
@@ -145,9 +158,8 @@ _OF_THE_ROLLOUT: Final = frozenset(
 _OF_THE_TASK: Final = frozenset({"id", "task", "reference", "meta"})
 
 
-@dataclass(slots=True)
 class _Tasks:
-    """Rollouts gathered by task, in the order in which tasks come up.
+    """Rollouts gathered by task, in the order in which tasks come up.  The tasks themselves are in a temporary file.
 
     Args:
         column: the column of the prompts.
@@ -155,10 +167,49 @@ class _Tasks:
         compared_with_tests: whether prompts are compared with a test set, so that an empty one is an error.
     """
 
-    column: str
-    needed: bool
-    compared_with_tests: bool
-    by_key: dict[str, Kept] = field(default_factory=dict)
+    def __init__(self, column: str, needed: bool, compared_with_tests: bool) -> None:
+        self.column, self.needed, self.compared_with_tests = column, needed, compared_with_tests
+        self.ids: list[str] = []
+        self._places: dict[bytes, int] = {}  # by a digest of all that makes a task
+        self._starts = array("Q")
+        self._correct, self._scored, self._unscored = array("I"), array("I"), array("I")
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed by `__exit__`
+
+    def __enter__(self) -> _Tasks:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._file.close()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Kept]:
+        """All tasks.  Others may be looked up meanwhile."""
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, place: int) -> Kept:
+        start = self._starts[place]
+        if self._file.tell() != start:  # in order, one is where the one before it ends
+            self._file.seek(start)
+        task: Kept = pickle.load(self._file)  # noqa: S301  our own file, which has no name
+        task.id = self.ids[place]
+        task.correct, task.scored, task.unscored = self._correct[place], self._scored[place], self._unscored[place]
+        return task
+
+    @property
+    def rolled_out(self) -> bool:
+        """Whether any task has rollouts."""
+        return any(self._scored) or any(self._unscored)
+
+    def rates(self, place: int) -> Kept:
+        """A task's counts, without the task.
+
+        Args:
+            place: of the task.
+        """
+        counts = self._correct[place], self._scored[place], self._unscored[place]
+        return Kept(self.ids[place], "", None, {}, *counts)
 
     def add(self, row: Row, number: int) -> None:
         """Count a row.
@@ -185,13 +236,33 @@ class _Tasks:
         alone = (
             None if is_rollout else number
         )  # a row that is no rollout is a task of its own, which may be a duplicate
-        key = json.dumps([named, prompt, row["reference"], alone], sort_keys=True, default=str)
-        task = self.by_key.get(key)
-        if task is None:
-            task = self.by_key[key] = Kept(own, prompt, row["reference"], self._meta(row, number, is_rollout))
-        task.unscored += outcome is Outcome.UNSCORED
-        task.scored += outcome not in (None, Outcome.UNSCORED)
-        task.correct += outcome is Outcome.CORRECT
+        key = digest_of([json.dumps([named, prompt, row["reference"], alone], sort_keys=True, default=str)])
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = len(self)
+            task = Kept(own, prompt, row["reference"], self._meta(row, number, is_rollout))
+            self._starts.append(self._file.tell())
+            self._file.write(_pickled(task))
+            self.ids.append(own)
+            for counts in (self._correct, self._scored, self._unscored):
+                counts.append(0)
+        self._unscored[place] += outcome is Outcome.UNSCORED
+        self._scored[place] += outcome not in (None, Outcome.UNSCORED)
+        self._correct[place] += outcome is Outcome.CORRECT
+
+    def gathered(self) -> None:
+        """No row follows: forget what they were compared with, and make ids unique.
+
+        Rows with their own reference may all be called "row"; tasks of an environment must not.
+        """
+        self._places.clear()
+        count = Counter(self.ids)
+        taken = set(count)
+        for place, name in enumerate(self.ids):
+            if count[name] > 1:
+                tried = (f"{name}#{place + 1}{'+' * more}" for more in itertools.count())
+                self.ids[place] = next(other for other in tried if other not in taken)
+                taken.add(self.ids[place])
 
     def _prompt(self, row: Row, number: int) -> Prompt:
         if self.column not in row and self.needed:
@@ -218,87 +289,149 @@ class _Tasks:
 
 
 def filter_tasks(
-    rows: Iterable[Row], rules: FilterRules | None = None, tests: Sequence[str] = (), *, prompt: str = "prompt"
+    rows: Iterable[Row],
+    rules: FilterRules | None = None,
+    tests: Sequence[str] = (),
+    *,
+    prompt: str = "prompt",
+    processes: int | None = None,
 ) -> tuple[list[Kept], list[DroppedTask]]:
-    """Split tasks into those that are kept and those that are dropped.
+    """Split tasks into those that are kept and those that are dropped; `filtered` does not hold them all in memory.
 
-    Contamination is checked first, then duplicates, then rates: a task is dropped for the first reason that holds.
+    Args:
+        rows, rules, tests, prompt, processes: see `filtered`.
+
+    Returns:
+        The tasks that are kept and those that are dropped, each in the order of the rows.
+
+    Raises:
+        DataError: see `filtered`.
+    """
+    kept: list[Kept] = []
+    dropped: list[DroppedTask] = []
+    for one in filtered(rows, rules, tests, prompt=prompt, processes=processes):
+        if isinstance(one, Kept):
+            kept.append(one)
+        else:
+            dropped.append(one)
+    return kept, dropped
+
+
+def filtered(
+    rows: Iterable[Row],
+    rules: FilterRules | None = None,
+    tests: Sequence[str] = (),
+    *,
+    prompt: str = "prompt",
+    processes: int | None = None,
+) -> Iterator[Kept | DroppedTask]:
+    """Every task in the order of the rows, kept or dropped.  All rows are read before the first comes.
+
+    Contamination is checked first, then duplicates, lengths, and rates: a task is dropped for the first reason that
+    holds.
 
     Args:
         rows: records of `rlvr score`; or tasks with a prompt and `reference`, if no rule looks at rollouts.
         rules: the rules; by default only duplicates are dropped.
         tests: prompts of a test set that must not be trained on.
         prompt: the column of the prompts.
-
-    Returns:
-        The tasks that are kept and those that are dropped, each in the order of the rows.
+        processes: number of processes that compare prompts; None for one per core, 0 for this one.
 
     Raises:
         DataError: a row is neither, or a rule looks at rollouts and no row has an outcome.
     """
     rules = rules or FilterRules()
-    needed = bool(tests) or rules.duplicates or rules.near is not None
-    gathered = _Tasks(prompt, needed, bool(tests))
-    for number, row in enumerate(rows, 1):
-        gathered.add(row, number)
-    tasks = list(gathered.by_key.values())
-    if rules.need_rollouts and tasks and not any(task.scored + task.unscored for task in tasks):
-        raise DataError("no row has an outcome, so that there are no pass rates: give what `rlvr score` wrote")
-    _unique_ids(tasks)
-    why: dict[Kept, str] = {}
-    for found in (_contaminated(tasks, tests, rules), _repeated(tasks, rules), _outside_rates(tasks, rules)):
-        for task, reason in found:
-            why.setdefault(task, reason)
-    dropped = [DroppedTask(task, why[task]) for task in tasks if task in why]
-    return [task for task in tasks if task not in why], dropped
+    needed = bool(tests) or rules.duplicates or rules.near is not None or rules.max_characters is not None
+    with _Tasks(prompt, needed, bool(tests)) as tasks:
+        for number, row in enumerate(rows, 1):
+            tasks.add(row, number)
+        if rules.need_rollouts and len(tasks) and not tasks.rolled_out:
+            raise DataError("no row has an outcome, so that there are no pass rates: give what `rlvr score` wrote")
+        tasks.gathered()
+        why: dict[int, str] = {}
+        for found in (
+            _contaminated(tasks, tests, rules, processes),
+            _repeated(tasks, rules, processes),
+            _too_long(tasks, rules),
+            _outside_rates(tasks, rules),
+        ):
+            for place, reason in found:
+                why.setdefault(place, reason)
+        for place, task in enumerate(tasks):
+            yield DroppedTask(task, why[place]) if place in why else task
 
 
-def _contaminated(tasks: Sequence[Kept], tests: Sequence[str], rules: FilterRules) -> Iterator[tuple[Kept, str]]:
-    shared = TestSetOverlap(tests, rules.ngram).find([task.messages for task in tasks]) if tests else ()
-    for task, hit in zip(tasks, shared, strict=False):
+def _contaminated(
+    tasks: _Tasks, tests: Sequence[str], rules: FilterRules, processes: int | None
+) -> Iterator[tuple[int, str]]:
+    if not tests:
+        return
+    shared = TestSetOverlap(tests, rules.ngram).find((task.messages for task in tasks), processes=processes)
+    for place, hit in enumerate(shared):
         if hit is not None:
-            yield task, f"contaminated: shares {hit[0]!r} with the test {hit[1][:200]!r}"
+            yield place, f"contaminated: shares {hit[0]!r} with the test {hit[1][:200]!r}"
 
 
-def _repeated(tasks: Sequence[Kept], rules: FilterRules) -> Iterator[tuple[Kept, str]]:
-    asked = [task for task in tasks if task.text.strip()]
+def _repeated(tasks: _Tasks, rules: FilterRules, processes: int | None) -> Iterator[tuple[int, str]]:
     if rules.duplicates:
-        first: dict[tuple[str, ...], Kept] = {}
-        for task in asked:
-            known = first.setdefault(folded(task.text), task)
-            if known is not task:
-                differs = " and another reference" if known.reference != task.reference else ""
-                yield task, f"duplicate: has the prompt of {known.id!r}{differs}"
+        first: dict[bytes, int] = {}
+        places, pairs = array("I"), array("I")
+        chunks = mapped(_digests, in_chunks(_asked(tasks, places)), processes)
+        for index, digest in enumerate(itertools.chain.from_iterable(digests for _, digests in chunks)):
+            known = first.setdefault(bytes.fromhex(digest), places[index])
+            if known != places[index]:
+                pairs.extend((known, places[index]))
+        first.clear()
+        for earlier, later in zip(pairs[::2], pairs[1::2], strict=True):
+            differs = " and another reference" if tasks[earlier].reference != tasks[later].reference else ""
+            yield later, f"duplicate: has the prompt of {tasks.ids[earlier]!r}{differs}"
     if rules.near is not None:
-        for earlier, later in near_duplicates([task.text for task in asked], rules.near):
-            yield asked[later], f"near-duplicate: much like {asked[earlier].id!r}"
+        places = array("I")
+        for earlier, later in near_duplicates(_asked(tasks, places), rules.near, processes=processes):
+            yield places[later], f"near-duplicate: much like {tasks.ids[places[earlier]]!r}"
 
 
-def _outside_rates(tasks: Sequence[Kept], rules: FilterRules) -> Iterator[tuple[Kept, str]]:
+def _asked(tasks: _Tasks, places: array[int]) -> Iterator[str]:
+    """The prompts that are not empty; the places of their tasks are added to `places`."""
+    for place, task in enumerate(tasks):
+        if task.text.strip():
+            places.append(place)
+            yield task.text
+
+
+def _digests(texts: Sequence[str]) -> list[str]:
+    return [digest_of(folded(text)).hex() for text in texts]
+
+
+def _too_long(tasks: _Tasks, rules: FilterRules) -> Iterator[tuple[int, str]]:
+    if rules.max_characters is not None:
+        for place, task in enumerate(tasks):
+            if len(task.text) > rules.max_characters:
+                yield place, f"too-long: {len(task.text)} characters"
+
+
+def _outside_rates(tasks: _Tasks, rules: FilterRules) -> Iterator[tuple[int, str]]:
     if not rules.need_rollouts:
         return
-    for task in tasks:
+    for place in range(len(tasks)):
+        task = tasks.rates(place)
         if task.scored < max(rules.min_n, 1):
-            yield task, f"too-few: {task.scored} scored rollouts, {task.unscored} unscored"
+            yield place, f"too-few: {task.scored} scored rollouts, {task.unscored} unscored"
             continue
         rate, (low, high) = task.correct / task.scored, task.interval
         least, most = (rate, rate) if rules.by == "rate" else (low, high)
         counts = f"{task.correct} of {task.scored} correct, interval [{low:.3f}, {high:.3f}]"
         if most < rules.min_rate:
-            yield task, f"too-hard: {counts}"
+            yield place, f"too-hard: {counts}"
         elif least > rules.max_rate:
-            yield task, f"too-easy: {counts}"
+            yield place, f"too-easy: {counts}"
 
 
-def _unique_ids(tasks: Sequence[Kept]) -> None:
-    """Make ids unique: rows with their own reference may all be called "row", tasks of an environment must not."""
-    count = Counter(task.id for task in tasks)
-    taken = set(count)
-    for number, task in enumerate(tasks, 1):
-        if count[task.id] > 1:
-            tried = (f"{task.id}#{number}{'+' * more}" for more in itertools.count())
-            task.id = next(name for name in tried if name not in taken)
-            taken.add(task.id)
+def _pickled(task: Kept) -> bytes:
+    try:
+        return pickle.dumps(task)
+    except Exception:  # noqa: BLE001  a row may hold anything; this takes ten times as long
+        return shipped(task)
 
 
 def _outcome(value: Any, number: int) -> Outcome:

@@ -9,19 +9,22 @@ which takes n = 13).
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-__all__ = ["TestSetOverlap", "folded", "near_duplicates", "words"]
+from rlvr.data.parallel import in_chunks, mapped
+
+__all__ = ["TestSetOverlap", "digest_of", "folded", "near_duplicates", "words"]
 
 _Words: TypeAlias = tuple[str, ...]
 
 _COMMON: Final = 10  # a run of words in more texts than this is common
 _SHORTEST: Final = 4  # a test of fewer words is not looked for within longer texts
-_NEAR_NGRAM = 5
 
 # Thai, Lao, Burmese, Khmer, kana and Han are written without spaces: each character counts as a word.
 _UNSPACED = (
@@ -101,23 +104,47 @@ class TestSetOverlap:
                 for i in range(len(found) - length + 1):
                     self._runs[length].setdefault(found[i : i + length], test)
 
-    def find(self, prompts: Sequence[str | Sequence[str]]) -> Iterator[tuple[str, str] | None]:
+    def find(
+        self, prompts: Iterable[str | Sequence[str]], *, processes: int | None = None
+    ) -> Iterator[tuple[str, str] | None]:
         """For each prompt, (what is shared, the test that it is shared with); None for nothing.
+
+        All prompts are read before the first result; what is remembered of them is what they share with tests.
 
         Args:
             prompts: texts, or the texts of each prompt's messages.
+            processes: see `rlvr.data.parallel.mapped`; the results do not depend on it.
         """
-        every = [(prompt,) if isinstance(prompt, str) else tuple(prompt) for prompt in prompts]
-        hits = {messages: list(self._hits(words("\n".join(messages)))) for messages in dict.fromkeys(every)}
-        counts = Counter(run for found in hits.values() for run in set(found))
-        for messages in every:
-            rare = next((run for run in hits[messages] if counts[run] <= _COMMON), None)
-            wholes = map(folded, ("\n".join(messages), *messages))
-            whole = next((whole for whole in wholes if whole in self._whole), None)
+        every = ((prompt,) if isinstance(prompt, str) else tuple(prompt) for prompt in prompts)
+        hits: dict[int, tuple[list[_Words], _Words | None]] = {}
+        counts: Counter[_Words] = Counter()
+        counted: set[bytes] = set()  # of the prompts that share something: equal ones count once
+        index = 0
+        for chunk, looked in mapped(self._look, in_chunks(every), processes):
+            for messages, (runs, whole) in zip(chunk, looked, strict=True):
+                if runs or whole:
+                    found = [tuple(run) for run in runs]
+                    hits[index] = found, None if whole is None else tuple(whole)
+                    if (known := digest_of(messages)) not in counted:
+                        counted.add(known)
+                        counts.update(set(found))
+                index += 1
+        for at in range(index):
+            runs, whole = hits.get(at, ([], None))
+            rare = next((run for run in runs if counts[run] <= _COMMON), None)
             if whole is not None:
                 yield " ".join(whole), self._whole[whole]
             else:
                 yield None if rare is None else (" ".join(rare), self._runs[len(rare)][rare])
+
+    def _look(self, prompts: Sequence[_Words]) -> list[tuple[list[_Words], _Words | None]]:
+        """For each prompt, given as its messages: the runs that it shares with tests, and the test that it equals."""
+        looked = []
+        for messages in prompts:
+            wholes = map(folded, ("\n".join(messages), *messages))
+            whole = next((whole for whole in wholes if whole in self._whole), None)
+            looked.append((list(self._hits(words("\n".join(messages)))), whole))
+        return looked
 
     def _hits(self, found: _Words) -> Iterator[_Words]:
         for length, runs in self._runs.items():
@@ -131,7 +158,9 @@ class TestSetOverlap:
         return bool(_SIGNS & {*found[max(start - 1, 0) : start], *found[end : end + 1]})
 
 
-def near_duplicates(texts: Sequence[str], least: float = 0.8) -> Iterator[tuple[int, int]]:
+def near_duplicates(
+    texts: Iterable[str], least: float = 0.8, *, processes: int | None = None
+) -> Iterator[tuple[int, int]]:
     """Pairs (earlier, later) of texts that share a large part of their 5-grams, but are not the same.
 
     Compares the Jaccard index over the 5-grams of `folded` that occur in few texts with `least`.  In a cluster of more
@@ -139,32 +168,47 @@ def near_duplicates(texts: Sequence[str], least: float = 0.8) -> Iterator[tuple[
     instruction at the end does not make texts near-duplicates.  Each later text is paired once, an exact duplicate
     never.
 
+    The texts may be any number: see `rlvr.data.grams`.
+
     Args:
-        texts: texts to compare.
+        texts: texts to compare; read once.
         least: the least Jaccard index of a pair, in (0, 1].
+        processes: see `rlvr.data.parallel.mapped`; the pairs do not depend on it.
 
     Returns:
-        Pairs of indices into `texts`.
+        Pairs of indices into `texts`, in the order of the later ones.
     """
-    first: dict[_Words, int] = {}
-    for index, text in enumerate(texts):
-        first.setdefault(folded(text), index)
-    grams = {index: _near(found) for found, index in first.items()}
-    counts = Counter(gram for found in grams.values() for gram in found)
-    rare = {index: sum(counts[gram] <= _COMMON for gram in found) for index, found in grams.items()}
-    holders: dict[int, list[int]] = defaultdict(list)
-    for later, found in grams.items():
-        shared = Counter(earlier for gram in found for earlier in holders[gram])
-        for earlier, both in shared.most_common(_COMMON):
-            both_rare = sum(counts[gram] <= _COMMON for gram in found & grams[earlier])
-            near = both_rare and both_rare >= least * (rare[earlier] + rare[later] - both_rare)
-            if near or both >= (1 + least) / 2 * (len(grams[earlier]) + len(found) - both):
-                yield earlier, later
-                break
-        for gram in found:
-            if len(holders[gram]) < _COMMON:
-                holders[gram].append(later)
+    from rlvr.data.grams import GramFile, unpacked  # here, since it imports numpy
+
+    first: set[bytes] = set()
+    indices = array("I")
+    index = 0
+    with GramFile(_COMMON) as grams:
+        for _, (digests, numbers) in mapped(_near, in_chunks(texts), processes):
+            for digest, own in zip(digests, unpacked(numbers), strict=True):
+                if (known := bytes.fromhex(digest)) not in first:
+                    first.add(known)
+                    indices.append(index)
+                    grams.add(own)
+                index += 1
+        first.clear()
+        for earlier, later in grams.pairs(least):
+            yield indices[earlier], indices[later]
 
 
-def _near(found: _Words) -> set[int]:
-    return {hash(found[i : i + _NEAR_NGRAM]) for i in range(len(found) - _NEAR_NGRAM + 1)}
+def digest_of(parts: Sequence[str]) -> bytes:
+    """16 bytes that stand for a sequence of texts.
+
+    Args:
+        parts: the texts.
+    """
+    joined = "\0".join(parts).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(joined, digest_size=16, key=b"%d" % len(parts)).digest()
+
+
+def _near(texts: Sequence[str]) -> tuple[list[str], list[object]]:
+    """What `near_duplicates` has to know of each text: a digest of `folded`, and the numbers of its 5-grams."""
+    from rlvr.data.grams import gram_numbers, packed
+
+    every = [folded(text) for text in texts]
+    return [digest_of(one).hex() for one in every], packed([gram_numbers(one) for one in every])

@@ -12,13 +12,15 @@ by index, so that shuffling, sharding and resuming need only a position.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property, wraps
+from inspect import isasyncgenfunction, isawaitable, iscoroutinefunction
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, dataclass_transform
@@ -35,12 +37,17 @@ from rlvr.types import (
     Verdict,
     Verifier,
     VerifierFunction,
+    is_async,
     plain_reference,
+    returned,
     verified,
 )
-from rlvr.validate import is_whole
+from rlvr.validate import is_whole, require_whole
+from rlvr.workers.loops import finished, loop_thread
 
 __all__ = ["Environment", "MultiTurnEnv", "RowsEnv", "SingleTurnEnv", "seeded"]
+
+_PLAIN_METHODS = "example find observe reference_of reset score score_group step task task_from task_of tasks".split()
 
 _E = TypeVar("_E", bound="Environment")
 _S = TypeVar("_S", bound="SingleTurnEnv")
@@ -88,11 +95,15 @@ class Environment(ABC):
     Attributes:
         id: name and version, which `register` sets.
         reward: makes a score from the verdict.
+        max_concurrent: how many completions are awaited at once, if `verify`, the verifier or a part of the reward is
+            async; in all worker processes of a scorer together.
         split: the part of the tasks, such as "train" or "test".
     """
 
     id: ClassVar[str] = ""
     reward: ClassVar[Reward] = Correct()
+    max_concurrent: ClassVar[int] = 64
+    _awaits_verify: ClassVar[bool] = False
     split: str = "train"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -109,6 +120,15 @@ class Environment(ABC):
         if "id" not in cls.__dict__:
             cls.id = cls.__name__  # until `register` sets it; never inherited, since the seeds of tasks depend on it
         cls._check_reward(cls.reward)
+        cls._awaits_verify = is_async(cls.verify)
+        for name in _PLAIN_METHODS:
+            method = getattr(cls, name, None)
+            if iscoroutinefunction(method) or isasyncgenfunction(method):
+                raise UsageError(
+                    f"{cls.__name__}.{name} is async; of an environment's methods only verify may be: make it a plain "
+                    "def, and let it call asyncio.run(…) if it has to wait for something"
+                )
+        require_whole(f"{cls.__name__}.max_concurrent", cls.max_concurrent, 1)
 
     @classmethod
     def _check_reward(cls, reward: Reward) -> None:
@@ -208,10 +228,11 @@ class Environment(ABC):
         other.__dict__.update(self.__dict__)
         return other
 
-    def verify(self, task: Task, completion: str) -> Verdict:
+    def verify(self, task: Task, completion: str) -> Verdict | Awaitable[Verdict]:
         """The verdict on a completion, by default from the verifier of the reward's first `Correct`.
 
-        What the completion did wrong is a verdict; raise only if the environment itself failed.
+        What the completion did wrong is a verdict; raise only if the environment itself failed.  One that waits for
+        something, such as a judge behind an endpoint, is an `async def verify`; so is that of an async verifier.
 
         Args:
             task: what the completion answers.
@@ -228,17 +249,41 @@ class Environment(ABC):
             )
         return verified(primary.verifier, completion, task)
 
+    @property
+    def is_async(self) -> bool:
+        """True if the first stage of a score waits: `verify`, the verifier or a part of the reward is async."""
+        return self._awaits_verify or self.reward.observes_async
+
+    @property
+    def _awaits_verifier(self) -> bool:
+        primary = self.reward.primary
+        return type(self).verify is Environment.verify and primary is not None and primary.is_async
+
     def observe(self, task: Task, completion: Completion) -> Observation:
         """The first stage of a score: verdict and raw values of the parts.  Runs in a worker.
 
         Args:
             task: what the completion answers.
             completion: its text, with its length if known.
+
+        Raises:
+            UsageError: the environment is async; await `aobserve`.
         """
-        verdict = self.verify(task, completion.text)
-        if not isinstance(verdict, Verdict):
-            raise UsageError(f"{type(self).__name__}.verify returned {verdict!r}; it must be a Verdict")
-        return self.reward.observe(task, completion, verdict)
+        return finished(self.aobserve(task, completion))
+
+    async def aobserve(self, task: Task, completion: Completion) -> Observation:
+        """`observe`, with what is async awaited.
+
+        Args:
+            task, completion: see `observe`.
+        """
+        verdict: Any = self.verify(task, completion.text)
+        if type(verdict) is not Verdict:
+            if isawaitable(verdict) and (self._awaits_verify or self._awaits_verifier):
+                verdict = await verdict
+            if not isinstance(verdict, Verdict):
+                raise UsageError(f"{type(self).__name__}.verify returned {returned(verdict)}; it must be a Verdict")
+        return await self.reward.aobserve(task, completion, verdict)
 
     def score(self, task: Task, completion: str | Completion) -> Score:
         """Score one completion in this process.
@@ -268,7 +313,24 @@ class Environment(ABC):
         if isinstance(completions, (str, Completion)):
             raise UsageError(f"score_group got {brief(completions)}; give it a list of completions")
         texts = [c if isinstance(c, Completion) else Completion(c) for c in completions]
+        if self.is_async or self.reward.combines_async:
+            return loop_thread("calls").call(self._ascore_group, task, texts)
         return self.reward.combine(task, texts, [self.observe(task, c) for c in texts])
+
+    async def _ascore_group(self, task: Task, completions: Sequence[Completion]) -> list[Score]:
+        slots = asyncio.Semaphore(self.max_concurrent)
+
+        async def observed(completion: Completion) -> Observation:
+            async with slots:
+                return await self.aobserve(task, completion)
+
+        tasks = [asyncio.ensure_future(observed(completion)) for completion in completions]
+        try:
+            seen = [await one for one in tasks]  # so that of several exceptions the first completion's is raised
+        finally:
+            for one in tasks:
+                one.cancel()
+        return await self.reward.acombine(task, completions, seen)
 
     @abstractmethod
     def reset(

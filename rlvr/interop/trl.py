@@ -15,7 +15,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -38,9 +38,10 @@ from rlvr.interop.adapter import (
 )
 from rlvr.rewards import Bounds, Part
 from rlvr.scoring import MEMORY_MIB, WALL_S
-from rlvr.types import Completion, Outcome, Score, Task, Verdict, plain
+from rlvr.types import Completion, Outcome, Score, Task, Verdict, is_async, plain, returned
 from rlvr.validate import require_one_of, require_optional_whole
 from rlvr.workers import usable_cores
+from rlvr.workers.loops import finished
 
 __all__ = ["FailureOutcome", "TRLPart", "TRLReward", "from_trl", "to_trl"]
 
@@ -244,7 +245,7 @@ def from_trl(
     reference: str = "solution",
     conversational: bool = True,
     name: str | None = None,
-    failure: FailureOutcome = "wrong",
+    failure: FailureOutcome | None = None,
 ) -> TRLPart:
     """A TRL reward function as a part of a reward, or as the verifier of a `Correct`.
 
@@ -255,21 +256,21 @@ def from_trl(
     bounds, since the bounds have to hold for any text.  The `Scorer` kills a function that hangs: UNSCORED as well.
 
     Args:
-        reward_func: `f(prompts, completions, **columns) -> [float | None]`, not async.
+        reward_func: `f(prompts, completions, **columns) -> [float | None]`; an async one is awaited, see
+            `Environment.max_concurrent`.
         bounds: the least and the greatest value that it can return.
         reference: the column in which it expects the task's reference; the task's `meta` gives the others.
         conversational: True: it takes completions as lists of messages, as TRL's own functions do; False: as texts.
         name: of the part; by default the function's name.
         failure: "wrong": a completion at which it raises or returns NaN or an infinity is worth the lower bound, with
-            the reason `crash` or `odd-score`, so that a policy gains nothing by it; "unscored": it is our failure.
+            the reason `crash` or `odd-score`, so that a policy gains nothing by it; "unscored": it is our failure.  By
+            default "wrong", and "unscored" for an async function, which raises where its endpoint fails.
 
     Raises:
-        UsageError: it is async, cannot be called as TRL does, or needs the token ids, which rlvr does not keep.
+        UsageError: it cannot be called as TRL does, or needs the token ids, which rlvr does not keep.
     """
     if not callable(reward_func):
         raise UsageError(f"from_trl got {brief(reward_func)}; give a reward function")
-    if inspect.iscoroutinefunction(reward_func) or inspect.iscoroutinefunction(type(reward_func).__call__):
-        raise UsageError(f"{_name(reward_func)} is async; rlvr scores in worker processes, so make it a plain function")
     parameters = _parameters(reward_func)
     ids = parameters.get("completion_ids")
     if ids is not None and ids.default is inspect.Parameter.empty:
@@ -283,6 +284,7 @@ def from_trl(
         )
     if reference in (*_GIVEN, "completion_ids"):
         raise UsageError(f"reference is {reference!r}, which is an argument of its own; name a column")
+    failure = failure or ("unscored" if is_async(reward_func) else "wrong")
     require_one_of("failure", failure, ("wrong", "unscored"))
     named = name or _name(reward_func)
     return TRLPart(reward_func, _bounds(bounds), reference, conversational, named, failure)
@@ -328,33 +330,45 @@ class TRLPart(Part):
         """Id of the verifier, always with version 0, since the function has no version of its own."""
         return f"trl:{self.name}-v0"
 
-    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
-        value, why = self._called(task.prompt, completion.text, {**task.meta, self.reference: task.reference})
+    @cached_property
+    def is_async(self) -> bool:
+        return is_async(self.function)
+
+    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float | Coroutine[Any, Any, float]:
+        value = self._value(task, completion)
+        return value if self.is_async else finished(value)
+
+    async def _value(self, task: Task, completion: Completion) -> float:
+        value, why = await self._called(task.prompt, completion.text, {**task.meta, self.reference: task.reference})
         if value is None:
             raise Unscored(why)
         return value
 
-    def verify(self, completion: str, reference: Any) -> Verdict:
+    def verify(self, completion: str, reference: Any) -> Verdict | Coroutine[Any, Any, Verdict]:
         """CORRECT at the upper bound, else WRONG with credit in proportion.
 
         Args:
             completion: the model's text.
             reference: the task's reference.
         """
-        value, why = self._called("", completion, {self.reference: reference})
+        verdict = self._verdict(completion, reference)
+        return verdict if self.is_async else finished(verdict)
+
+    async def _verdict(self, completion: str, reference: Any) -> Verdict:
+        value, why = await self._called("", completion, {self.reference: reference})
         if value is None:
             return Verdict(Outcome.UNSCORED, why=why)
         low, high = self.bounds
         outcome = Outcome.CORRECT if value == high else Outcome.WRONG
         return Verdict(outcome, value=(value - low) / (high - low), why=why)
 
-    def _called(self, prompt: Any, text: str, columns: Mapping[str, Any]) -> tuple[float | None, str]:
+    async def _called(self, prompt: Any, text: str, columns: Mapping[str, Any]) -> tuple[float | None, str]:
         """The function's value for one completion, None if it returned that; and the reason."""
         said = [{"role": "assistant", "content": text}] if self.conversational else text
         asked = chat_messages(prompt) if self.conversational else prompt
         arguments = self._arguments([asked], [said], columns)
         try:
-            given = self.function(**arguments)
+            given = await self.function(**arguments) if self.is_async else self.function(**arguments)
         except Unscored:
             raise
         except (Exception, SystemExit) as error:  # the completion's fault, unless the caller says otherwise
@@ -380,7 +394,7 @@ class TRLPart(Part):
             [value] = map(plain, given)
         except (TypeError, ValueError):
             raise RewardError(
-                f"{self.name} gave {brief(given)}; it must be a list of one value for each completion"
+                f"{self.name} gave {returned(given)}; it must be a list of one value for each completion"
             ) from None
         if value is None:
             return None, f"no-opinion: {self.name} gave None"

@@ -5,6 +5,9 @@
     from rlvr.interop import to_verl
     compute_score = to_verl(rlvr.make("gsm8k-v2"))
 
+For an environment that waits, such as one with a judge, `compute_score = to_verl(env).acompute_score` is awaited in
+verl's event loop; verl calls a plain function in a few threads.
+
 The convention: `f(data_source, solution_str, ground_truth, extra_info) -> {"score": float, …}`.  verl makes arrays of
 the other values, so every reply has the same keys.  Written against verl 0.9.1.
 """
@@ -120,6 +123,21 @@ class VerlReward:
             DataError, UsageError, Unscored: see `batch`.
         """
         return self.batch([data_source], [solution_str], [ground_truth], [extra_info])[0]
+
+    async def acompute_score(
+        self, data_source: str, solution_str: str, ground_truth: Any, extra_info: Row | None = None, **_: Any
+    ) -> dict[str, Any]:
+        """Score one completion without blocking the event loop; verl recognises it as async and awaits it.
+
+        Args:
+            data_source, solution_str, ground_truth, extra_info: see `__call__`.
+
+        Raises:
+            DataError, UsageError, Unscored: see `batch`.
+        """
+        [(adapter, _members)] = self._by_environment([data_source])
+        task, completion = self._work(adapter.env, solution_str, ground_truth, extra_info)
+        return self._reply(task, await adapter.scorer.ascore(task, completion))
 
     def batch(
         self,

@@ -5,7 +5,7 @@
 
 A reward is evaluated in two stages.  `observe` looks at one completion and gives each part's raw value; it may be slow
 or crash, so it runs in a worker.  `combine` is arithmetic on those values; group-level parts are evaluated there, where
-all completions of the group are known.
+all completions of the group are known.  Both are coroutines underneath, which wait only where a part is async.
 
 `Score.parts` says what each part added to the total.  A gate, a clip and a constant change the total too, so each has
 an entry of its own with what it added or took away; two with the same name share an entry.  The entries of one score
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
@@ -33,9 +33,13 @@ from rlvr.types import (
     Verifier,
     VerifierFunction,
     as_verifier,
+    is_async,
     plain,
+    returned,
     verified,
+    verifies_async,
 )
+from rlvr.workers.loops import finished
 
 __all__ = ["Bounds", "Correct", "GroupPart", "Observation", "Part", "Reward"]
 
@@ -61,10 +65,12 @@ class _Plan:
     """What every score of a reward needs, collected from the expression once."""
 
     primary: Correct | None
-    single: tuple[Part, ...]
-    joint: tuple[GroupPart, ...]
+    single: tuple[tuple[Part, bool], ...]  # and whether it is async
+    joint: tuple[tuple[GroupPart, bool], ...]
     needs_length: bool
     bounds: Bounds
+    observes_async: bool
+    combines_async: bool
 
 
 class Reward(ABC):
@@ -170,13 +176,27 @@ class Reward(ABC):
     def _plan(self) -> _Plan:
         leaves = self.leaves
         _require_finite(self)
+        single = tuple((leaf, leaf.is_async) for leaf in leaves if isinstance(leaf, Part))
+        joint = tuple((leaf, leaf.is_async) for leaf in leaves if isinstance(leaf, GroupPart))
         return _Plan(
             primary=next((leaf for leaf in leaves if isinstance(leaf, Correct)), None),
-            single=tuple(leaf for leaf in leaves if isinstance(leaf, Part)),
-            joint=tuple(leaf for leaf in leaves if isinstance(leaf, GroupPart)),
+            single=single,
+            joint=joint,
             needs_length=any(leaf.needs_length for leaf in leaves),
             bounds=self.bounds,
+            observes_async=any(waits for _, waits in single),
+            combines_async=any(waits for _, waits in joint),
         )
+
+    @property
+    def observes_async(self) -> bool:
+        """True if a part that looks at one completion is async, or the verifier of a `Correct`."""
+        return self._plan.observes_async
+
+    @property
+    def combines_async(self) -> bool:
+        """True if a group-level part is async."""
+        return self._plan.combines_async
 
     def observe(self, task: Task, completion: Completion, verdict: Verdict) -> Observation:
         """The first stage: raw values of the parts that look at one completion.
@@ -189,16 +209,26 @@ class Reward(ABC):
         Raises:
             RewardError: a part's value is not finite or outside its bounds, or it needs a length that is not recorded.
             Unscored: the verifier of a further `Correct` failed.
+            UsageError: a part is async; await `aobserve`.
+        """
+        return finished(self.aobserve(task, completion, verdict))
+
+    async def aobserve(self, task: Task, completion: Completion, verdict: Verdict) -> Observation:
+        """`observe`, with async parts awaited, one after another.
+
+        Args:
+            task, completion, verdict: see `observe`.
         """
         if verdict.outcome is Outcome.UNSCORED:
             return Observation(verdict, {})
         primary, values = self.primary, {}
-        for leaf in self._plan.single:
+        for leaf, waits in self._plan.single:
             if leaf is primary:
                 values[leaf.name] = verdict.value
             else:
                 _require_length(leaf, [completion], task)
-                values[leaf.name] = _checked(leaf, leaf.value(task, completion, verdict), task)
+                value: Any = leaf.value(task, completion, verdict)
+                values[leaf.name] = _checked(leaf, await value if waits else value, task)
         return Observation(verdict, values)
 
     def combine(
@@ -212,14 +242,29 @@ class Reward(ABC):
             observations: one for each completion, from `observe`.
 
         Raises:
-            RewardError: as for `observe`.
+            RewardError, UsageError: as for `observe`.
+        """
+        return finished(self.acombine(task, completions, observations))
+
+    async def acombine(
+        self, task: Task, completions: Sequence[Completion], observations: Sequence[Observation]
+    ) -> list[Score]:
+        """`combine`, with async parts awaited, one after another.
+
+        Args:
+            task, completions, observations: see `combine`.
         """
         seen = [i for i, o in enumerate(observations) if o.verdict.outcome is not Outcome.UNSCORED]
         joint: dict[str, list[float]] = {}
-        for leaf in self._plan.joint:
+        for leaf, waits in self._plan.joint:
             compared = [completions[i] for i in seen]
             _require_length(leaf, compared, task)
-            column = leaf.values(compared, [observations[i].verdict for i in seen])
+            column: Any = leaf.values(compared, [observations[i].verdict for i in seen])
+            column = await column if waits else column
+            if not isinstance(column, Collection):
+                raise RewardError(
+                    f"part {leaf.name!r} of task {task.id!r} gave {returned(column)}, not a list of values"
+                )
             if len(column) != len(seen):
                 raise RewardError(
                     f"part {leaf.name!r} of task {task.id!r} gave {len(column)} values for {len(seen)} completions; "
@@ -245,6 +290,11 @@ class _Leaf(Reward):
 
     name: str
     needs_length: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def is_async(self) -> bool:
+        """True if its values are awaited."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -275,12 +325,17 @@ class Part(_Leaf):
             def value(self, task, completion, verdict):
                 return float("please" in completion.text)
 
-    It must be pure and take bounded time.  Set `needs_length = True` if it reads `completion.length_tokens`.
+    It must be pure and take bounded time.  Set `needs_length = True` if it reads `completion.length_tokens`.  One that
+    waits for something is an `async def value`.
     """
 
+    @property
+    def is_async(self) -> bool:
+        return is_async(self.value)
+
     @abstractmethod
-    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
-        """The raw value, inside `bounds`.
+    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float | Awaitable[float]:
+        """The raw value, inside `bounds`; may be `async def`.
 
         Args:
             task: what the completion answers.
@@ -292,9 +347,15 @@ class Part(_Leaf):
 class GroupPart(_Leaf):
     """A part that compares the completions of one task."""
 
+    @property
+    def is_async(self) -> bool:
+        return is_async(self.values)
+
     @abstractmethod
-    def values(self, completions: Sequence[Completion], verdicts: Sequence[Verdict]) -> Sequence[float]:
-        """One raw value per completion, each inside `bounds`.
+    def values(
+        self, completions: Sequence[Completion], verdicts: Sequence[Verdict]
+    ) -> Sequence[float] | Awaitable[Sequence[float]]:
+        """One raw value per completion, each inside `bounds`; may be `async def`.
 
         Args:
             completions: of one task, without UNSCORED ones.
@@ -330,7 +391,11 @@ class Correct(Part):
             return f"{self.name}({self.verifier})"
         return f"{self.name}({', '.join([self.verifier.id, *settings(self.verifier)])})"
 
-    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
+    @property
+    def is_async(self) -> bool:
+        return self.verifier is not None and verifies_async(self.verifier)
+
+    def value(self, task: Task, completion: Completion, verdict: Verdict) -> float | Coroutine[Any, Any, float]:
         """Credit from this part's own verifier; not called for the first `Correct`, whose verdict is known.
 
         Args:
@@ -339,8 +404,14 @@ class Correct(Part):
         if self.verifier is None:
             raise UsageError(f"part {self.name!r}: only the first Correct may go without a verifier")
         own = verified(self.verifier, completion.text, task)
+        return self._awaited(own, task) if self.is_async else self._credit(own, task)
+
+    async def _awaited(self, own: Any, task: Task) -> float:
+        return self._credit(await own, task)
+
+    def _credit(self, own: Any, task: Task) -> float:
         if not isinstance(own, Verdict):
-            raise UsageError(f"part {self.name!r}: its verifier returned {brief(own)}; it must be a Verdict")
+            raise UsageError(f"part {self.name!r}: its verifier returned {returned(own)}; it must be a Verdict")
         if own.outcome is Outcome.UNSCORED:  # a failure of the verifier has no value: the whole completion is unscored
             raise Unscored(f"part {self.name!r} of task {task.id!r}: its verifier returned UNSCORED ({own.why})")
         return own.value
@@ -539,7 +610,7 @@ def _checked(leaf: _Leaf, value: Any, task: Task) -> float:
     value = plain(value)
     if not _is_number(value) or not low <= value <= high:  # NaN fails the comparison
         raise RewardError(
-            f"part {leaf.name!r} of task {task.id!r} gave {brief(value)}, not a number in [{low:g}, {high:g}]"
+            f"part {leaf.name!r} of task {task.id!r} gave {returned(value)}, not a number in [{low:g}, {high:g}]"
         )
     return float(value)
 

@@ -7,13 +7,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from inspect import isawaitable
 from typing import ClassVar
 
 from rlvr.errors import MissingDependency, UsageError
 from rlvr.rewards import text
 from rlvr.rewards.composition import Bounds, GroupPart, Part
 from rlvr.text import squeezed
-from rlvr.types import Completion, Outcome, Task, Verdict
+from rlvr.types import Completion, Outcome, Task, Verdict, is_async, returned
 from rlvr.validate import is_number, require_whole
 
 __all__ = ["Format", "Language", "Length", "Majority", "Overlong", "RelativeLength", "Repetition"]
@@ -43,11 +44,15 @@ class Format(Part):
         if isinstance(self.form, str):
             if not text.pattern(self.form)[0]:
                 raise UsageError(f"Format({self.form!r}): a template needs literal text around each '...'")
-        elif not callable(self.form):
-            raise UsageError(f"Format({self.form!r}): give a function str -> bool, or a template with '...'")
+        elif not callable(self.form) or is_async(self.form):
+            raise UsageError(
+                f"Format({self.form!r}): give a function str -> bool, or a template with '...'; not an async one"
+            )
 
     def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
         holds = text.fits(self.form, completion.text) if isinstance(self.form, str) else self.form(completion.text)
+        if isawaitable(holds):  # which would count as True
+            raise UsageError(f"{self.form!r} returned {returned(holds)}: Format takes a plain function")
         return float(bool(holds))
 
 
@@ -251,8 +256,8 @@ class Majority(GroupPart):
     bounds: ClassVar[Bounds] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
-        if not callable(self.key):
-            raise UsageError(f"Majority: key is {self.key!r}; give a function of the answer's text")
+        if not callable(self.key) or is_async(self.key):
+            raise UsageError(f"Majority: key is {self.key!r}; give a function of the answer's text, not async")
 
     def values(self, completions: Sequence[Completion], verdicts: Sequence[Verdict]) -> list[float]:
         keys = [None if v.answer is None else self.key(v.answer) for v in verdicts]

@@ -2,6 +2,9 @@
 
     rows ──▶ Item ──chunks──▶ WorkerPool: env.observe ──▶ Observation ──▶ reward.combine ──▶ Scored, in order
 
+The completions of an async environment go one by one to an `AsyncPool`, which awaits many of them in each process; its
+async group-level parts are awaited in this process.
+
 An item that hangs, fills memory, kills its process or raises is a failure of rlvr or the environment, since a verifier
 must bound itself: it is tried once more and is then UNSCORED, with the reason.  This is one of the two places where
 exceptions become values; what the completion did wrong is a verdict already.
@@ -26,12 +29,13 @@ from typing import Any, TypeAlias
 from rlvr.data.formats import count_rows
 from rlvr.display import progress_bar
 from rlvr.environment import Environment, MultiTurnEnv
-from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError, described
+from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError, WorkerTimeout, described
 from rlvr.rewards import Observation
 from rlvr.scoring.items import Item, Items, OnError, Rows
 from rlvr.types import Completion, Outcome, Score, Task, Verdict
 from rlvr.validate import require_seconds, require_whole
-from rlvr.workers import Handler, WorkerPool, shipped, usable_cores
+from rlvr.workers import AsyncPool, BoundedCalls, Handler, WorkerPool, shipped, usable_cores
+from rlvr.workers.loops import finished
 from rlvr.workers.pool import REPLY_MIB
 from rlvr.workers.threads import Threads
 
@@ -48,6 +52,12 @@ _Seen: TypeAlias = Observation | DataError
 
 _Window: TypeAlias = deque[tuple[list[tuple[int, Item]], Future[list[_Seen]]]]
 """Chunks of numbered items under way, in order."""
+
+_Scores: TypeAlias = list[Score] | Future[list[Score]]
+"""Result of the second stage; a future if a group-level part is async."""
+
+_Groups: TypeAlias = deque[tuple[list[Item], _Scores]]
+"""Completions of one task with their scores, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +87,8 @@ class Scorer:
             score = await scorer.ascore(task, "… \\boxed{42}")
 
     Args:
-        env: sent to the workers with cloudpickle, so its class may stand in a script or a notebook.
+        env: sent to the workers with cloudpickle, so its class may stand in a script or a notebook.  If it is async,
+            `env.max_concurrent` completions are awaited at once, in all workers together.
         workers: number of processes; None for one per available core; 0 scores in this process, where a debugger works
             and nothing is contained.
         wall_s: wall seconds after which the worker of an item is killed.  A last resort: verifiers bound themselves.
@@ -106,11 +117,22 @@ class Scorer:
         require_seconds("wall_s", wall_s)
         self.env, self.wall_s = env, wall_s
         self._chunk = 1
-        self._pool: WorkerPool | None = None
-        if self.workers:
+        self._is_async = env.is_async
+        self._pool: WorkerPool | AsyncPool | None = None
+        at_once = require_whole("max_concurrent", env.max_concurrent, 1)
+        if self.workers and self._is_async:
+            self._pool = AsyncPool(
+                partial(_async_handler, env.without_tasks()),
+                workers=self.workers,
+                at_once=at_once,
+                wall_s=wall_s,
+                memory_mib=memory_mib,
+            )
+        elif self.workers:
             setup = partial(_handler, env.without_tasks())
             self._pool = WorkerPool(setup, workers=self.workers, memory_mib=memory_mib)
         self._threads = Threads(max(1, self.workers), "scorer")
+        self._here = BoundedCalls(at_once, "scorer")
 
     def warm(self) -> Scorer:
         """Start the workers now and wait for the first.
@@ -127,9 +149,15 @@ class Scorer:
         """(started, lost): worker processes so far, and how many of them died or were killed before their time."""
         return (0, 0) if self._pool is None else (self._pool.started, self._pool.lost)
 
+    @property
+    def at_once(self) -> int:
+        """How many completions are worked on at once."""
+        return self.env.max_concurrent if self._is_async else max(1, self.workers)
+
     def close(self) -> None:
         """Kill the workers; calls that wait for a score raise `UsageError`.  Idempotent."""
         self._threads.close()
+        self._here.close()
         if self._pool is not None:
             self._pool.close()
 
@@ -158,12 +186,17 @@ class Scorer:
         """
         items = self._group(task, completions)
         chunks = self._shares(items)
-        if len(chunks) == 1:
-            observations = self._observe(items)
+        if len(chunks) == 1 and not self._is_async:
+            observations = self._observe(items)  # without a hop to another thread
         else:
-            futures = [self._threads.submit(self._observe, chunk) for chunk in chunks]
-            observations = [o for future in futures for o in future.result()]
-        return self._combined(items, observations)
+            futures = [self._begin(chunk) for chunk in chunks]
+            try:
+                observations = [o for future in futures for o in future.result()]
+            finally:
+                for future in futures:
+                    future.cancel()
+        scores = self._combine(items, observations)
+        return scores.result() if isinstance(scores, Future) else scores
 
     async def ascore(self, task: Task, completion: str | Completion) -> Score:
         """Score one completion without blocking the event loop.
@@ -181,9 +214,10 @@ class Scorer:
             task, completions: see `score_group`.
         """
         items = self._group(task, completions)
-        futures = [self._threads.submit(self._observe, chunk) for chunk in self._shares(items)]
+        futures = [self._begin(chunk) for chunk in self._shares(items)]
         observed = await asyncio.gather(*map(asyncio.wrap_future, futures))
-        return self._combined(items, [o for chunk in observed for o in chunk])
+        scores = self._combine(items, [o for chunk in observed for o in chunk])
+        return await asyncio.wrap_future(scores) if isinstance(scores, Future) else scores
 
     def _require_single(self) -> None:
         if self.env.reward.group_level:
@@ -220,17 +254,21 @@ class Scorer:
                 except those of a group that it may belong to.
         """
         window: _Window = deque()
+        groups: _Groups = deque()
         source = Items(self.env, rows, on_error)
         items = iter(source)
         pending: list[tuple[Item, Observation]] = []  # of one task, for a reward that compares
         try:
             while True:
                 while self._wants_more(window) and (chunk := list(itertools.islice(items, self._chunk))):
-                    window.append((chunk, self._threads.submit(self._observe, [item for _, item in chunk])))
+                    window.append((chunk, self._begin([item for _, item in chunk])))
                 if not window:
                     break
                 if not window[0][1].done():
-                    wait([future for _, future in window if not future.done()], return_when=FIRST_COMPLETED)
+                    under_way: list[Future[Any]] = [future for _, future in window if not future.done()]
+                    under_way += [scores for _, scores in itertools.islice(groups, 1) if isinstance(scores, Future)]
+                    wait(under_way, return_when=FIRST_COMPLETED)
+                    yield from _finished(groups, self.env.max_concurrent)
                     continue
                 chunk, future = window.popleft()
                 for (number, item), seen in zip(chunk, future.result(), strict=True):
@@ -238,30 +276,57 @@ class Scorer:
                         source.refuse(number, seen)
                         continue
                     if pending and not _same(pending[0][0].task, item.task):
-                        yield from self._flushed(pending)
+                        self._flush(pending, groups)
                     pending.append((item, seen))
                     if not self.env.reward.group_level:  # nothing to wait for, and the next one may take long
-                        yield from self._flushed(pending)
+                        self._flush(pending, groups)
+                    yield from _finished(groups, self.env.max_concurrent)
+            if source.error is None:
+                self._flush(pending, groups)
+            yield from _finished(groups, None)
             if source.error is not None:
                 raise source.error
-            yield from self._flushed(pending)
         finally:
             for _, future in window:
                 future.cancel()
+            for _, scores in groups:
+                if isinstance(scores, Future):
+                    scores.cancel()
 
     def _wants_more(self, window: _Window) -> bool:
         """Three chunks for each worker; more while the first one takes long, so that the other workers have work."""
-        workers = max(1, self.workers)
-        if len(window) < 3 * workers:
+        at_once = self.at_once
+        if len(window) < 3 * at_once:
             return True
-        unfinished = sum(not future.done() for _, future in window)
-        return not window[0][1].done() and unfinished < 3 * workers and len(window) < _AHEAD * workers
+        if window[0][1].done() or len(window) >= _AHEAD * at_once:
+            return False
+        return sum(not future.done() for _, future in window) < 3 * at_once
+
+    def _begin(self, items: Sequence[Item]) -> Future[list[_Seen]]:
+        """The first stage for a chunk, in the background."""
+        if not self._is_async:
+            return self._threads.submit(self._observe, items)
+        [item] = items
+        if self._pool is None:
+            return self._here.submit(_observed_here, self.env, item)
+        assert isinstance(self._pool, AsyncPool)
+        work = (item.task, item.completion)
+        try:
+            return self._pool.submit(work, _seen)
+        except UsageError:
+            if (fault := _fault(work)) is None:
+                raise  # the scorer was closed
+        unsent: Future[list[_Seen]] = Future()
+        unsent.set_result([fault])
+        return unsent
 
     def _observe(self, items: Sequence[Item]) -> list[_Seen]:
-        """The first stage for a chunk."""
+        """The first stage for a chunk of an environment that is not async."""
         start = time.monotonic()
-        seen: list[_Seen] = []
-        seen += self._observed_there(items) if self._pool else [_observed_here(self.env, item) for item in items]
+        if self._pool is None:
+            seen = [one for item in items for one in finished(_observed_here(self.env, item))]
+        else:
+            seen = self._observed_there(items)
         self._adapt(len(items), time.monotonic() - start)
         return seen
 
@@ -279,7 +344,7 @@ class Scorer:
 
     def _ran(self, work: list[tuple[Task, Completion]]) -> list[Observation]:
         """Run in the pool; an item that failed is tried once more."""
-        assert self._pool is not None
+        assert isinstance(self._pool, WorkerPool)
         results = [_read(result) for result in self._pool.run(work, wall_s=self.wall_s)]
         for i, result in enumerate(results):
             if isinstance(result, Unscored):
@@ -293,25 +358,58 @@ class Scorer:
                 min(2 * done, _CHUNK) if took_s < _CHUNK_S / 2 else max(done // 2, 1) if took_s > _CHUNK_S else done
             )
 
-    def _flushed(self, pending: list[tuple[Item, Observation]]) -> Iterator[Scored]:
+    def _flush(self, pending: list[tuple[Item, Observation]], groups: _Groups) -> None:
+        """Begin the second stage of what is pending."""
+        if not pending:
+            return
         items = [item for item, _ in pending]
-        scores = self._combined(items, [observation for _, observation in pending])
+        groups.append((items, self._combine(items, [observation for _, observation in pending])))
         pending.clear()
-        yield from map(Scored, items, scores)
 
-    def _combined(self, items: Sequence[Item], seen: Sequence[_Seen]) -> list[Score]:
-        if not items:
-            return []
+    def _combine(self, items: Sequence[Item], seen: Sequence[_Seen]) -> _Scores:
+        """The second stage for the completions of a task: done at once, unless a group-level part is async."""
         observations = []
         for one in seen:
             if isinstance(one, DataError):
                 raise one
             observations.append(one)
+        if self.env.reward.combines_async:
+            return self._here.submit(self._combined, items, observations)
+        return finished(self._combined(items, observations))
+
+    async def _combined(self, items: Sequence[Item], seen: Sequence[Observation]) -> list[Score]:
+        if not items:
+            return []
+        reward, completions = self.env.reward, [item.completion for item in items]
+        combining = reward.acombine(items[0].task, completions, seen)
         try:
-            return self.env.reward.combine(items[0].task, [i.completion for i in items], observations)
-        except Exception as error:  # noqa: BLE001  a group-level part failed: the whole group is UNSCORED
-            lost = _unscored(WorkerError(*described(error)))
-            return [Score(None, {}, lost.verdict) for _ in items]
+            if not reward.combines_async:
+                return await combining
+            async with asyncio.timeout(self.wall_s) as limit:
+                return await asyncio.ensure_future(combining)  # see `_observed_here`
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a group-level part failed: the whole group is UNSCORED
+            if isinstance(error, asyncio.CancelledError) and _cancelled_by_us():
+                raise
+            late = reward.combines_async and limit.expired()
+            lost = _unscored(WorkerTimeout("it ran out of wall time") if late else WorkerError(*described(error)))
+        return [Score(None, {}, lost.verdict) for _ in items]
+
+
+def _finished(groups: _Groups, most: int | None) -> Iterator[Scored]:
+    """The scores of the first groups, as far as they are there; waits while there are more than `most` groups.
+
+    None waits for all.
+    """
+    while groups:
+        items, scores = groups[0]
+        if isinstance(scores, Future):
+            if not (most is None or len(groups) > most or scores.done()):
+                break
+            scores = scores.result()
+        groups.popleft()
+        yield from map(Scored, items, scores)
 
 
 def score(
@@ -356,6 +454,18 @@ def _handler(env: Environment) -> Handler:
     return handle
 
 
+def _async_handler(env: Environment) -> Handler:
+    async def handle(work: tuple[Task, Completion]) -> Any:
+        return _encoded(await env.aobserve(*work))
+
+    return handle
+
+
+def _seen(result: Any) -> list[_Seen]:
+    seen = _read(result)
+    return [_unscored(seen) if isinstance(seen, Unscored) else seen]
+
+
 def _encoded(seen: Observation) -> Any:
     v = seen.verdict
     return v.outcome.value, v.value, v.why, v.answer, dict(v.detail), dict(seen.values)
@@ -376,20 +486,35 @@ def _read(result: Any) -> Observation | Unscored:
         return WorkerDied(f"a worker's reply is no observation: {type(error).__name__}: {str(error)[:200]}")
 
 
-def _observed_here(env: Environment, item: Item) -> Observation:
+async def _observed_here(env: Environment, item: Item) -> list[_Seen]:
     """Without workers: the same handling of exceptions, the same round trip through JSON, no containment."""
     for attempt in (1, 2):
         try:
-            text = json.dumps(_encoded(env.observe(item.task, item.completion)), allow_nan=False)
+            observing = env.aobserve(item.task, item.completion)
+            # A task of its own, so that code which cancels itself cancels no more than that.
+            seen = await (asyncio.ensure_future(observing) if env.is_async else observing)
+            text = json.dumps(_encoded(seen), allow_nan=False)
             if len(text) > REPLY_MIB << 20:
-                return _unscored(WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB"))
-            return _decoded(json.loads(text))
+                return [_unscored(WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB"))]
+            return [_decoded(json.loads(text))]
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001  becomes UNSCORED, as in a worker
+        except BaseException as error:  # becomes UNSCORED, as in a worker
+            given_up = isinstance(error, asyncio.CancelledError) and _cancelled_by_us()
+            if given_up or (env.is_async and isinstance(error, GeneratorExit)):  # after it a coroutine awaits nothing
+                raise
             if attempt == 2:
-                return _unscored(WorkerError(*described(error)))
+                return [_unscored(WorkerError(*described(error)))]
     raise AssertionError("unreachable")
+
+
+def _cancelled_by_us() -> bool:
+    """Whether this call was given up; code of a verifier may raise CancelledError itself."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # without a loop: this environment is not async, or its loop is gone
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 def _unscored(error: Unscored) -> Observation:

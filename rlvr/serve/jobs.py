@@ -24,7 +24,7 @@ from rlvr.workers.threads import Threads
 
 __all__ = ["EnvironmentQueue", "Job", "Refused"]
 
-_THREADS = 32  # requests of an environment that are scored at once; they share the scorer's workers
+_THREADS = 32  # requests of an environment that are scored at once, at least; they share the scorer's workers
 _PAUSES_S = (0.1, 0.5, 2.0)  # before rows for which no worker would start are tried again
 _RETRY_AFTER_S = 1  # a queue empties by thousands of rows in a second, or is blocked for an unknown time
 
@@ -133,7 +133,7 @@ class EnvironmentQueue:
     def __init__(self, name: str, scorer: Scorer, limits: ServiceLimits, metrics: Metrics) -> None:
         self.name, self.scorer = name, scorer
         self._limits, self._metrics = limits, metrics
-        self._threads = Threads(_THREADS, "service")
+        self._threads = Threads(max(_THREADS, scorer.at_once), "service")
         self._lock = threading.Lock()
         self._jobs: set[Job] = set()
         self.waiting = 0  # rows

@@ -2,13 +2,26 @@
 
 pool, process   `WorkerPool` and the loop of its worker processes
 fork_server     inside of a worker: a forked child for each request that may have to be killed
+async_pool, async_process   `AsyncPool`, whose processes each await many items at once
+loops           event loops of this process, with a bound on how many calls run at once
 threads         daemon threads that run calls in order
 framing, clock  messages on a pipe; the CPU clock of another process
 per_process     things that a process makes once, at their first use
 """
 
+from rlvr.workers.async_pool import AsyncPool
+from rlvr.workers.loops import BoundedCalls
 from rlvr.workers.per_process import once_per_process
 from rlvr.workers.pool import Handler, WorkerPool, shipped, usable_cores
 from rlvr.workers.threads import Threads
 
-__all__ = ["Handler", "Threads", "WorkerPool", "once_per_process", "shipped", "usable_cores"]
+__all__ = [
+    "AsyncPool",
+    "BoundedCalls",
+    "Handler",
+    "Threads",
+    "WorkerPool",
+    "once_per_process",
+    "shipped",
+    "usable_cores",
+]

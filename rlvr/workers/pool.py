@@ -250,15 +250,24 @@ def usable_cores() -> int:
 class _Worker:
     """Our end of one process.  Used by one thread at a time."""
 
-    def __init__(self, boot: bytes, memory_mib: int | None, quiet: bool, hash_seed: int) -> None:
+    def __init__(
+        self,
+        boot: bytes,
+        memory_mib: int | None,
+        quiet: bool,
+        hash_seed: int,
+        awaits: tuple[int, float] | None = None,
+    ) -> None:
         request_r, self._request = os.pipe()
         self._reply, reply_w = os.pipe()
         # The child dies with us: only we hold the write end, and its closing is a signal to the child (`_die_with`).
         lifeline_r, self._lifeline = os.pipe()
         fds = (request_r, reply_w, lifeline_r)
+        passed = (*fds, *(() if awaits is None else awaits[:1]))
         path = [entry for entry in sys.path if isinstance(entry, str)]  # as the import system does
         code = (
-            f"import sys; sys.path[:] = {path!r}; from rlvr.workers.process import serve; serve(*{fds}, {memory_mib})"
+            f"import sys; sys.path[:] = {path!r}; from rlvr.workers.process import serve; "
+            f"serve(*{fds}, {memory_mib}, {awaits})"
         )
         try:
             self._process = subprocess.Popen(
@@ -266,7 +275,7 @@ class _Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL if quiet else _stderr_fd(),  # our own stdout may be a data stream
                 stderr=subprocess.DEVNULL if quiet else _stderr_fd(),
-                pass_fds=fds,
+                pass_fds=passed,
                 start_new_session=True,  # its own group: Ctrl-C is ours to handle, and killing it takes its children
                 env=os.environ | _environment(hash_seed),
             )

@@ -6,6 +6,8 @@
 A reply carries the number of its request and of its item, so that the pool can tell one that is out of place, and this
 process's monotonic and CPU clock, so that an item's time is counted from where the one before it ended.
 
+A worker of an `AsyncPool` goes on in `async_process` after its set-up.
+
 Only this process replies.  One that a handler forks and that comes back here ends at once: its replies would be taken
 for those of the items that its parent is still working on.
 """
@@ -33,15 +35,18 @@ __all__ = ["serve"]
 _ROOM_MIB = 8
 
 
-def serve(request: int, reply: int, lifeline: int, memory_mib: int | None) -> NoReturn:
+def serve(
+    request: int, reply: int, lifeline: int, memory_mib: int | None, awaits: tuple[int, float] | None = None
+) -> NoReturn:
     """The main loop of a worker process; ends when the request pipe does.
 
     Args:
         request, reply: descriptors of the pipes.
         lifeline: descriptor of a pipe that closes when the parent ends.
         memory_mib: limit on private memory; None for no limit.
+        awaits: of a worker of an `AsyncPool`, (descriptor of its mark, wall seconds of an item).
     """
-    for fd in (request, reply, lifeline):
+    for fd in (request, reply, lifeline, *(() if awaits is None else awaits[:1])):
         os.set_inheritable(fd, False)  # not for programs that a verifier may start
     _die_with(lifeline)
     channel = _Channel(request, reply)
@@ -60,6 +65,10 @@ def serve(request: int, reply: int, lifeline: int, memory_mib: int | None) -> No
                 channel.reply("failed", described(_or_memory(error, memory_mib)))
                 break
             channel.reply("ready", None)
+            if awaits is not None:
+                from rlvr.workers.async_process import serve_async
+
+                serve_async(handler, channel, *awaits)
         else:
             _answer(handler, frame, channel)
     os._exit(0)
@@ -69,23 +78,23 @@ class _Channel:
     """This process's end of the pipes; of no use to one that it has forked."""
 
     def __init__(self, request: int, reply: int) -> None:
-        self._request, self._reply = request, reply
+        self.request, self._reply = request, reply
         self._pid = os.getpid()
         self._number = -1  # of the request: the set-up has 0
         self._item = 0
         os.register_at_fork(after_in_child=self._close)  # so that a reader of ours sees our end, whoever lives on
 
     def _close(self) -> None:
-        for fd in (self._request, self._reply):
+        for fd in (self.request, self._reply):
             with contextlib.suppress(OSError):
                 os.close(fd)
 
     def next_request(self) -> bytes | None:
         """The next frame; None at the end of the pipe."""
-        self.end_a_fork(0)
+        self.end_a_fork()
         self._number += 1
         self._item = 0
-        return read_frame(self._request)
+        return read_frame(self.request)
 
     def reply(self, kind: str, value: Any) -> None:
         """Send a value that is JSON."""
@@ -93,19 +102,24 @@ class _Channel:
 
     def reply_text(self, kind: str, text: str) -> None:
         """Send a value that has become JSON already."""
-        self.end_a_fork(0)
+        self.end_a_fork()
         payload = f'["{kind}",{self._number},{self._item},{monotonic()},{process_time()},{text}]'
         self._item += kind in ("ok", "error", "last")
         write_all(self._reply, framed(payload.encode("ascii")))
 
-    def end_a_fork(self, code: int) -> None:
+    def reply_to(self, kind: str, number: int, text: str) -> None:
+        """Send what has become of an item, which need not be the one that came first; a value is JSON already."""
+        self.end_a_fork()
+        write_all(self._reply, framed(f'["{kind}",{number},{text}]'.encode("ascii")))
+
+    def end_a_fork(self, error: BaseException | None = None) -> None:
         """Nothing in the worker itself; the end of any other process.
 
         Args:
-            code: what it exits with.
+            error: the exception that ends it, if any.
         """
         if os.getpid() != self._pid:
-            os._exit(code)
+            os._exit(0 if error is None else _exit_code(error))
 
 
 def _or_memory(error: BaseException, memory_mib: int | None) -> BaseException:
@@ -136,7 +150,7 @@ def _answer(handler: Callable[[Any], Any], frame: bytes, channel: _Channel) -> N
             channel.reply("last", described(error))  # nothing in this process can be trusted now
             os._exit(0)
         except BaseException as error:  # noqa: BLE001  even SystemExit is the item's
-            channel.end_a_fork(_exit_code(error))
+            channel.end_a_fork(error)
             kind, text = "error", dumps(described(error))
         channel.reply_text(kind, text)
 

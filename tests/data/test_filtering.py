@@ -1,12 +1,14 @@
 """Which tasks stay: by pass rate, without duplicates, without what a test set holds."""
 
 import json
+import random
 import re
+from collections import Counter
 
 import pytest
 
 import rlvr
-from rlvr.data.filtering import FilterRules, filter_tasks
+from rlvr.data.filtering import FilterRules, filter_tasks, filtered
 from rlvr.data.overlap import TestSetOverlap, folded, near_duplicates
 
 
@@ -268,3 +270,89 @@ def test_what_is_kept_is_an_environment():
     env = rlvr.Environment.from_rows(rows, verifier=lambda completion, reference: completion == reference)
     assert (env.task(0).id, env.task(0).prompt, env.task(0).reference) == ("a", "What is a?", "1")
     assert env.task(0).meta["pass_rate"] == 0.5
+
+
+# ------------------------------------------------------------------------------------------ many prompts
+
+
+def prompts(count: int) -> list[str]:
+    """Some alike, some the same, some with an instruction that many have; repeatable."""
+    rng = random.Random(0)
+    made: list[str] = []
+    for _ in range(count):
+        words = [f"w{rng.randrange(300)}" for _ in range(rng.randint(1, 30))]
+        if made and rng.random() < 0.5:
+            words = rng.choice(made).split()
+            for _ in range(rng.randint(0, 2)):
+                words[rng.randrange(len(words))] = "other"
+        made.append(" ".join(words) + (" and put the answer in a box please" if rng.random() < 0.3 else ""))
+    return made
+
+
+def grams_of(text: str) -> set[tuple[str, ...]]:
+    return {folded(text)[i : i + 5] for i in range(len(folded(text)) - 4)}
+
+
+def test_near_duplicates_are_those_of_the_definition():
+    """Each pair is compared by hand: over rare 5-grams or over all; the earlier one is the one that shares most."""
+    texts = list(dict.fromkeys(prompts(150)))
+    grams = [grams_of(text) for text in texts]
+    counts = Counter(gram for own in grams for gram in own)
+    assert max(counts.values()) > 10
+    rare = [{gram for gram in own if counts[gram] <= 10} for own in grams]
+
+    def enough(i: int, j: int, least: float) -> bool:
+        over_rare = bool(rare[i] & rare[j]) and len(rare[i] & rare[j]) >= least * len(rare[i] | rare[j])
+        return over_rare or len(grams[i] & grams[j]) >= (1 + least) / 2 * len(grams[i] | grams[j]) > 0
+
+    for least in (0.3, 0.6, 0.9):
+        found = dict(map(reversed, near_duplicates(texts, least)))
+        assert all(earlier < later and enough(earlier, later, least) for later, earlier in found.items())
+        for later in range(len(texts)):
+            like = [i for i in range(later) if rare[i] & rare[later] and enough(i, later, least)]
+            assert not like or later in found
+
+
+def test_pairs_do_not_depend_on_how_tables_are_cut(monkeypatch):
+    """As for a million prompts: sorted in several passes, compared block by block."""
+    texts = prompts(400)
+    whole = list(near_duplicates(texts, 0.6))
+    assert len(whole) > 20
+    for name, size in (("_SORTED", 500), ("_READ", 100), ("_BLOCK", 70)):
+        monkeypatch.setattr(f"rlvr.data.grams.{name}", size)
+    assert list(near_duplicates(iter(texts), 0.6)) == whole
+
+
+def test_results_do_not_depend_on_the_number_of_processes(monkeypatch):
+    monkeypatch.setattr("rlvr.data.parallel._TEXTS", 30)
+    monkeypatch.setattr("rlvr.data.parallel._HERE", 1)
+    texts = prompts(400)
+    rows = [{"prompt": text, "reference": i % 2} for i, text in enumerate(texts)]
+    tests = [texts[7], texts[300], *(" ".join(text.split()[3:18]) for text in texts[100:110])]
+    rules = FilterRules(near=0.7)
+    said = [filter_tasks(rows, rules, tests, processes=processes) for processes in (0, 1)]
+    here, there = ([[one.row() for one in part] for part in parts] for parts in said)
+    assert here == there
+    assert {one.reason for one in said[0][1]} == {"contaminated", "duplicate", "near-duplicate"}
+    assert list(near_duplicates(texts, processes=0)) == list(near_duplicates(texts, processes=2))
+    with pytest.raises(rlvr.UsageError, match="processes"):
+        list(near_duplicates(texts, processes=-1))
+
+
+def test_long_prompts_are_dropped():
+    """Messages count together, with the line ends between them: 5 + 1 + 5 characters."""
+    rows = [{"prompt": "x" * n, "reference": n} for n in (10, 11)]
+    rows += [{"prompt": [{"role": "user", "content": "y" * 5}, {"role": "user", "content": "z" * 5}], "reference": 0}]
+    kept, dropped = filter_tasks(rows, FilterRules(max_characters=10))
+    assert [task.reference for task in kept] == [10]
+    assert [one.why for one in dropped] == ["too-long: 11 characters"] * 2
+    with pytest.raises(rlvr.UsageError, match="max_characters"):
+        FilterRules(max_characters=0)
+
+
+def test_tasks_come_one_by_one_and_hold_what_their_rows_held():
+    """Also what pickle alone cannot send, such as a function in a row of the caller's."""
+    rows = [{"prompt": [{"role": "user", "content": f"{i}?"}], "reference": (i, 1.5), "f": lambda: 3} for i in range(3)]
+    first, *rest = filtered(rows, processes=0)
+    assert (first.id, first.prompt, first.reference, first.meta["f"]()) == ("row:1", rows[0]["prompt"], (0, 1.5), 3)
+    assert [task.reference for task in rest] == [(1, 1.5), (2, 1.5)]

@@ -182,7 +182,9 @@ def test_without_verify_or_verifier_nothing_can_be_told():
 def test_verify_returns_a_verdict(said: Any):
     """A function may say yes or no, an environment gives its reason."""
     odd = type("Odd", (Words,), {"verify": lambda self, task, completion: said})()
-    assert f"Odd.verify returned {said!r}; it must be a Verdict" in refusal(lambda: odd.score(odd.task(0), "x"))
+    assert f"Odd.verify returned {type(said).__name__} {said!r}; it must be a Verdict" in refusal(
+        lambda: odd.score(odd.task(0), "x")
+    )
 
 
 def test_a_failure_of_ours_has_no_total():

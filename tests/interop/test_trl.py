@@ -250,15 +250,9 @@ def test_what_is_no_reward_is_refused(value):
 
 
 def test_what_cannot_be_called_for_one_completion_is_refused():
-    """Token ids are not kept, and a coroutine would never be awaited."""
-
-    async def slow(completions, **kwargs):
-        return [1.0]
-
+    """Token ids are not kept."""
     with pytest.raises(rlvr.UsageError, match="Overlong"):
         from_trl(lambda completion_ids, **_: [1.0])
-    with pytest.raises(rlvr.UsageError, match="async"):
-        from_trl(slow)
     for bounds in ((1, 0), (0, 1, 2), ("a", "b"), 1, (0, float("nan"))):
         with pytest.raises(rlvr.UsageError, match="bounds"):
             from_trl(lambda **_: [1.0], bounds=bounds)
