@@ -103,7 +103,7 @@ class Groups:
         self.key = tuple(key)
         self._own = Scorer(env) if scorer is None and isinstance(env, SingleTurnEnv) else None
         self.scorer = scorer or self._own
-        threads = max(1, self.scorer.workers) if self.scorer else _STEP_THREADS
+        threads = max(1, self.scorer.at_once) if self.scorer else _STEP_THREADS
         self.background = BackgroundCalls(threads)
         self._episodes = None
         if isinstance(env, MultiTurnEnv):
