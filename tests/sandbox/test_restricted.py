@@ -111,7 +111,7 @@ def _children(pid):
 
 
 def _below(pid, tree):
-    for child in tree[pid]:
+    for child in tree.get(pid, ()):  # one that was forked while we looked has no entry
         yield child
         yield from _below(child, tree)
 
