@@ -58,7 +58,7 @@ def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> Any:
         raise UsageError(
             f"cannot load the model {str(name)!r}, neither a folder here nor from the hub: {_first_line(error)}"
         ) from error
-    except (ImportError, ValueError, RuntimeError) as error:
+    except Exception as error:  # of transformers, torch, safetensors or the model's own code
         with_attention = f" with attention {chosen['attn_implementation']!r}" if chosen else ""
         raise UsageError(f"cannot load the model {str(name)!r}{with_attention}: {_first_line(error)}") from error
     if loaded["missing_keys"]:
@@ -72,7 +72,8 @@ def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> Any:
 def _tokenizer(name: str | Path) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):  # made up, where there are no files
+        if not set(tokenizer.get_vocab()) - {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}:
+            # Made up by transformers, where there are no files
             raise ValueError("it has no tokens")
     except Exception as error:  # its kind depends on the model
         raise UsageError(

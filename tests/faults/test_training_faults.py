@@ -132,6 +132,31 @@ def test_a_run_of_before_sources_were_recorded_is_gone_on_with(tmp_path):
         assert again.step == 1
 
 
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+@pytest.mark.parametrize("damage", ["cut", "gone", "no text"])
+def test_a_damaged_model_is_refused_in_one_line(tmp_path, trained, name, damage):
+    """As `rlvr eval` loads it: never evaluated with random weights or without its tokens."""
+    shutil.copytree(trained, tmp_path / "model")
+    path = tmp_path / "model" / name
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(content[: len(content) // 2] if damage == "cut" else b"\xff" * 64 + content[64:])
+    with pytest.raises(UsageError, match=r"cannot load the model|has no config\.json|no tokenizer") as error:
+        Policy.load(tmp_path / "model")
+    assert "\n" not in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of a trained model."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    with trainer(run, steps=1) as made:
+        made.run()
+    return run / "model"
+
+
 def test_a_model_by_another_name_of_its_folder_is_the_same_setting(tmp_path, monkeypatch):
     """Relative on one day, absolute on the next."""
     (tmp_path / "models").mkdir()
