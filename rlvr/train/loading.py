@@ -72,8 +72,8 @@ def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> Any:
 def _tokenizer(name: str | Path) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        if not set(tokenizer.get_vocab()) - {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}:
-            # Made up by transformers, where there are no files
+        own = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
+        if all(token.startswith("<") and token.endswith(">") for token in own):  # made up, where there are no files
             raise ValueError("it has no tokens")
     except Exception as error:  # its kind depends on the model
         raise UsageError(
