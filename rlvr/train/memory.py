@@ -51,6 +51,7 @@ _SAMPLING_COPIES: Final = 5  # of the last logits: the model's, float32, sorted,
 _PROMPTS: Final = 16  # prompts that are looked at
 _ROOM: Final = 1.5  # the sampler's cache grows by half …
 _LEAST_ROOM: Final = 64  # … and by so many tokens at least
+_SIDE_BYTES: Final = 32  # of a token in it: its number, log-probability, random number and mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +288,8 @@ def forecast(policy: Policy, config: Config, *, prompt_tokens: int, costs: Token
     block = tokens * min(width, len(head)) * max(4, head.element_size()) * _BLOCK_COPIES
     rows = min(settings.max_rows, rollouts)
     held = min(rows * max(_ROOM * row, row + _LEAST_ROOM), max(row, settings.max_tokens_in_flight))
-    reached = held * costs.cached
+    moved = 1 / (_ROOM * getattr(text, "num_hidden_layers", 1))  # of a layer whose buffers grow the old ones live on
+    reached = held * (costs.cached * (1 + moved) + _SIDE_BYTES)
     read = min(rows, settings.prompts) * prompt_tokens * costs.layer_linear  # prompts go through a layer at once
     return Forecast(
         device=str(policy.device),

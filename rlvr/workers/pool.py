@@ -40,7 +40,7 @@ Handler: TypeAlias = Callable[[Any], Any]
 REPLY_MIB = 64
 """The largest reply of a worker; a longer one is the loss of its item."""
 _STARTS = 3  # how often workers may die before they begin an item, until the item counts as lost
-_SLICE_S = 1.0  # of a wait: one that takes far longer says that this process was stopped meanwhile
+_SLICE_S = 1.0  # of a wait: a look that comes far later says that this process was stopped meanwhile
 
 
 class WorkerPool:
@@ -289,6 +289,8 @@ class _Worker:
         os.set_blocking(self._reply, False)
         os.set_blocking(self._request, False)
         self._buffer = bytearray()
+        self._awake = 0.0  # when we looked last
+        self._stops: list[tuple[float, float]] = []  # when this process was stopped: when that was noticed, how long
         self._number = 0  # of the request that was sent last: the set-up has 0
         self._unsent = framed(boot)
         with contextlib.suppress(BlockingIOError, WorkerDied):  # a spare gets ready by itself; see `wait_ready`
@@ -310,10 +312,10 @@ class _Worker:
     def wait_ready(self, start_s: float) -> None:
         if self.ready:
             return
-        until = time.monotonic() + start_s
+        since = self._begin()
         try:
-            self._send(until)
-            kind, _, _, value = self._receive(until, ("ready", "failed"), 0)
+            self._send(since, start_s)
+            kind, _, _, value = self._receive(since, start_s, ("ready", "failed"), 0)
         except _Late:
             raise WorkerDied(f"a worker was not ready within {start_s:g} s") from None
         if kind != "ready":
@@ -333,15 +335,15 @@ class _Worker:
         begun = False
         self.fit = False  # until the last reply is in, so that an interrupt leaves nothing half-read behind
         try:
-            until = time.monotonic() + start_s
-            self._send(until)
-            kind, wall, cpu, value = self._receive(until, ("begin", "unread"), 0)
+            since = self._begin()
+            self._send(since, start_s)
+            kind, wall, cpu, value = self._receive(since, start_s, ("begin", "unread"), 0)
             if kind == "unread":
                 return begun, done, WorkerError(*value)
             begun = True
             while len(done) < count:
                 cpu_until = None if cpu_s is None else cpu + cpu_s
-                kind, wall, cpu, value = self._receive(wall + wall_s, ("ok", "error", "last"), len(done), cpu_until)
+                kind, wall, cpu, value = self._receive(wall, wall_s, ("ok", "error", "last"), len(done), cpu_until)
                 self.items += 1
                 done.append(value if kind == "ok" else WorkerError(*value))
                 if kind == "last":  # it ran out of memory and will not go on
@@ -378,18 +380,34 @@ class _Worker:
             if fd >= 0:
                 os.close(fd)
 
-    def _send(self, until: float) -> None:
-        """Write what is unsent, waiting for room in the pipe."""
+    def _left(self, since: float, seconds: float) -> float:
+        """What is left of so many seconds, without those in which this process was stopped, by Ctrl-Z for example.
+
+        What was stopped with it has not run either: that time counts against no limit.
+        """
+        before, self._awake = self._awake, time.monotonic()
+        if self._awake - before > 2 * _SLICE_S:
+            self._stops.append((self._awake, self._awake - before))
+        return since + seconds + sum(length for noticed, length in self._stops if noticed > since) - self._awake
+
+    def _begin(self) -> float:
+        """A moment from which time is counted."""
+        self._stops.clear()
+        self._awake = time.monotonic()
+        return self._awake
+
+    def _send(self, since: float, seconds: float) -> None:
+        """Write what is unsent, waiting for room in the pipe for so many seconds."""
         poll = select.poll()
         poll.register(self._request, select.POLLOUT)
         while self._unsent:
             try:
                 self._push()
             except BlockingIOError:
-                left = until - time.monotonic()
+                left = self._left(since, seconds)
                 if left <= 0:
                     raise _Late("it did not take its items") from None
-                until += _waited(poll, left)[1]
+                poll.poll(min(left, _SLICE_S) * 1000)
 
     def _push(self) -> None:
         try:
@@ -401,9 +419,11 @@ class _Worker:
             raise self._died() from None
 
     def _receive(
-        self, wall_until: float, kinds: tuple[str, ...], item: int, cpu_until: float | None = None
+        self, since: float, wall_s: float, kinds: tuple[str, ...], item: int, cpu_until: float | None = None
     ) -> tuple[str, float, float, Any]:
-        """The next reply: kind, and the child's own monotonic and CPU clock, from which the next item is timed.
+        """The next reply, within so many seconds since a moment.
+
+        Returns kind, and the child's own monotonic and CPU clock, from which the next item is timed.
 
         Raises:
             WorkerDied: it has ended, or its reply is none of these kinds, or not to this request and item.
@@ -412,12 +432,10 @@ class _Worker:
             frame = self._frame()
             if frame is not None:
                 return self._checked(frame, kinds, item)
-            left = wall_until - time.monotonic()
+            left = self._left(since, wall_s)
             cpu_left = left if cpu_until is None else cpu_until - clock.cpu_s(self._process.pid)
             # A reply that is already in the pipe counts, however late we look.
-            here, stopped_s = _waited(self._poll, min(left, cpu_left))
-            if not here:
-                wall_until += stopped_s
+            if not self._poll.poll(max(0.0, min(left, cpu_left, _SLICE_S)) * 1000):
                 if left <= 0:
                     raise _Late("it ran out of wall time")
                 if cpu_left <= 0:
@@ -472,17 +490,6 @@ def _is_error(value: Any) -> bool:
 
 class _Late(Exception):
     """A deadline passed."""
-
-
-def _waited(poll: select.poll, longest_s: float) -> tuple[bool, float]:
-    """Whether something is there, and for how long this process was stopped while it waited, by Ctrl-Z for example.
-
-    What was stopped with it has not run either: that time counts against no limit.
-    """
-    slice_s, begun = max(0.0, min(longest_s, _SLICE_S)), time.monotonic()
-    here = bool(poll.poll(slice_s * 1000))
-    over_s = time.monotonic() - begun - slice_s
-    return here, over_s if over_s > _SLICE_S else 0.0
 
 
 def _pool_closed() -> UsageError:

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import rlvr
-from rlvr.samplers.protocol import Sampling
+from rlvr.samplers.protocol import Request, Sampling
 from rlvr.train import memory
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch, collate
@@ -142,7 +142,11 @@ def test_the_forecast_of_sampling_is_what_it_takes():
     found = forecast(policy, config_of(policy, prompts=4, max_tokens=100), prompt_tokens=6)
     sampler = policy.sampler()
     with Live() as live:
-        list(sampler.generate(["12345"] * 4, 2, Sampling(max_tokens=100), [[1, 2]] * 4))
+        for number in range(8):
+            sampler.submit(
+                Request(number, tuple(sampler.encode("12345")), Sampling(max_tokens=100), seed=number, limit=100)
+            )
+        assert sum(len(sampler.poll()) for _ in range(200)) == 8
     assert 1.0 < found.sampling / live.peak < 1.6
 
 

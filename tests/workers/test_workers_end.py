@@ -1,5 +1,6 @@
 """How workers end, and with what: the pool, the program, the process that started it; threads and forks."""
 
+import contextlib
 import gc
 import json
 import os
@@ -213,7 +214,8 @@ def test_a_run_that_is_stopped_for_longer_than_the_wall_limit_goes_on(tmp_path, 
         time.sleep(4.5)
         os.kill(process.pid, signal.SIGCONT)
         time.sleep(0.2)  # it looks before its worker can say anything
-        os.kill(worker, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):  # what came of it is said below
+            os.kill(worker, signal.SIGCONT)
         Path(f"{fifo.path}.open").touch()
         out, error = process.communicate(timeout=60)
     assert out.strip() == f"[1, '@await {fifo.path}', 2]", error
