@@ -10,6 +10,12 @@ from rlvr.data.rows import load_dataset
 from rlvr.errors import DataError
 
 
+@pytest.fixture(autouse=True)
+def _online(monkeypatch):
+    """As far as settings go; the tests may run where they say otherwise."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+
+
 def test_a_hub_that_does_not_answer_costs_no_retries(monkeypatch):
     """Its library tries for half a minute; what was kept here would still be found."""
     monkeypatch.setattr(hub, "_answers", lambda: False)
