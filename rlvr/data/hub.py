@@ -18,16 +18,16 @@ def at_once() -> Iterator[None]:
     Its library tries for half a minute otherwise; a hub that answers is used as ever.
     """
     try:
-        import huggingface_hub
         from datasets import config
+        from huggingface_hub import constants
     except ImportError:
         yield
         return
-    if huggingface_hub.constants.HF_HUB_OFFLINE or _answers():
+    if constants.HF_HUB_OFFLINE or _answers():
         yield
         return
     with (
-        mock.patch.object(huggingface_hub.constants, "HF_HUB_OFFLINE", True),
+        mock.patch.object(constants, "HF_HUB_OFFLINE", True),
         mock.patch.object(config, "HF_HUB_OFFLINE", True),
     ):
         yield
