@@ -15,7 +15,7 @@ from rlvr.validate import nearest
 __all__ = ["Rows", "VERIFIERS"]
 
 
-def _math(policy: str = "COMPETITION") -> Any:
+def _math(policy: str) -> Any:
     math = importlib.import_module("rlvr.verifiers.math")
     return math.MathVerifier(getattr(math, policy))
 
@@ -25,17 +25,20 @@ def _text() -> Any:
     return math.MathVerifier(math.MathPolicy(references="text"))
 
 
-def _code(sandbox: str = "namespaces") -> Any:
+def _code(sandbox: str) -> Any:
     return importlib.import_module("rlvr.verifiers.code").CodeVerifier(sandbox=sandbox)
 
 
-VERIFIERS: Final[Mapping[str, Callable[[], Any]]] = {
-    "math": _math,
-    "gsm8k": lambda: _math("GSM8K"),
-    "text": _text,
+VERIFIERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "math": lambda _: _math("COMPETITION"),
+    "gsm8k": lambda _: _math("GSM8K"),
+    "text": lambda _: _text(),
     "code": _code,
 }
-"""Verifiers that `rows-v1` knows by name.  `text` compares what the completion puts into a box letter by letter."""
+"""Verifiers that `rows-v1` knows by name, made for a level of the sandbox.
+
+`text` compares what the completion puts into a box letter by letter.
+"""
 
 
 @rlvr.register("rows-v1")
@@ -72,10 +75,8 @@ class Rows(rlvr.SingleTurnEnv):
 
 
 def _named(verifier: str, sandbox: str) -> Any:
-    if verifier == "code":
-        return _code(sandbox)
     if verifier in VERIFIERS:
-        return VERIFIERS[verifier]()
+        return VERIFIERS[verifier](sandbox)
     if ":" not in verifier:
         raise rlvr.UsageError(
             f"no verifier {verifier!r}; there is {', '.join(VERIFIERS)}, or path/to/file.py:name of your own"

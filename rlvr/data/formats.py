@@ -96,7 +96,10 @@ def read_rows(source: str | Path) -> Iterator[Line]:
         if not _is_hub_id(str(source)):
             raise DataError(f"{path}: no such file")
         name, _, split = str(source).partition(":")
-        return _numbered(hub_rows(name, split or "train"))
+        try:
+            return _numbered(hub_rows(name, split or "train"))
+        except DataError as error:
+            raise DataError(f"{path}: no such file, and no data set that can be had: {error}") from error
     return _by_ending(path)
 
 
