@@ -232,7 +232,7 @@ def _loops_left(target: Target) -> None:
 
 
 def _hoard(target: Target) -> None:
-    kept = [target.post(target.body(["loop"] * 200)) for _ in range(2)]
+    kept = target.post(target.body(["loop"] * 200))
     for _ in range(5):
         left = [target.post(target.body(["x" * (4 * MIB)])) for _ in range(20)]
         for connection in left:

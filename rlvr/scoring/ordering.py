@@ -129,6 +129,11 @@ class Ordering:
             raise self._source.error
 
     @property
+    def error(self) -> Exception | None:
+        """What ended the rows before their last one."""
+        return self._source.error
+
+    @property
     def combining(self) -> Future[list[Score]] | None:
         """The first group whose scores are waited for; None if there is none."""
         scores = self._groups[0][1] if self._groups else None

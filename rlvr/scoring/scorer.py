@@ -260,11 +260,24 @@ class Scorer:
             return False
         return sum(not future.done() for _, future in window) < 3 * at_once
 
+    @property
+    def awaits(self) -> bool:
+        """Whether the environment is async: its completions go one by one to `begin`, and others in chunks."""
+        return self._is_async
+
     def _begin(self, items: Sequence[Item]) -> Future[list[Seen]]:
         """The first stage for a chunk, in the background."""
-        if not self._is_async:
-            return self._threads.submit(self._observe, items)
-        [item] = items
+        return self.begin(*items) if self._is_async else self._threads.submit(self._observe, items)
+
+    def begin(self, item: Item) -> Future[list[Seen]]:
+        """The first stage for a completion of an async environment, in the background; cancelling it gives it up.
+
+        Args:
+            item: the completion.
+
+        Raises:
+            UsageError: the scorer was closed.
+        """
         if self._pool is None:
             return self._here.submit(_observed_here, self.env, item)
         assert isinstance(self._pool, AsyncPool)
@@ -328,7 +341,7 @@ class Scorer:
         for place, seen in results.items():
             if isinstance(seen, Unscored):
                 [again] = map(_read, self._pool.run([work[place]], wall_s=self.wall_s, give_up=give_up))
-                results[place] = _unscored(again) if isinstance(again, Unscored) else again
+                results[place] = unscored(again) if isinstance(again, Unscored) else again
         return [seen for _, seen in sorted(results.items()) if isinstance(seen, Observation)]
 
     def _adapt(self, done: int, took_s: float) -> None:
@@ -373,7 +386,7 @@ class Scorer:
             if isinstance(error, asyncio.CancelledError) and _cancelled_by_us():
                 raise
             late = reward.combines_async and limit.expired()
-            lost = _unscored(WorkerTimeout("it ran out of wall time") if late else WorkerError(*described(error)))
+            lost = unscored(WorkerTimeout("it ran out of wall time") if late else WorkerError(*described(error)))
         return [Score(None, {}, lost.verdict) for _ in items]
 
 
@@ -428,7 +441,7 @@ def _async_handler(env: Environment) -> Handler:
 
 def _seen(result: Any) -> list[Seen]:
     seen = _read(result)
-    return [_unscored(seen) if isinstance(seen, Unscored) else seen]
+    return [unscored(seen) if isinstance(seen, Unscored) else seen]
 
 
 def _encoded(seen: Observation) -> Any:
@@ -460,7 +473,7 @@ async def _observed_here(env: Environment, item: Item) -> list[Seen]:
             seen = await (asyncio.ensure_future(observing) if env.is_async else observing)
             text = json.dumps(_encoded(seen), allow_nan=False)
             if len(text) > REPLY_MIB << 20:
-                return [_unscored(WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB"))]
+                return [unscored(WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB"))]
             return [_decoded(json.loads(text))]
         except KeyboardInterrupt:
             raise
@@ -469,7 +482,7 @@ async def _observed_here(env: Environment, item: Item) -> list[Seen]:
             if given_up or (env.is_async and isinstance(error, GeneratorExit)):  # after it a coroutine awaits nothing
                 raise
             if attempt == 2:
-                return [_unscored(WorkerError(*described(error)))]
+                return [unscored(WorkerError(*described(error)))]
     raise AssertionError("unreachable")
 
 
@@ -482,7 +495,12 @@ def _cancelled_by_us() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _unscored(error: Unscored) -> Observation:
+def unscored(error: Unscored) -> Observation:
+    """What is said of a completion that we failed at.
+
+    Args:
+        error: how.
+    """
     detail = {"traceback": error.traceback} if isinstance(error, WorkerError) and error.traceback else {}
     return Observation(Verdict(Outcome.UNSCORED, why=f"{error.reason}: {error}", detail=detail), {})
 
