@@ -13,7 +13,7 @@ from rlvr.collect.evaluation import TaskResult, result_of_scores
 from rlvr.data.lines import Row
 from rlvr.data.rows import Journal
 from rlvr.errors import SamplingFailed
-from rlvr.samplers.protocol import Reply, replies
+from rlvr.samplers.protocol import EndpointReply, replies
 from rlvr.scoring.items import Item
 from rlvr.scoring.records import record, require_same_run, score_from
 from rlvr.scoring.scorer import Scored
@@ -43,7 +43,7 @@ def rollout_records(index: int, group: Group, run: Mapping[str, Any]) -> list[di
     return records
 
 
-def _about(rollout: Rollout, reply: Reply) -> dict[str, Any]:
+def _about(rollout: Rollout, reply: EndpointReply) -> dict[str, Any]:
     about = asdict(reply)
     if not rollout.turns:
         del about["text"]  # it is the completion

@@ -27,7 +27,7 @@ from urllib.parse import parse_qsl, urlsplit
 import openai
 
 from rlvr.errors import SamplingFailed, ServiceFailed, UsageError, brief
-from rlvr.samplers.protocol import Reply, Request, Sample, Sampling, TextToken, TokenIds, Tokenized
+from rlvr.samplers.protocol import EndpointReply, Request, Sample, Sampling, TextToken, TokenIds, Tokenized
 from rlvr.types import Prompt
 from rlvr.validate import is_whole, require_number, require_one_of, require_whole
 from rlvr.workers import BoundedCalls
@@ -244,7 +244,7 @@ class EndpointSampler:
     def _give_up(self, error: Exception) -> None:
         self._fatal = self._fatal or error
 
-    async def _reply(self, body: dict[str, Any], limit: int) -> Reply:
+    async def _reply(self, body: dict[str, Any], limit: int) -> EndpointReply:
         """Ask until there is an answer that can be read.
 
         Raises:
@@ -352,7 +352,7 @@ class _MisshapenError(Exception):
     """An answer that is none of this API's."""
 
 
-def _read(answer: object, api: str) -> Reply:
+def _read(answer: object, api: str) -> EndpointReply:
     """What an answer says."""
     problem = partial(_MisshapenError, f"it is {brief(answer)}")
     if not isinstance(answer, Mapping):
@@ -378,7 +378,7 @@ def _read(answer: object, api: str) -> Reply:
     ]
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     finish = choice.get("finish_reason")
-    return Reply(
+    return EndpointReply(
         text,
         finish if isinstance(finish, str) else None,
         *counts,

@@ -17,8 +17,8 @@ from rlvr.types import Prompt, Rollout
 from rlvr.validate import require_number, require_whole
 
 __all__ = [
+    "EndpointReply",
     "MAX_TOKENS_IN_FLIGHT",
-    "Reply",
     "Request",
     "Sample",
     "Sampler",
@@ -232,7 +232,7 @@ class Sampler(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class EndpointReply:
     """What an endpoint answered to one request.
 
     Attributes:
@@ -258,15 +258,15 @@ class TextToken(int):
     """
 
     message: Mapping[str, Any]
-    reply: Reply | None
+    reply: EndpointReply | None
 
-    def __new__(cls, message: Mapping[str, Any], reply: Reply | None = None) -> TextToken:
+    def __new__(cls, message: Mapping[str, Any], reply: EndpointReply | None = None) -> TextToken:
         part = super().__new__(cls, 1)
         part.message, part.reply = message, reply
         return part
 
 
-def replies(rollout: Rollout) -> list[Reply]:
+def replies(rollout: Rollout) -> list[EndpointReply]:
     """What an endpoint answered in the turns of a rollout; empty if another sampler sampled it.
 
     Args:
