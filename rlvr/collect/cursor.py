@@ -39,7 +39,7 @@ class Cursor:
         if self.size is not None and self.size < 1:
             raise UsageError(f"{env.id} has no tasks in split {env.split!r}")
         self.shuffle = shuffle
-        self._key = (env.id, env.split, seed, *filter(None, [name]))
+        self._key: tuple[str | int, ...] = (env.id, env.split, seed, *([name] if name else []))
         self._order = lru_cache(maxsize=1)(self._permutation)
 
     @property

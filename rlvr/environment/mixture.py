@@ -392,7 +392,8 @@ def _share(given: Any) -> Share:
     if isinstance(given, Share):
         return given
     if isinstance(given, Mapping):
-        return _made("envs", Share, given)
+        share: Share = _made("envs", Share, given)
+        return share
     if isinstance(given, (tuple, list)) and len(given) == 2:
         return Share(*given)
     return Share(given)

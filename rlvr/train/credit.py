@@ -124,7 +124,9 @@ def _credit_of_sizes(
     values: Sequence[PrefixValues] | None,
 ) -> Float[Tensor, "B T"]:
     """`credit` for groups of different sizes: smaller ones are filled up by UNSCORED rows, which no mean counts."""
-    G, own, filled = max(len(group.rollouts) for group in groups), [], []
+    G = max(len(group.rollouts) for group in groups)
+    own: list[int] = []
+    filled: list[Group] = []
     for group in groups:
         own += range(len(filled) * G, len(filled) * G + len(group.rollouts))
         absent = replace(
