@@ -30,7 +30,7 @@ from rlvr.cli.plot import PlotCommand
 from rlvr.cli.replay import ReplayCommand
 from rlvr.cli.score import ScoreCommand
 from rlvr.cli.serve import ServeCommand
-from rlvr.cli.train import TrainCommand, recipe_command
+from rlvr.cli.train import TrainCommand, recipe_command, train_command
 from rlvr.errors import RlvrError, described
 
 __all__ = ["COMMANDS", "main"]
@@ -168,6 +168,8 @@ def _show_warning(err: Console, message: Warning | str, category: type[Warning],
 def _parsed(argv: Sequence[str]) -> _Command:
     if len(argv) > 1 and argv[0] == "train" and not argv[1].startswith("-"):
         return recipe_command(argv[1], argv[2:])
+    if argv[:1] == ["train"]:
+        return train_command(argv[1:])
     command: _Command = tyro.extras.subcommand_cli_from_dict(
         COMMANDS, prog="rlvr", description=_ABOUT, args=argv, config=(tyro.conf.FlagCreatePairsOff,)
     )
