@@ -37,7 +37,7 @@ def _values(number: Number) -> str:
     if get_origin(number.hint) is tuple:
         choices = list(get_args(get_args(number.hint)[0]))
     shown = {int: "INT", float: "FLOAT", bool: "true|false"}
-    return shown[kinds[0]] if kinds else "|".join(choices)
+    return shown[kinds[0]] if kinds else "|".join(choices) or "NAME"
 
 
 if TYPE_CHECKING:

@@ -115,7 +115,7 @@ def train_command(argv: Sequence[str]) -> _Parsed:
         UsageError: the file cannot be read, or has what no run has.
     """
     sources = Sources.from_flags(argv)
-    default = {"default": TrainCommand(settings=sources.settings)} if sources.path else {}
+    default: dict[str, Any] = {"default": TrainCommand(settings=sources.settings)} if sources.path else {}
     command = tyro.cli(TrainCommand, args=argv, prog="rlvr train", **default)
     return _Parsed(command, sources)
 
@@ -157,7 +157,8 @@ def recipe_command(name: str, argv: Sequence[str]) -> RecipeCommand:
     if name not in RECIPES:
         raise UsageError(f"there is no recipe {name!r}{nearest(name, RECIPES)} (there are {', '.join(RECIPES)})")
     module = import_optional(f"rlvr.recipes.{name}.run", "train")
-    default, about = module.DEFAULTS, {"prog": f"rlvr train {name}", "description": module.__doc__}
+    default: Any = module.DEFAULTS
+    about: dict[str, Any] = {"prog": f"rlvr train {name}", "description": module.__doc__}
     if not isinstance(getattr(default, "config", None), Config):
         return RecipeCommand(
             module.main, tyro.cli(type(default), default=default, args=argv, config=(FlagCreatePairsOff,), **about)

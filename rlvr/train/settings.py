@@ -27,6 +27,8 @@ __all__ = ["Number", "changed", "merged", "numbers", "parsed", "read_settings", 
 
 _BEGINS: Final[Mapping[str, Mapping[str, Any]]] = {"kl": {"estimator": "k3", "place": "loss"}}
 """What a part of an algorithm has besides the numbers that are given, where the preset does without this part."""
+_DERIVED: Final = frozenset({"needs"})
+"""What runs have recorded of their algorithm that follows from the rest of it."""
 _NOT_NUMBERS: Final = frozenset({"paper", "sources"})
 
 
@@ -110,7 +112,7 @@ def _changed_part(algorithm: Algorithm, part: str, values: Mapping[str, Any]) ->
     now = getattr(algorithm, part)
     if now is not None:
         return dataclasses.replace(now, **values)
-    [kind] = (one for one in get_args(get_type_hints(Algorithm)[part]) if dataclasses.is_dataclass(one))
+    kind: Any = next(one for one in get_args(get_type_hints(Algorithm)[part]) if dataclasses.is_dataclass(one))
     needed = {field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING}
     given = {**_BEGINS.get(part, {}), **values}
     if missing := sorted(needed - given.keys()):
@@ -260,7 +262,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 def _setting(name: str, value: Any, hints: Mapping[str, Any], known: Mapping[str, Number]) -> Any:
     if name == "algorithm":
-        return preset(value) and value if isinstance(value, str) else _algorithm(value)
+        return _preset_name(value) if isinstance(value, str) else _algorithm(value)
     if name in hints:
         return typed(name, value, hints[name])
     if isinstance(value, Mapping) and (inner := [one for one in known if known[one].part == name]):
@@ -268,6 +270,11 @@ def _setting(name: str, value: Any, hints: Mapping[str, Any], known: Mapping[str
     if name in known:
         return typed(name, value, known[name].hint)
     raise UsageError(f"there is no setting {name!r}{nearest(name, [*hints, *known])}")
+
+
+def _preset_name(name: str) -> str:
+    preset(name)  # which refuses a name that is none
+    return name
 
 
 def _algorithm(table: Any) -> Algorithm:
@@ -282,10 +289,12 @@ def _made(kind: Any, name: str, table: Any) -> Any:
         raise UsageError(f"{name} is {brief(table)}; it must be a table" + " or a preset's name" * (kind is Algorithm))
     hints = get_type_hints(kind)
     for key in table:
-        if key not in hints:
+        if key not in hints and key not in _DERIVED:
             raise UsageError(f"{name} has no {key!r}{nearest(key, list(hints))}")
     values = {}
     for key, value in table.items():
+        if key in _DERIVED:
+            continue
         part = next((one for one in (hints[key], *get_args(hints[key])) if dataclasses.is_dataclass(one)), None)
         if part is not None and value is not None:
             values[key] = _made(part, f"{name}.{key}", value)

@@ -82,7 +82,6 @@ def test_text_after_a_flag_is_read_by_its_type():
     """A switch takes true and false, a choice its word, a list its words with commas."""
     assert (parsed("scale", "false"), parsed("scale", "True"), parsed("epochs", "3")) == (False, True, 3)
     assert (parsed("gamma", "1"), parsed("clip_dual", "none"), parsed("kl_place", "loss")) == (1.0, None, "loss")
-    assert (parsed("needs", "prefix_values"), parsed("needs", "none")) == (("prefix_values",), ())
     assert "scale is str 'perhaps'; it must be true or false" in refusal(lambda: parsed("scale", "perhaps"))
 
 
