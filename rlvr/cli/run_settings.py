@@ -16,7 +16,7 @@ from rlvr.errors import UsageError
 from rlvr.train.config import Config
 from rlvr.train.settings import Number, changed, merged, numbers, parsed, read_settings
 
-__all__ = ["NO_NUMBERS", "AlgorithmNumbers", "RunSettings", "Sources"]
+__all__ = ["AlgorithmNumbers", "NO_NUMBERS", "RunSettings", "Sources"]
 
 
 @dataclass(frozen=True, kw_only=True)
