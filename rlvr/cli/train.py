@@ -73,10 +73,10 @@ class TrainCommand:
         if self.dry_run:
             import_optional("rlvr.train.dry_run", "train").dry_run(config, sources.of(config), out, err)
             return 0
-        return train(config, out, err)
+        return _train(config, out, err)
 
 
-def train(config: Config, out: Console, err: Console) -> int:
+def _train(config: Config, out: Console, err: Console) -> int:
     """Train, and print the evaluations; returns the exit code.
 
     Args:
