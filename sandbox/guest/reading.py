@@ -47,6 +47,7 @@ _NAMED = 8  # classes of namedtuples: making one takes a quarter of a millisecon
 _PAUSED = 1 << 14  # bytes of a text that is read without the garbage collector
 _KEYS_S = 1e-7  # for keys, by byte of text: several times what it takes where their hashes do not collide
 _FREE_S = 0.001
+_HASHES = 3  # times what hashing takes is granted: a key is hashed once, and the two measurements vary
 _FEW_KEYS = 64  # collide as they may, they take microseconds
 _LONGEST_NUMBER = 100  # digits outside of strings; longer ints are sent in hex
 
@@ -112,16 +113,23 @@ class Budget:
         Raises:
             BadValue: the keys collide, or one is there twice.
         """
-        if len(keys) <= _FEW_KEYS:
-            table.update(items)
-        else:
-            began, rest = thread_time(), iter(items)
-            allowed = _FREE_S + _KEYS_S * self._bytes - self._keys_s
-            while part := list(islice(rest, max(8, (1 << 13) // (len(table) + 128)))):
-                table.update(part)
-                if thread_time() - began > allowed:
+        update = dict.update if isinstance(table, dict) else set.update
+        allowed = due = _FREE_S + _KEYS_S * self._bytes - self._keys_s
+        slow = 0.0  # the share of the time that the hashes account for
+        began, rest = thread_time(), iter(items)
+        while part := list(islice(rest, max(8, (1 << 13) // (len(table) + 128)))):
+            update(table, part)
+            took = thread_time() - began
+            if took > due:
+                # Slow keys, or a slow machine?  Hashing the keys again says so, and cannot be slowed by collisions.
+                again = thread_time()
+                for _ in map(hash, islice(keys, len(table))):
+                    pass
+                slow = _HASHES * (thread_time() - again) / took
+                if took * (1 - slow) > allowed:
                     raise BadValue("keys whose hashes collide")
-            self._keys_s += thread_time() - began
+                began, due = began + (thread_time() - again), 2 * took
+        self._keys_s += max(0.0, (thread_time() - began) * (1 - slow))
         if len(table) != len(keys):
             raise BadValue("malformed: a key twice")
         return table
@@ -227,30 +235,23 @@ class _Decoder:
         if len(pairs) != 1:
             raise BadValue("malformed: an object without one tag")
         tag, payload = pairs[0]
-        decoder = _DECODERS.get(tag)
-        if decoder is not None:
-            return decoder(self, payload)
+        if tag in _DECODERS:
+            return _DECODERS[tag](self, payload)
         if self.other is None:
             raise BadValue("malformed: an unknown tag")
         return self.other(tag, payload)
 
     def table(self, empty: Any, items: Any) -> Any:
-        """A set of these items, or a dict of these keys and values in turn."""
-        if type(items) is not list:
-            raise BadValue("malformed: no list")
-        if not items:
-            return empty
-        if type(empty) is set:
-            return self.budget.fill(empty, items, items)
-        if len(items) % 2:
-            raise BadValue("malformed: a key without a value")
+        """A dict of these keys and values in turn, put into an empty one of some class."""
+        if type(items) is not list or len(items) % 2:
+            raise BadValue("malformed: no list of keys and values")
         each = iter(items)
-        if len(items) <= 2 * _FEW_KEYS:
-            empty.update(zip(each, each))  # noqa: B905  it has as many keys as values
-            if 2 * len(empty) == len(items):
-                return empty
+        if len(items) > 2 * _FEW_KEYS:
+            return self.budget.fill(empty, items[::2], zip(each, each, strict=True))
+        dict.update(empty, zip(each, each))  # noqa: B905  it has as many keys as values; a Counter's own would add
+        if 2 * len(empty) != len(items):
             raise BadValue("malformed: a key twice")
-        return self.budget.fill(empty, items[::2], zip(each, each, strict=True))
+        return empty
 
     def to_int(self, payload: Any) -> Any:
         if type(payload) is not str or not _HEX.match(payload) or len(payload) > BITS // 4 + 3:
@@ -268,7 +269,8 @@ class _Decoder:
         return complex(_exact(float, real), _exact(float, imag))
 
     def to_range(self, payload: Any) -> Any:
-        return range(*[_exact(int, n) for n in _sized(3, payload)])
+        start, stop, step = _ints(3, payload)
+        return range(start, stop, step)
 
     def to_decimal(self, payload: Any) -> Any:
         if type(payload) is not str or len(payload) > DIGITS or not _DECIMAL.match(payload):
@@ -278,18 +280,20 @@ class _Decoder:
         return Decimal(payload)
 
     def to_fraction(self, payload: Any) -> Any:
-        above, below = parts = [_exact(int, n) for n in _sized(2, payload)]
-        if max(map(int.bit_length, parts)) > FRACTION_BITS or below < 1 or gcd(above, below) != 1:
+        above, below = _ints(2, payload)
+        if below < 1 or gcd(above, below) != 1 or max(above.bit_length(), below.bit_length()) > FRACTION_BITS:
             raise BadValue("malformed: no Fraction")
-        made: Any = object.__new__(Fraction)  # in half the time that it takes to call the class
+        made: Any = _new(Fraction)  # in half the time that it takes to call the class
         made._numerator, made._denominator = above, below
         return made
 
     def to_timedelta(self, payload: Any) -> Any:
-        return timedelta(*[_exact(int, n) for n in _sized(3, payload)])
+        days, seconds, microseconds = _ints(3, payload)
+        return timedelta(days, seconds, microseconds)
 
     def to_date(self, payload: Any) -> Any:
-        return date(*[_exact(int, n) for n in _sized(3, payload)])
+        year, month, day = _ints(3, payload)
+        return date(year, month, day)
 
     def to_time(self, payload: Any) -> Any:
         hour, minute, second, microsecond, fold, zone = _sized(6, payload)
@@ -304,12 +308,13 @@ class _Decoder:
         return None if payload is None else timezone(self.to_timedelta(payload))
 
     def to_counter(self, payload: Any) -> Any:
-        counter: Any = _COUNTER(Counter)  # without its own __init__ and update, which add
-        dict.update(counter, self.table({}, payload))
-        return counter
+        return self.table(_COUNTER(Counter), payload)  # without its own __init__, which adds
+
+    def to_dict(self, payload: Any) -> Any:
+        return self.table({}, payload)
 
     def to_ordered(self, payload: Any) -> Any:
-        return self.table(OrderedDict(), payload)
+        return OrderedDict(self.table({}, payload))
 
     def to_defaultdict(self, payload: Any) -> Any:
         payload = _exact(list, payload)
@@ -321,7 +326,14 @@ class _Decoder:
 
         {12, 13, 14, 15, 16} gives 16 first if Python made it from a constant, and last if item by item.
         """
-        made = self.table(set(), payload)
+        if type(payload) is not list:
+            raise BadValue("malformed: no list")
+        if len(payload) > _FEW_KEYS:
+            made = self.budget.fill(set(), payload, payload)
+        else:
+            made = set(payload)
+            if len(made) != len(payload):
+                raise BadValue("malformed: a key twice")
         if len(made) > 1 and list(made) != payload:
             again = set(made)
             if list(again) == payload:
@@ -336,15 +348,15 @@ class _Decoder:
 
     def to_named(self, payload: Any) -> Any:
         name, fields, *items = _exact(list, payload)
-        key = (_exact(str, name), tuple(_sized(len(items), fields)))
+        key = (name, *_sized(len(items), fields))
         types = self.budget.named
         if key not in types:
-            if len(key[1]) > FIELDS or not all(type(n) is str and NAME.match(n) for n in (name, *fields)):
+            if len(key) > 1 + FIELDS or not all(type(n) is str and NAME.match(n) for n in key):
                 raise BadValue("malformed: no namedtuple")
             if len(types) == _NAMED:
                 raise NotAValue(f"not a value: more than {_NAMED} classes of namedtuples")
-            types[key] = namedtuple(*key)  # refuses keywords and names given twice
-        return types[key](*items)
+            types[key] = namedtuple(name, fields)  # refuses keywords and names given twice
+        return _tuple(types[key], items)
 
     def to_array(self, payload: Any) -> Any:
         dtype, shape, flat = _sized(3, payload)
@@ -355,7 +367,7 @@ class _Decoder:
             if (not shape and len(flat) == 1) or (not flat and shape == [0, *shape[1:2]]):
                 return flat[0] if flat else []
         flat = _exact(list, flat)
-        sizes = list(accumulate([_exact(int, n) for n in shape], int.__mul__, initial=1))
+        sizes = list(accumulate(_ints(len(shape), shape), initial=1, func=int.__mul__))
         if (
             not _DTYPE.match(dtype)
             or min(sizes) < 0
@@ -398,6 +410,15 @@ def _sized(n: int, items: Any) -> Any:
     return items
 
 
+def _ints(n: int, items: Any) -> Any:
+    if type(items) is not list or len(items) != n:
+        raise BadValue(f"malformed: no list of {n}")
+    for item in items:
+        if type(item) is not int:
+            raise BadValue("malformed: no int")
+    return items
+
+
 def _nested(flat: list[Any], shape: list[int]) -> Any:
     if not shape:
         return flat[0]
@@ -408,6 +429,8 @@ def _nested(flat: list[Any], shape: list[int]) -> Any:
 
 
 _COUNTER = dict.__new__
+_new = object.__new__
+_tuple = tuple.__new__
 _HEX = re.compile(r"-?0x[0-9a-f]+\Z")
 _DECIMAL = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:E[+-][0-9]{1,20})?|Infinity|NaN[0-9]*)\Z")
 _DTYPE = re.compile(r"(?:[<>|=][biufc][0-9]{1,2}|[USO])\Z")
@@ -416,13 +439,11 @@ _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _DECODERS: dict[str, Callable[[_Decoder, Any], Any]] = {
     **{
         name: getattr(_Decoder, "to_" + name)
-        for name in """array complex counter date datetime decimal defaultdict deque ellipsis float fraction int named
-        opaque ordered range str time timedelta type""".split()
+        for name in """array complex counter date datetime decimal defaultdict deque dict ellipsis float fraction int
+        named opaque ordered range set str time timedelta type""".split()
     },
     "tuple": lambda self, payload: tuple(_exact(list, payload)),
-    "set": _Decoder.to_set,
     "frozenset": lambda self, payload: frozenset(self.to_set(payload)),
-    "dict": lambda self, payload: self.table({}, payload),
     "bytes": lambda self, payload: bytes.fromhex(payload),
     "bytearray": lambda self, payload: bytearray.fromhex(payload),
 }
