@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate, islice
 from math import gcd, prod
 from time import thread_time
@@ -45,9 +46,9 @@ _FREE_NODES = 10_000  # not in the text: the rows of an empty array
 _EXPONENT, _EXPONENT_NODES = 5, 64  # a Decimal of so many characters after its E takes long to hash
 _NAMED = 8  # classes of namedtuples: making one takes a quarter of a millisecond
 _PAUSED = 1 << 14  # bytes of a text that is read without the garbage collector
-_KEYS_S = 1e-7  # for keys, by byte of text: several times what it takes where their hashes do not collide
+_KEYS_S = 5e-8  # for keys, by byte of text, whatever they are
 _FREE_S = 0.001
-_HASHES = 3  # times what hashing takes is granted: a key is hashed once, and the two measurements vary
+_HASHES, _INSERTS = 3, 20  # beside that, times what hashing these keys and a table of other keys take: measured so slow
 _FEW_KEYS = 64  # collide as they may, they take microseconds
 _LONGEST_NUMBER = 100  # digits outside of strings; longer ints are sent in hex
 
@@ -113,26 +114,35 @@ class Budget:
         Raises:
             BadValue: the keys collide, or one is there twice.
         """
-        update = dict.update if isinstance(table, dict) else set.update
+        update = _updater(table)
         allowed = due = _FREE_S + _KEYS_S * self._bytes - self._keys_s
-        slow = 0.0  # the share of the time that the hashes account for
+        granted = 0.0  # a share of the time
         began, rest = thread_time(), iter(items)
-        while part := list(islice(rest, max(8, (1 << 13) // (len(table) + 128)))):
-            update(table, part)
+        while part := list(islice(rest, max(16, (1 << 13) // (len(table) + 128)))):
+            update(part)
             took = thread_time() - began
             if took > due:
-                # Slow keys, or a slow machine?  Hashing the keys again says so, and cannot be slowed by collisions.
+                # Slow keys, a slow machine, or collisions?  The same keys' hashes and a table of as many other keys
+                # say so: neither can be slowed by the sender.
                 again = thread_time()
                 for _ in map(hash, islice(keys, len(table))):
                     pass
-                slow = _HASHES * (thread_time() - again) / took
-                if took * (1 - slow) > allowed:
+                hashed = thread_time()
+                set(range(len(table)))
+                made = thread_time()
+                granted = (_HASHES * (hashed - again) + _INSERTS * (made - hashed)) / took
+                if took * (1 - granted) > allowed:
                     raise BadValue("keys whose hashes collide")
                 began, due = began + (thread_time() - again), 2 * took
-        self._keys_s += max(0.0, (thread_time() - began) * (1 - slow))
+        self._keys_s += max(0.0, (thread_time() - began) * (1 - granted))
         if len(table) != len(keys):
             raise BadValue("malformed: a key twice")
         return table
+
+
+def _updater(table: Any) -> Callable[[Iterable[Any]], None]:
+    """What puts items into it: that of a Counter would add."""
+    return partial(dict.update, table) if type(table) is Counter else table.update
 
 
 def _no_constant(name: str) -> Any:
@@ -248,7 +258,7 @@ class _Decoder:
         each = iter(items)
         if len(items) > 2 * _FEW_KEYS:
             return self.budget.fill(empty, items[::2], zip(each, each, strict=True))
-        dict.update(empty, zip(each, each))  # noqa: B905  it has as many keys as values; a Counter's own would add
+        _updater(empty)(zip(each, each))  # noqa: B905  it has as many keys as values
         if 2 * len(empty) != len(items):
             raise BadValue("malformed: a key twice")
         return empty
@@ -314,7 +324,7 @@ class _Decoder:
         return self.table({}, payload)
 
     def to_ordered(self, payload: Any) -> Any:
-        return OrderedDict(self.table({}, payload))
+        return self.table(OrderedDict(), payload)
 
     def to_defaultdict(self, payload: Any) -> Any:
         payload = _exact(list, payload)
