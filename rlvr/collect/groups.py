@@ -241,9 +241,9 @@ class Groups:
         Those that have a score are left out: of episodes, and of completions that could not be had.
         """
         if self._episodes is None and self.env.reward.group_level:
-            together = range(size) if len(group.rollouts) == size else ()
+            together = list(range(size)) if len(group.rollouts) == size else []
         else:
-            together = (g,)
+            together = [g]
         if numbers := [i for i in together if group.rollouts[i].score is None]:
             rollouts = [group.rollouts[i] for i in numbers]
             future = self.score(rollouts[0].task, [rollout.completion for rollout in rollouts])

@@ -371,16 +371,17 @@ def _read(answer: object, api: str) -> EndpointReply:
         text = message.get("refusal") or ""  # or all tokens went into the reasoning, or into a call of a tool
     if not isinstance(text, str):
         raise problem()
-    usage = answer.get("usage") if isinstance(answer.get("usage"), Mapping) else {}
-    counts = [
-        int(count) if is_whole(count := usage.get(name)) and count >= 0 else None
-        for name in ("prompt_tokens", "completion_tokens")
-    ]
+    usage, finish = answer.get("usage"), choice.get("finish_reason")
     reasoning = message.get("reasoning_content") or message.get("reasoning")
-    finish = choice.get("finish_reason")
     return EndpointReply(
         text,
         finish if isinstance(finish, str) else None,
-        *counts,
+        _count(usage, "prompt_tokens"),
+        _count(usage, "completion_tokens"),
         reasoning if isinstance(reasoning, str) else None,
     )
+
+
+def _count(usage: object, name: str) -> int | None:
+    count = usage.get(name) if isinstance(usage, Mapping) else None
+    return int(count) if is_whole(count) and count >= 0 else None
