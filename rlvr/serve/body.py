@@ -26,7 +26,7 @@ __all__ = ["Body", "BodyReader"]
 _AT_ONCE_BYTES = 1 << 14  # parsed in the event loop: it takes less than a hop to another thread and back
 _VALUE_BYTES = 120  # what Python needs for a value beside its text, on average, in the worst of shapes
 _SIGNS = (b",", b":", b"[", b"{")
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]', re.DOTALL)
+_SIGN = re.compile(rb'[\[\]{},"]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class BodyReader:
 
 def _width(body: bytes) -> int:
     """Bytes that a letter of the body's texts may take in Python, for each byte that it has here."""
-    if body.isascii() and b"\\u" not in body:
+    if body.isascii() and (b"\\" not in body or b"\\u" not in body):
         return 1
     return 4 if re.search(rb"\\u[dD][89abAB]|[\xf0-\xf7]", body) else 2
 
@@ -143,17 +143,17 @@ def _scanned(body: bytes, most: int) -> tuple[int, Sequence[tuple[int, int]]]:
     Raises:
         Refused: there are more than `most` values.
     """
-    values = depth = begin = 0
+    values = depth = begin = end = 0
     places: list[tuple[int, int]] = []
     in_rows = seen_rows = False
-    last = b""
-    for found in _TOKEN.finditer(body):
-        at = found.start()
-        first = body[at]
-        if first in b"]}":
+    last = b""  # the text at depth 1 that came just before
+    while (found := _SIGN.search(body, end)) is not None:
+        at, sign = found.start(), found.group()
+        end = at + 1
+        if sign in b"]}":
             depth -= 1
-            if in_rows and depth == 2 and first == 0x7D:  # }
-                places.append((begin, at + 1))
+            if in_rows and depth == 2 and sign == b"}":
+                places.append((begin, end))
             elif depth == 1:
                 in_rows = False
             continue
@@ -161,19 +161,38 @@ def _scanned(body: bytes, most: int) -> tuple[int, Sequence[tuple[int, int]]]:
         if values > most:
             message = f"the body has more than {most} values; send fewer rows at once, or fewer columns"
             raise Refused(413, "too-many-values", message)
-        if first in b"[{":
+        if sign == b'"':
+            end = _end_of_text(body, end)
+            if depth == 1:
+                last = body[at:end] if end - at < 10 else b""
+        elif sign == b",":
+            if depth == 1:
+                last = b""
+        else:
             if depth == 2 and in_rows:
                 begin = at
-            if depth == 1 and first == 0x5B and last == b'"rows"':  # [
+            if depth == 1 and sign == b"[" and last == b'"rows"':
                 if seen_rows:
-                    return values + len(body) // 2, ()  # twice: not for us to decide which counts
+                    return values + len(body) // 2, ()  # twice: it is not for us to decide which counts
                 in_rows = seen_rows = True
             depth += 1
-        elif depth == 1 and first == 0x22:  # "
-            last = found.group() if len(found.group()) < 10 else b""
-        elif depth == 1:
-            last = b""
     return values, places
+
+
+def _end_of_text(body: bytes, at: int) -> int:
+    """The place behind the quotation mark that ends a text.
+
+    Args:
+        at: the place behind the one that begins it.
+    """
+    while (end := body.find(b'"', at)) >= 0:
+        before = end - 1
+        while body[before] == 0x5C:  # a backslash
+            before -= 1
+        if (end - before) % 2:
+            return end + 1
+        at = end + 1
+    return len(body)
 
 
 def _loaded_by_rows(body: bytes, places: Sequence[tuple[int, int]]) -> Any:
