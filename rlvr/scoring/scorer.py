@@ -38,7 +38,7 @@ from rlvr.workers.loops import finished
 from rlvr.workers.pool import REPLY_MIB
 from rlvr.workers.threads import Threads
 
-__all__ = ["MEMORY_MIB", "OnSeen", "Scored", "Scorer", "WALL_S", "score", "unscored"]
+__all__ = ["MEMORY_MIB", "OnSeen", "Scorer", "WALL_S", "score", "unscored"]
 
 _CHUNK_S = 0.03  # work per chunk: long against the pipe's delay, short enough that no worker is idle at the end
 _CHUNK = 64

@@ -186,10 +186,8 @@ def _end_of_text(body: bytes, at: int) -> int:
         at: the place behind the one that begins it.
     """
     while (end := body.find(b'"', at)) >= 0:
-        before = end - 1
-        while body[before] == 0x5C:  # a backslash
-            before -= 1
-        if (end - before) % 2:
+        text = body[at:end]
+        if (len(text) - len(text.rstrip(b"\\"))) % 2 == 0:
             return end + 1
         at = end + 1
     return len(body)
