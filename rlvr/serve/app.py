@@ -18,7 +18,7 @@ from rlvr.environment import Environment
 from rlvr.scoring.items import COLUMNS
 from rlvr.serve import schema
 from rlvr.serve.jobs import MOST_ID_LETTERS
-from rlvr.serve.memory import Share
+from rlvr.serve.memory import MemoryShare
 from rlvr.serve.metrics import CONTENT_TYPE
 from rlvr.serve.openrlhf import items_of, response_of
 from rlvr.serve.refused import Refused
@@ -30,7 +30,7 @@ __all__ = ["app_of"]
 _LIVE = "/health/live"
 _OPEN = ("/health", _LIVE, "/docs", "/openapi.json")  # need no key: they reveal nothing
 
-_Handler: TypeAlias = Callable[[Request, Share, str], Awaitable[ASGIApp]]
+_Handler: TypeAlias = Callable[[Request, MemoryShare, str], Awaitable[ASGIApp]]
 
 _log = logging.getLogger("rlvr.serve")
 
@@ -81,7 +81,7 @@ class _App:
                 self._service.metrics.count("rlvr_requests_total", path=label, status=str(status))
                 self._service.metrics.observe_seconds(time.perf_counter() - started, path=label)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, share: Share, label: str) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, share: MemoryShare, label: str) -> None:
         metrics = self._service.metrics
         try:
             response = await self._response(scope, receive, share, label)
@@ -98,7 +98,7 @@ class _App:
             message = f"a bug in the service, {type(error).__name__}; its log has the traceback"
             await error_response(Refused(500, "bug", message))(scope, receive, send)
 
-    async def _response(self, scope: Scope, receive: Receive, share: Share, label: str) -> ASGIApp:
+    async def _response(self, scope: Scope, receive: Receive, share: MemoryShare, label: str) -> ASGIApp:
         path, method, service = scope["path"], scope["method"], self._service
         if path != _LIVE and (scope.get("rlvr.crowded") or service.under_way > service.limits.connections):
             raise Refused(503, "crowded", "there are too many requests; ask again in 1 s", retry_after_s=1)
@@ -135,7 +135,7 @@ class _Routes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def score(self, request: Request, share: Share, caller: str) -> ASGIApp:
+    async def score(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
         """Score completions: one score per row, in the order of the rows; a row that cannot be used gets an error.
 
         With the header `Accept: application/x-ndjson` the scores come one per line, each as soon as it is there.
@@ -153,7 +153,7 @@ class _Routes:
         response = ScoresResponse(job, queue.name, service.limits, stream=stream)
         return _releasing(response, functools.partial(service.release, queue, job))
 
-    async def openrlhf(self, request: Request, share: Share, caller: str) -> ASGIApp:
+    async def openrlhf(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
         """The remote reward model of OpenRLHF: give this address as its `--remote_rm_url`."""
         service = self._service
         service.require_accepting()
@@ -164,27 +164,27 @@ class _Routes:
         response = ScoresResponse(job, queue.name, service.limits, shape=response_of)
         return _releasing(response, functools.partial(service.release, queue, job))
 
-    async def health(self, request: Request, share: Share, caller: str) -> ASGIApp:
+    async def health(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
         """Readiness: 200 while requests are accepted, 503 while the service stops.  Needs no key."""
         draining = self._service.draining
         return json_response({"ready": not draining}, 503 if draining else 200)
 
-    async def live(self, request: Request, share: Share, caller: str) -> ASGIApp:
+    async def live(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
         """Liveness: 200 as long as the process responds, also while the service stops.  Needs no key."""
         return json_response({"live": True})
 
-    async def metrics(self, request: Request, share: Share, caller: str) -> ASGIApp:
+    async def metrics(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
         """Counters in Prometheus's text format."""
         self._service.update_metrics()
         return Response(self._service.metrics.text(), headers={"content-type": CONTENT_TYPE})
 
-    async def docs(self, request: Request, share: Share, caller: str) -> ASGIApp:
+    async def docs(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
         """The interface, for reading."""
         return Response(
             schema.page(), headers={"content-security-policy": "default-src 'none'"}, media_type="text/html"
         )
 
-    async def openapi(self, request: Request, share: Share, caller: str) -> ASGIApp:
+    async def openapi(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
         """The interface, as data."""
         return json_response(schema.openapi(wants_key=self._service.keys.any))
 

@@ -18,7 +18,7 @@ from typing import Any
 from starlette.requests import Request
 
 from rlvr.serve.limits import ServiceLimits
-from rlvr.serve.memory import MIB, Share
+from rlvr.serve.memory import MIB, MemoryShare
 from rlvr.serve.refused import Refused
 
 __all__ = ["Body", "BodyReader"]
@@ -57,7 +57,7 @@ class BodyReader:
         """End the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def read(self, request: Request, share: Share) -> Body:
+    async def read(self, request: Request, share: MemoryShare) -> Body:
         """The body of a request; what its values take of memory is held by `share` then.
 
         Args:
@@ -82,7 +82,7 @@ class BodyReader:
             return self._parsed(parts, share)
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._parsed, parts, share)
 
-    async def _parts(self, request: Request, share: Share) -> tuple[list[bytes], int]:
+    async def _parts(self, request: Request, share: MemoryShare) -> tuple[list[bytes], int]:
         most = int(self._limits.body_mib * MIB)
         too_large = Refused(413, "too-large", f"the body has more than {most} bytes; send fewer rows at once")
         declared = request.headers.get("content-length", "")
@@ -97,7 +97,7 @@ class BodyReader:
             parts.append(part)
         return parts, size
 
-    def _parsed(self, parts: list[bytes], share: Share) -> Body:
+    def _parsed(self, parts: list[bytes], share: MemoryShare) -> Body:
         """Called in a thread, unless the body is small."""
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()

@@ -16,10 +16,10 @@ from rlvr.scoring import Scored, Scorer
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Ordering, Seen, Taken
 from rlvr.scoring.records import score_fields
-from rlvr.serve.memory import Share
+from rlvr.serve.memory import MemoryShare
 from rlvr.serve.refused import Refused
 
-__all__ = ["LINE_BYTES", "Job", "MOST_ID_LETTERS", "OnLine"]
+__all__ = ["Job", "LINE_BYTES", "MOST_ID_LETTERS", "OnLine"]
 
 MOST_ID_LETTERS = 200
 _MOST_ERROR_LETTERS = 500
@@ -49,7 +49,7 @@ class Job:
         rows: Sequence[Any],
         scorer: Scorer,
         owner: Hashable,
-        share: Share,
+        share: MemoryShare,
         loop: asyncio.AbstractEventLoop,
         *,
         on_line: OnLine,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rlvr.errors import UsageError
 
-__all__ = ["LEAST_KEY_LETTERS", "Keys"]
+__all__ = ["Keys", "LEAST_KEY_LETTERS"]
 
 LEAST_KEY_LETTERS = 16
 """Of a key where other machines can reach the service: shorter ones can be guessed."""

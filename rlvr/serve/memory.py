@@ -6,7 +6,7 @@ import threading
 
 from rlvr.serve.refused import Refused
 
-__all__ = ["MIB", "Memory", "Share"]
+__all__ = ["MIB", "Memory", "MemoryShare"]
 
 MIB = 1 << 20
 _RETRY_AFTER_S = 1
@@ -24,7 +24,7 @@ class Memory:
         self._lock = threading.Lock()
         self.held = 0
 
-    def change(self, share: Share, size: int, *, to: bool = False) -> None:
+    def change(self, share: MemoryShare, size: int, *, to: bool = False) -> None:
         """Change what a share holds.
 
         Args:
@@ -49,7 +49,7 @@ class Memory:
             share.held += more
 
 
-class Share:
+class MemoryShare:
     """The memory of one request, until it is released.
 
     Args:

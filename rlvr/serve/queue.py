@@ -24,7 +24,7 @@ from rlvr.scoring.ordering import Seen, Taken
 from rlvr.scoring.scorer import unscored
 from rlvr.serve.jobs import Job
 from rlvr.serve.limits import ServiceLimits
-from rlvr.serve.memory import Share
+from rlvr.serve.memory import MemoryShare
 from rlvr.serve.metrics import Metrics
 from rlvr.serve.refused import Refused
 from rlvr.workers.pool import GivenUp
@@ -82,7 +82,7 @@ class EnvironmentQueue:
         return sum(job.waiting for job in self._jobs)
 
     def submit(
-        self, rows: Sequence[Any], share: Share, loop: asyncio.AbstractEventLoop, caller: str | None = None
+        self, rows: Sequence[Any], share: MemoryShare, loop: asyncio.AbstractEventLoop, caller: str | None = None
     ) -> Job:
         """Add a request to the queue.
 

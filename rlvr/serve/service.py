@@ -16,7 +16,7 @@ from rlvr.serve.idempotency import IdempotencyCache
 from rlvr.serve.jobs import Job
 from rlvr.serve.keys import Keys
 from rlvr.serve.limits import ServiceLimits
-from rlvr.serve.memory import MIB, Memory, Share
+from rlvr.serve.memory import MIB, Memory, MemoryShare
 from rlvr.serve.metrics import Gauges, Metrics
 from rlvr.serve.queue import EnvironmentQueue
 from rlvr.serve.refused import Refused
@@ -130,12 +130,12 @@ class Service:
             raise Refused(503, "draining", message, retry_after_s=_RETRY_AFTER_S)
 
     @contextmanager
-    def track_request(self) -> Iterator[Share]:
+    def track_request(self) -> Iterator[MemoryShare]:
         """Count a request as under way, from its head to the last byte of its response.
 
         Gives the memory of the request, which is released at the end unless a job has taken it over.
         """
-        share = Share(self.memory)
+        share = MemoryShare(self.memory)
         self.under_way += 1
         try:
             yield share
@@ -150,7 +150,7 @@ class Service:
         self,
         queue: EnvironmentQueue,
         rows: Sequence[Any],
-        share: Share,
+        share: MemoryShare,
         *,
         request_id: str | None = None,
         digest: bytes = b"",
