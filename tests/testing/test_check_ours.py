@@ -41,6 +41,47 @@ NEXT = {
     "solutions": json.dumps(["print(int(input()) + 1)"]),
 }
 
+_LIGHTHOUSE = (
+    "The lighthouse stands on a narrow rock above the harbour. Its keeper climbs two hundred steps every evening and "
+    "lights the great lantern before the fishing boats come home. Sailors trust that warm beam more than any chart."
+)
+_GARDEN = (
+    "<<A garden in March>>\nMy grandmother plants beans as soon as frost has left the ground. Rabbits watch from behind "
+    "the shed while sparrows steal half of the seeds. By summer nobody remembers how bare the beds looked in March."
+)
+INSTRUCTED = [
+    {
+        "key": 1,
+        "prompt": "Describe a lighthouse. Use the words 'keeper' and 'harbour'. No commas.",
+        "instruction_id_list": ["punctuation:no_comma", "keywords:existence"],
+        "kwargs": [{}, {"keywords": ["keeper", "harbour"]}],
+        "example": _LIGHTHOUSE,
+    },
+    {
+        "key": 2,
+        "prompt": "Write about a garden, with a title in double angular brackets and the word 'beans'.",
+        "instruction_id_list": ["detectable_format:title", "keywords:existence"],
+        "kwargs": [{"num_words": None}, {"keywords": ["beans"]}],
+        "example": _GARDEN,
+    },
+]
+BENCHED = [
+    {
+        "key": "1",
+        "prompt": "Describe a lighthouse at night. Include the word 'lantern' in the second sentence.",
+        "instruction_id_list": ["sentence:keyword"],
+        "kwargs": [{"word": "lantern", "N": 2.0}],
+        "example": _LIGHTHOUSE,
+    },
+    {
+        "key": "2",
+        "prompt": "Write about a garden. Mention at least 2 of these names: Emma, Liam, Noah, Mia.",
+        "instruction_id_list": ["count:person_names"],
+        "kwargs": [{"N": 2}],
+        "example": f"Emma and Noah read this aloud.\n{_GARDEN}",
+    },
+]
+
 OURS = {
     "arithmetic-v1": (None, {"difficulty": 4}),
     "gsm8k-v2": (GSM8K, {}),
@@ -48,6 +89,8 @@ OURS = {
     "humaneval-v2": ([DOUBLE], {"cpu_s": 1.0}),
     "mbpp-v2": ([ADD], {"cpu_s": 1.0}),
     "code-stdio-v2": ([NEXT], {"cpu_s": 1.0}),
+    "ifbench-v1": (BENCHED, {}),
+    "ifeval-v1": (INSTRUCTED, {}),
     "rows-v1": (MATH, {"prompt": "problem", "reference": "answer"}),
 }
 
