@@ -46,8 +46,8 @@ _LIGHTHOUSE = (
     "lights the great lantern before the fishing boats come home. Sailors trust that warm beam more than any chart."
 )
 _GARDEN = (
-    "<<A garden in March>>\nMy grandmother plants beans as soon as frost has left the ground. Rabbits watch from behind "
-    "the shed while sparrows steal half of the seeds. By summer nobody remembers how bare the beds looked in March."
+    "<<A garden in March>>\nMy grandmother plants beans as soon as frost has left the ground. Rabbits watch from "
+    "behind the shed while sparrows steal half of the seeds. By summer nobody remembers how bare the beds looked in March."
 )
 INSTRUCTED = [
     {
@@ -99,6 +99,9 @@ EVERY_DAY = ("arithmetic-v1", "math-v2", "mbpp-v2")
 WHOLE = ("arithmetic-v1",)
 """Checked in other processes and as episodes too; for the others that part is slow."""
 
+WHOLE_TEXTS = ("ifbench-v1", "ifeval-v1")
+"""Their answers are whole texts, so that a hedge between two of them is no hedge."""
+
 
 @pytest.mark.parametrize(
     ("name", "left_out"),
@@ -123,7 +126,8 @@ def test_a_bundled_environment_passes_its_check(name: str, left_out: tuple[str, 
     report = check(rlvr.make(name, **options), tasks=5, skip=left_out)
     assert report.clean, "\n".join(map(str, report.findings))
     left_out = [it.what for it in report.findings if it.hole in ("not-checked", "no-example")]
-    assert not [what for what in left_out if "took more than" not in what]  # a loaded machine is slow now and then
+    fine = ("took more than", *["no short answer"] * (name in WHOLE_TEXTS))  # a loaded machine is slow now and then
+    assert not [what for what in left_out if not any(words in what for words in fine)]
     assert report.completions > 70
 
 
