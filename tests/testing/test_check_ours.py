@@ -47,7 +47,7 @@ _LIGHTHOUSE = (
 )
 _GARDEN = (
     "<<A garden in March>>\nMy grandmother plants beans as soon as frost has left the ground. Rabbits watch from "
-    "behind the shed while sparrows steal half of the seeds. By summer nobody remembers how bare the beds looked in March."
+    "behind the shed while sparrows steal half of the seeds. By summer nobody remembers how bare the beds looked."
 )
 INSTRUCTED = [
     {
