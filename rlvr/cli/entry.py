@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             err.print(f"[bold red]rlvr:[/] {escape(_one_line(error))}", soft_wrap=True, highlight=False)
             return 2
         except KeyboardInterrupt:
-            err.print("interrupted" + "; `--resume` goes on where it stopped" * isinstance(command, ScoreCommand))
+            err.print("interrupted" + "; `--resume` goes on where it stopped" * _resumes(command))
             return 130
         except SystemExit:
             raise  # of the parser, which has said why
@@ -106,6 +106,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not isinstance(printed.lost, BrokenPipeError):  # of a reader that has seen enough, such as `head`
         err.print(f"[bold red]rlvr:[/] stdout: {escape(_one_line(printed.lost))}", soft_wrap=True, highlight=False)
     return 2
+
+
+def _resumes(command: _Command | None) -> bool:
+    return isinstance(command, ScoreCommand) or getattr(command, "rollouts", None) is not None
 
 
 class _Stdout:
