@@ -35,8 +35,6 @@ from rlvr.verifiers.instructions.text import (
     words,
 )
 
-__all__: list[str] = []
-
 _FAMILY: Final = "ifbench"
 _TWO_SENTENCES = "fewer than two sentences"
 _VOWELS, _CONSONANTS = frozenset("aeiou"), frozenset("bcdfghjklmnpqrstvwxyz")

@@ -9,13 +9,13 @@ from typing import Final
 from rlvr.verifiers.instructions.ifeval import found_times
 from rlvr.verifiers.instructions.registry import (
     COUNT,
-    KINDS,
     POSITIVE,
     RELATION,
     TEXT,
     WORD,
     compared,
     kind,
+    renamed,
 )
 from rlvr.verifiers.instructions.text import (
     count_word,
@@ -26,8 +26,6 @@ from rlvr.verifiers.instructions.text import (
     squeezed_spaces,
     words,
 )
-
-__all__: list[str] = []
 
 _FAMILY: Final = "iftrain"
 _FEW: Final = 3  # words that an answer needs where the instruction leaves room for little else
@@ -117,10 +115,8 @@ def _once(text: str, strict: bool, keyword: str) -> str:
     return "" if count == 1 else f"{count} times {keyword!r}, not once"
 
 
-KINDS["keywords:word_count_different_numbers"] = KINDS["keywords:frequency"].renamed(
-    "keywords:word_count_different_numbers", _FAMILY
-)
-KINDS["letters:letter_counting2"] = KINDS["keywords:letter_frequency"].renamed("letters:letter_counting2", _FAMILY)
+renamed("keywords:frequency", "keywords:word_count_different_numbers", _FAMILY)
+renamed("keywords:letter_frequency", "letters:letter_counting2", _FAMILY)
 
 
 @kind("keywords:exclude_word_harder", _FAMILY, keyword=WORD)

@@ -14,15 +14,24 @@ from rlvr.errors import DataError, brief
 from rlvr.validate import nearest
 
 __all__ = [
-    "KINDS",
     "Argument",
+    "COUNT",
     "Check",
     "Instruction",
+    "KINDS",
     "Kind",
+    "LETTER",
+    "PERCENTAGE",
+    "POSITIVE",
+    "RELATION",
+    "TEXT",
+    "WORD",
+    "WORDS",
     "WORDS_NEEDED",
     "compared",
     "kind",
     "read_instruction",
+    "renamed",
 ]
 
 Check: TypeAlias = Callable[..., str]
@@ -67,15 +76,6 @@ class Kind:
     least: Callable[[Mapping[str, Any]], int]
     whole: bool
 
-    def renamed(self, name: str, family: str) -> Kind:
-        """The same kind as another set has it.
-
-        Args:
-            name: its name there.
-            family: the set.
-        """
-        return replace(self, name=name, family=family)
-
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
@@ -119,6 +119,16 @@ def kind(
         return check
 
     return add
+
+
+def renamed(old: str, name: str, family: str) -> None:
+    """Register a kind that another set has under another name.
+
+    Args:
+        old: its name.
+        name, family: see `Kind`.
+    """
+    KINDS[name] = replace(KINDS[old], name=name, family=family)
 
 
 def read_instruction(name: Any, arguments: Mapping[str, Any] | None) -> Instruction:
