@@ -4,7 +4,7 @@ completion ─ thinking away ─▶ answer ─ fences (strict) ─▶ each instr
 """
 
 from rlvr.verifiers.instructions import ifbench, ifeval, iftrain
-from rlvr.verifiers.instructions.registry import KINDS, Argument, Instruction, Kind, kind, read_instruction
+from rlvr.verifiers.instructions.registry import KINDS, Argument, Instruction, kind, read_instruction
 from rlvr.verifiers.instructions.verifier import InstructionVerifier, read_instructions
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
     "Instruction",
     "InstructionVerifier",
     "KINDS",
-    "Kind",
     "ifbench",
     "ifeval",
     "iftrain",
