@@ -269,6 +269,20 @@ class Job:
         if self.refused is not None:
             raise self.refused
 
+    async def ends_within(self, seconds: float) -> bool:
+        """Wait a little for the last line, and say whether the job has ended.
+
+        Args:
+            seconds: how long.
+        """
+        if not self.finished:
+            until = self._loop.time() + seconds
+            timer = self._loop.call_later(seconds, self._wake)
+            while not self.finished and self._loop.time() < until:
+                await self._changed.wait()
+            timer.cancel()
+        return self.finished
+
     async def wait(self) -> None:
         """Wait for the last line.
 
