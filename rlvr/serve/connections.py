@@ -158,7 +158,7 @@ class Connection(HttpToolsProtocol):
                 self.flow.pause_reading()
             elif self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
                 self._all.metrics.count("rlvr_rejected_total", reason="not-http")
-                self.refuse(400, "this is no HTTP/1.1 request")
+                self.refuse(400, "this is no HTTP request")
             return
         if self._head_bytes > _MOST_HEAD and self._answered:
             self._all.metrics.count("rlvr_rejected_total", reason="large-head")
