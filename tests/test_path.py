@@ -72,6 +72,8 @@ def imported(file: Path) -> set[Path]:
             found |= {origin(node.module, alias.name) for alias in node.names}
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "rlvr":
             found.add(origin("rlvr", node.attr))  # `import rlvr`, as environments do
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("rlvr.algo."):
+            found.add(file_of(node.value))  # the registry names modules, and imports them on use
     return {path for path in found if path is not None}
 
 
@@ -90,11 +92,14 @@ def defined(file: Path) -> set[str]:
 
 
 def mentioned(file: Path) -> set[str]:
-    """Every name and attribute that a file uses."""
+    """Every name and attribute that a file uses, and texts, as the registry has names in texts."""
     nodes = list(ast.walk(tree(file)))
-    return {node.id for node in nodes if isinstance(node, ast.Name)} | {
-        node.attr for node in nodes if isinstance(node, ast.Attribute)
-    }
+    named = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return (
+        named
+        | {node.id for node in nodes if isinstance(node, ast.Name)}
+        | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    )
 
 
 BESIDE = re.findall(

@@ -11,6 +11,7 @@
 `kl`           KL penalty against the reference policy, in the loss or in the reward
 `corrections`  importance weights for a sampler whose log-probabilities differ from the trainer's
 `aggregation`  losses per token to one number, with the whole batch's denominators
+`registry`     every function by name, with what it needs; needs no torch
 `presets`      published algorithms as data; needs no torch
 
 Axes everywhere: P prompts, G completions per prompt; B rows (rollouts) of a micro-batch, T tokens of a completion.

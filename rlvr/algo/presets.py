@@ -1,6 +1,7 @@
 """Published algorithms as data: which pieces of `rlvr.algo`, with which numbers, and where the numbers stand.
 
-Needs no torch.  A field that names a piece holds the function's own name, so that a search for `token_mean` finds both.
+Needs no torch.  A field that names a piece holds the function's own name in `rlvr.algo.registry`, so that a search for
+`token_mean` finds both.
 """
 
 from __future__ import annotations
@@ -10,41 +11,23 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, get_args
 
+from rlvr.algo.registry import Function, Need, function, names
 from rlvr.errors import UsageError
 from rlvr.validate import require_number, require_one_of, require_optional_whole, require_whole
 
 __all__ = [
-    "Advantage",
-    "Aggregation",
     "Algorithm",
     "Clip",
     "Correction",
     "Estimator",
     "Kl",
     "Level",
-    "Need",
-    "Objective",
     "OverlongHandling",
     "PRESETS",
     "Reset",
     "preset",
 ]
 
-Advantage = Literal[
-    "group_advantages",
-    "rloo_advantages",
-    "reinforce_advantages",
-    "global_advantages",
-    "magistral_advantages",
-    "process_advantages",
-    "monte_carlo_advantages",
-    "discounted_returns",
-]
-"""Functions of `rlvr.algo.advantages` and `rlvr.algo.returns`."""
-Objective = Literal["reinforce", "clipped", "gspo", "cispo"]
-"""Functions of `rlvr.algo.objectives`."""
-Aggregation = Literal["sequence_mean", "token_mean", "constant"]
-"""Functions of `rlvr.algo.aggregation`."""
 Estimator = Literal["k1", "k2", "k3"]
 """Estimates of the KL divergence, see `rlvr.algo.kl`."""
 Level = Literal["token", "sequence", "geometric"]
@@ -52,8 +35,6 @@ Level = Literal["token", "sequence", "geometric"]
 (unbiased, of high variance); or a row, their geometric mean, which does not grow with the length."""
 OverlongHandling = Literal["keep", "mask", "soft"]
 """Truncated completions are trained on as they were scored; left out of the loss; or scored with `rlvr.Overlong`."""
-Need = Literal["prefix_values"]
-"""What an algorithm needs besides scores: values of prefixes, from completions that fork there (VinePPO)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +89,13 @@ class Correction:
         high: the greatest weight that `masked` keeps, and the cap of `truncated`.
     """
 
-    kind: Literal["truncated", "masked"] = "truncated"
+    kind: str = "truncated"
     level: Level = "token"
     low: float = 0.0
     high: float = 2.0
 
     def __post_init__(self) -> None:
-        require_one_of("correction.kind", self.kind, ("truncated", "masked"))
+        require_one_of("correction.kind", self.kind, names("correction"))
         require_one_of("correction.level", self.level, get_args(Level))
         if not 0 <= self.low <= 1 <= self.high:
             raise UsageError(
@@ -155,7 +136,7 @@ class Algorithm:
             `discounted_returns` takes the penalties per token, and the score on the last one.
         objective: a function of `rlvr.algo.objectives`.
         aggregation: a function of `rlvr.algo.aggregation`.
-        clip: for clipped, gspo and cispo; None for reinforce.
+        clip: for objectives that clip; None for the others.
         scale: divide by the group's standard deviation (group_advantages, process_advantages).
         group_baseline: subtract the group's mean first (global_advantages).
         gamma: discount per token (discounted_returns).
@@ -168,7 +149,6 @@ class Algorithm:
         correction: weights for differences between sampler and trainer; None for none.
         reset: when reference and optimiser start afresh; None for never.
         whiten: normalise advantages over all tokens of the batch, where they differ from token to token.
-        needs: inputs besides scores.
         epochs: passes over each batch of rollouts.
         prompts: prompts per step, as published; not used by the trainer.  None where the paper has none.
         group_size: completions per prompt, as published: what `Config.group_size` is by default.
@@ -181,9 +161,9 @@ class Algorithm:
     """
 
     paper: str
-    advantage: Advantage
-    objective: Objective
-    aggregation: Aggregation
+    advantage: str
+    objective: str
+    aggregation: str
     clip: Clip | None = None
     scale: bool = True
     group_baseline: bool = False
@@ -197,7 +177,6 @@ class Algorithm:
     correction: Correction | None = None
     reset: Reset | None = None
     whiten: bool = False
-    needs: tuple[Need, ...] = ()
     epochs: int = 1
     prompts: int | None = None
     group_size: int | None = None
@@ -206,24 +185,50 @@ class Algorithm:
     sources: str = ""
 
     def __post_init__(self) -> None:
-        require_one_of("advantage", self.advantage, get_args(Advantage))
-        require_one_of("objective", self.objective, get_args(Objective))
-        require_one_of("aggregation", self.aggregation, get_args(Aggregation))
         require_one_of("overlong", self.overlong, get_args(OverlongHandling))
-        for need in self.needs:
-            require_one_of("needs", need, get_args(Need))
         require_whole("epochs", self.epochs, 1)
         for name in ("prompts", "group_size", "minibatch", "length_tokens"):
             require_optional_whole(name, getattr(self, name), 1)
         require_number("temperature", self.temperature, above=0, hint="near 1 to train")
-        if (self.clip is None) != (self.objective == "reinforce"):
+        require_number("gamma", self.gamma, 0, 1)
+        require_number("lam", self.lam, 0, 1)
+        require_number("entropy", self.entropy, 0, hint="and above 0 to keep the policy from collapsing")
+        if (self.clip is None) == ("clip" in self.needs):
+            clipping = [name for name in names("objective") if "clip" in function("objective", name).needs]
             raise UsageError(
-                f"objective {self.objective!r} with clip {self.clip}; clipped, gspo, cispo need a clip, reinforce none"
+                f"objective {self.objective!r} with clip {self.clip}; {', '.join(clipping)} need a clip, others none"
+            )
+        if "once" in self.needs and self.epochs > 1:
+            raise UsageError(
+                f"objective {self.objective!r} with epochs {self.epochs}: it has no ratio to the policy that sampled, "
+                "so only the first step on a batch is right; set epochs to 1, or choose the objective 'clipped'"
             )
         if self.reset is not None and self.kl is None:
             raise UsageError("reset without kl: there is no reference policy to be reset; give kl or drop reset")
-        if self.advantage == "monte_carlo_advantages" and "prefix_values" not in self.needs:
-            raise UsageError("monte_carlo_advantages is computed from prefix_values; add 'prefix_values' to needs")
+        if self.kl is not None and self.kl.place == "reward" and not self._takes_rewards:
+            raise UsageError(f"{self.advantage} has no place for a KL penalty in the reward; put it in the loss")
+
+    @property
+    def pieces(self) -> dict[str, Function]:
+        """The entries of advantage, objective and aggregation, by kind.
+
+        Raises:
+            UsageError: there is no such function.
+        """
+        return {
+            "advantage": function("advantage", self.advantage),
+            "objective": function("objective", self.objective),
+            "aggregation": function("aggregation", self.aggregation),
+        }
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What the pieces need that not every run has."""
+        return frozenset(need for piece in self.pieces.values() for need in piece.needs)
+
+    @property
+    def _takes_rewards(self) -> bool:
+        return bool({"scores", "rewards"} & set(self.pieces["advantage"].inputs.values()))
 
 
 _SYMMETRIC: Final = Clip(low=0.2, high=0.2)  # arXiv:1707.06347, sec. 6.1: the best of 0.1, 0.2, 0.3
@@ -326,7 +331,6 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             aggregation="token_mean",
             kl=Kl("k3", 1e-4, "loss"),
             whiten=True,
-            needs=("prefix_values",),
             epochs=2,
             prompts=64,
             group_size=8,

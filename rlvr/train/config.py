@@ -25,7 +25,6 @@ from rlvr.validate import require_number, require_one_of, require_optional_whole
 
 __all__ = ["Config", "ResolvedConfig"]
 
-_SIBLINGS: Final = ("group_advantages", "rloo_advantages", "magistral_advantages", "process_advantages")
 _Schedule = Literal["constant", "linear", "cosine"]
 _Precision = Literal["fp32", "bf16"]
 
@@ -219,9 +218,6 @@ class ResolvedConfig(Config):
     def __post_init__(self, written: Mapping[str, Any]) -> None:
         object.__setattr__(self, "_written", written)
         algorithm = self.algorithm
-        in_reward = algorithm.kl is not None and algorithm.kl.place == "reward"
-        if in_reward and algorithm.advantage in ("monte_carlo_advantages", "process_advantages"):
-            raise UsageError(f"{algorithm.advantage} has no place for a KL penalty in the reward; put it in the loss")
         if self.lora_rank is None and (self.lora_alpha is not None or self.lora_targets):
             raise UsageError("lora_alpha and lora_targets are of a LoRA adapter; give lora_rank too, such as 16")
         if (self.attention or "").startswith("flash_attention") and self.precision != "bf16":
@@ -229,10 +225,16 @@ class ResolvedConfig(Config):
                 f"attention is {self.attention!r}, which computes in half precision only, and precision is "
                 f"{self.precision!r}; set precision to 'bf16'"
             )
-        if self.group_size == 1 and algorithm.advantage in _SIBLINGS:
+        if self.group_size == 1 and "siblings" in algorithm.needs:
             raise UsageError(
                 f"group_size is 1, and {algorithm.advantage} compares the completions of a prompt: every advantage "
                 "would be 0; give at least 2, or choose 'reinforce_pp'"
+            )
+        if "once" in algorithm.needs and (self.minibatch or math.inf) < self.prompts * self.group_size:
+            raise UsageError(
+                f"minibatch is {self.minibatch} of {self.prompts * self.group_size} completions, and the objective "
+                f"{algorithm.objective!r} has no ratio to the policy that sampled, so only the first step on a batch "
+                "is right; leave minibatch out, or choose the objective 'clipped'"
             )
         if algorithm.reset is not None and algorithm.reset.every_steps is None and not self.eval_every:
             raise UsageError(

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rlvr.algo import advantages as judge
-from rlvr.algo import returns
+from rlvr.algo.advantages import batch_mean
 from rlvr.algo.kl import penalised
 from rlvr.algo.presets import Algorithm
+from rlvr.algo.returns import whiten
 from rlvr.collect.prefixes import PrefixValues
 from rlvr.errors import UsageError
 from rlvr.types import Group, Rollout
@@ -103,53 +104,98 @@ def credit(
     Raises:
         UsageError: the algorithm needs rewards of steps, and no rollout has them.
     """
-    scores, scored = _scores(groups)
-    mask, name = batch.completion_mask, algorithm.advantage
-    if name == "monte_carlo_advantages":
-        assert values is not None
-        at, boundaries, known = _boundaries(values)
-        found = returns.monte_carlo_advantages(at, boundaries, mask)
-        return _whitened(found, mask & known[:, None], algorithm)
-    if name == "process_advantages":
-        rewards, ends = _steps(batch.rows, mask)
-        shaped = (*scores.shape, mask.shape[1])
-        found = returns.process_advantages(
-            rewards.view(shaped), ends.view(shaped), scored, scale=algorithm.scale
-        ).view_as(rewards)
-        return _whitened(found, mask, algorithm)
-    if name == "discounted_returns":
-        rewards = _penalised(_at_the_end(scores, mask), batch, algorithm)
-        return _whitened(returns.discounted_returns(rewards, mask, gamma=algorithm.gamma), mask, algorithm)
-    scores = scores + _penalised(torch.zeros_like(batch.advantages), batch, algorithm).sum(dim=1).view_as(scores)
-    per_row = _per_row(algorithm, scores, scored, mask, minibatch_of)
-    return torch.where(mask, per_row.reshape(-1, 1), 0.0)
+    entry = algorithm.pieces["advantage"]
+    inputs = _Inputs(groups, batch, algorithm, minibatch_of, values)
+    found: Tensor = entry.bound(algorithm)(**entry.given(inputs))
+    mask = inputs.credited
+    if found.shape == inputs.scores.shape:  # one per completion
+        return torch.where(mask, found.reshape(-1, 1), 0.0)
+    found = found.reshape(mask.shape)
+    return torch.where(mask, whiten(found, mask) if algorithm.whiten and mask.any() else found, 0.0)
 
 
-def _whitened(found: Tensor, mask: Tensor, algorithm: Algorithm) -> Tensor:
-    """Advantages per token, normalised over the batch if the algorithm says so."""
-    return torch.where(mask, returns.whiten(found, mask) if algorithm.whiten and mask.any() else found, 0.0)
+class _Inputs:
+    """The inputs of advantages, by the names that `rlvr.algo.registry` has for them; each is computed if it is read.
 
+    Args:
+        groups, batch, algorithm, minibatch_of, values: as in `credit`.
+    """
 
-def _per_row(
-    algorithm: Algorithm, scores: Tensor, scored: Tensor, mask: Tensor, minibatch_of: Sequence[int] | None
-) -> Tensor:
-    match algorithm.advantage:
-        case "group_advantages":
-            return judge.group_advantages(scores, scored, scale=algorithm.scale)
-        case "rloo_advantages":
-            return judge.rloo_advantages(scores, scored)
-        case "reinforce_advantages":
-            return judge.reinforce_advantages(scores, scored, baseline=judge.batch_mean(scores, scored))
-        case "global_advantages":
-            lengths = mask.sum(dim=1).view_as(scores)
-            return judge.global_advantages(
-                scores, scored, group_baseline=algorithm.group_baseline, lengths_tokens=lengths
-            )
-        case "magistral_advantages":
-            number = None if minibatch_of is None else torch.tensor(list(minibatch_of)).view_as(scores)
-            return judge.magistral_advantages(scores, scored, minibatch=number)
-        case other:
-            raise UsageError(f"the trainer cannot compute advantages by {other!r}")
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        batch: Batch,
+        algorithm: Algorithm,
+        minibatch_of: Sequence[int] | None,
+        values: Sequence[PrefixValues] | None,
+    ) -> None:
+        self._batch, self._algorithm, self._minibatch_of, self._values = batch, algorithm, minibatch_of, values
+        self.completion_mask = batch.completion_mask
+        self._totals, self.scored = _scores(groups)
+
+    @cached_property
+    def scores(self) -> Float[Tensor, "P G"]:
+        """Totals, minus the KL penalties of each completion's tokens."""
+        penalties = _penalised(torch.zeros(self.completion_mask.shape), self._batch, self._algorithm)
+        return self._totals + penalties.sum(dim=1).view_as(self._totals)
+
+    @property
+    def rewards(self) -> Float[Tensor, "B T"]:
+        """The total on the last trained token of each row, minus each token's KL penalty."""
+        return _penalised(_at_the_end(self._totals, self.completion_mask), self._batch, self._algorithm)
+
+    @property
+    def baseline(self) -> float:
+        """The mean score of the batch."""
+        return batch_mean(self.scores, self.scored)
+
+    @property
+    def lengths_tokens(self) -> Int[Tensor, "P G"]:
+        """Trained tokens of each completion."""
+        return self.completion_mask.sum(dim=1).view_as(self._totals)
+
+    @property
+    def minibatch(self) -> Int[Tensor, "P G"] | None:
+        """The number of the mini-batch in which each rollout is trained; None for one."""
+        return None if self._minibatch_of is None else torch.tensor(list(self._minibatch_of)).view_as(self._totals)
+
+    @cached_property
+    def _step_rewards(self) -> tuple[Tensor, Tensor]:
+        rewards, ends = _steps(self._batch.rows, self.completion_mask)
+        shape = (*self._totals.shape, self.completion_mask.shape[1])
+        return rewards.view(shape), ends.view(shape)
+
+    @property
+    def step_rewards(self) -> Float[Tensor, "P G T"]:
+        """The reward of each turn on its last token."""
+        return self._step_rewards[0]
+
+    @property
+    def step_ends(self) -> Bool[Tensor, "P G T"]:
+        """True on these tokens."""
+        return self._step_rewards[1]
+
+    @cached_property
+    def _prefixes(self) -> tuple[Tensor, Tensor, Tensor]:
+        assert self._values is not None
+        return _boundaries(self._values)
+
+    @property
+    def prefix_values(self) -> Float[Tensor, "B N"]:
+        """Values at step boundaries."""
+        return self._prefixes[0]
+
+    @property
+    def boundaries(self) -> Int[Tensor, "B N"]:
+        """Where these boundaries are, in tokens."""
+        return self._prefixes[1]
+
+    @property
+    def credited(self) -> Bool[Tensor, "B T"]:
+        """True for trained tokens; with prefix values, only of rows whose ends have one."""
+        if self._values is None:
+            return self.completion_mask
+        return self.completion_mask & self._prefixes[2][:, None]
 
 
 def _scores(groups: Sequence[Group]) -> tuple[Float[Tensor, "P G"], Bool[Tensor, "P G"]]:

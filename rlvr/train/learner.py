@@ -16,11 +16,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rlvr.algo import aggregation, corrections, objectives
 from rlvr.algo.aggregation import Denominators, denominators
 from rlvr.algo.kl import kl_loss
-from rlvr.algo.presets import Algorithm
 from rlvr.algo.ratios import RatioStats
+from rlvr.algo.registry import function
 from rlvr.algo.terms import entropy_bonus
 from rlvr.errors import RlvrError, UsageError
 from rlvr.train.config import Config
@@ -212,9 +211,11 @@ class Learner:
         else:
             logprobs = self.policy.logprobs(micro.rows, self.config.temperature)
         before = micro.behaviour_logprobs if micro.old_logprobs is None else micro.old_logprobs
-        losses, stats = _objective(algorithm, logprobs, before, micro.advantages, mask)
-        if micro.old_logprobs is not None:
-            losses = losses * _correction(algorithm, micro.old_logprobs, micro.behaviour_logprobs, mask)
+        losses, stats = algorithm.pieces["objective"].bound(algorithm)(logprobs, before, micro.advantages, mask)
+        if algorithm.correction is not None:
+            # Importance weights where the sampler had older weights, or computes differently, than the trainer.
+            weigh = function("correction", algorithm.correction.kind).bound(algorithm)
+            losses = losses * weigh(micro.old_logprobs, micro.behaviour_logprobs, mask).weights
         terms = {}
         if algorithm.kl is not None and algorithm.kl.place == "loss":
             assert micro.ref_logprobs is not None
@@ -226,14 +227,11 @@ class Learner:
         return self._aggregated(losses, mask, whole), terms, stats
 
     def _aggregated(self, losses: Tensor, mask: Tensor, whole: Denominators) -> Tensor:
-        match self.algorithm.aggregation:
-            case "token_mean":
-                return aggregation.token_mean(losses, mask, tokens=whole.tokens)
-            case "sequence_mean":
-                return aggregation.sequence_mean(losses, mask, sequences=whole.sequences)
-            case "constant":
-                length = self.algorithm.length_tokens or self.config.max_tokens
-                return aggregation.constant(losses, mask, sequences=whole.sequences, length_tokens=length)
+        length = self.algorithm.length_tokens or self.config.max_tokens
+        counts = {"sequences": whole.sequences, "tokens": whole.tokens, "length_tokens": length}
+        aggregation = self.algorithm.pieces["aggregation"]
+        loss: Tensor = aggregation.bound(self.algorithm)(losses, mask, **aggregation.given(counts))
+        return loss
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next update depends on."""
@@ -255,28 +253,6 @@ class Learner:
         if self.reference is not None:
             self.reference.load_state_dict(state["reference"])
         self.updates, self.bad, self._bad_in_a_row = state["counts"]
-
-
-def _objective(
-    algorithm: Algorithm, logprobs: Tensor, before: Tensor, advantages: Tensor, mask: Tensor
-) -> objectives.Losses:
-    clip = algorithm.clip
-    if clip is None:
-        assert algorithm.objective == "reinforce"
-        return objectives.reinforce(logprobs, before, advantages, mask)
-    if algorithm.objective == "clipped":
-        return objectives.clipped(logprobs, before, advantages, mask, low=clip.low, high=clip.high, dual=clip.dual)
-    of = objectives.gspo if algorithm.objective == "gspo" else objectives.cispo
-    return of(logprobs, before, advantages, mask, low=clip.low, high=clip.high)
-
-
-def _correction(algorithm: Algorithm, old: Tensor, behaviour: Tensor, mask: Tensor) -> Tensor:
-    """Importance weights where the sampler had older weights, or computes differently, than the trainer."""
-    chosen = algorithm.correction
-    assert chosen is not None
-    if chosen.kind == "truncated":
-        return corrections.truncated(old, behaviour, mask, cap=chosen.high, level=chosen.level).weights
-    return corrections.masked(old, behaviour, mask, low=chosen.low, high=chosen.high, level=chosen.level).weights
 
 
 def _on(batch: Batch, device: torch.device) -> Batch:

@@ -1,5 +1,6 @@
 """Presets are data: every name leads to a function, and a setting that cannot work is refused where it is written."""
 
+import inspect
 import subprocess
 import sys
 from dataclasses import replace
@@ -7,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from rlvr.algo import advantages, aggregation, corrections, kl, objectives, presets, returns
+from rlvr.algo import corrections, kl, objectives, presets, registry
 from rlvr.algo.presets import PRESETS, Algorithm, Clip, Correction, Kl, Reset, preset
 from rlvr.errors import UsageError
 from tests.algo.plain import unchecked
@@ -20,18 +21,28 @@ def test_the_promised_algorithms_are_there():
     assert list(PRESETS) == "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo".split()
 
 
-@pytest.mark.parametrize(
-    ("names", "modules"),
-    [
-        (presets.Advantage, (advantages, returns)),
-        (presets.Objective, (objectives,)),
-        (presets.Aggregation, (aggregation,)),
-    ],
-)
-def test_every_name_is_a_function(names, modules):
-    """A search for the name in the code finds the formula."""
-    for name in get_args(names):
-        assert any(callable(getattr(module, name, None)) for module in modules), name
+@pytest.mark.parametrize("kind", ["advantage", "objective", "aggregation", "correction"])
+def test_every_name_is_a_function(kind):
+    """A search for the name in the code finds the formula; its arguments are those that the entry passes."""
+    for name in registry.names(kind):
+        entry = registry.function(kind, name)
+        known = inspect.signature(inspect.unwrap(entry.call)).parameters
+        assert entry.call.__name__ == entry.attribute, name
+        assert set(entry.inputs) | set(entry.settings) <= set(known), name
+        required = {n for n, p in known.items() if p.kind is p.KEYWORD_ONLY and p.default is p.empty}
+        assert required <= set(entry.inputs) | set(entry.settings), name
+
+
+def test_a_function_of_ones_own_is_an_entry(monkeypatch):
+    """Register it, name it in an algorithm: nothing else has to know of it."""
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    registry.register("objective", "vanilla", registry.Function("rlvr.algo.objectives", "mine", attribute="reinforce"))
+    mine = Algorithm("mine", "rloo_advantages", "vanilla", "token_mean", epochs=2)
+    assert mine.pieces["objective"].call is objectives.reinforce
+    with pytest.raises(UsageError, match=r"there is already the objective 'vanilla', of rlvr\.algo\.objectives"):
+        registry.register("objective", "vanilla", registry.Function("elsewhere", "theirs"))
+    with pytest.raises(UsageError, match="needs is 'luck'"):
+        registry.Function("mine", "mine", needs=("luck",))
 
 
 def test_kinds_of_correction_and_kl_are_those_of_the_functions():
@@ -65,7 +76,7 @@ def test_published_numbers():
 
 def test_those_that_need_more_than_scores_say_so():
     """Values of prefixes for vineppo, nothing for the rest."""
-    assert {name: a.needs for name, a in PRESETS.items() if a.needs} == {"vineppo": ("prefix_values",)}
+    assert {name for name, a in PRESETS.items() if "prefix_values" in a.needs} == {"vineppo"}
 
 
 def test_a_misspelt_name_gets_the_nearest():
@@ -90,13 +101,16 @@ def test_presets_load_no_torch():
         ({"objective": "ppo"}, r"objective is 'ppo'; it must be one of"),
         ({"aggregation": "mean"}, r"aggregation is 'mean'"),
         ({"overlong": "drop"}, r"overlong is 'drop'"),
-        ({"needs": ("critic",)}, r"needs is 'critic'"),
+        ({"gamma": 1.1}, r"gamma is 1\.1; it must be a number of at least 0 and of at most 1"),
+        ({"lam": -0.1}, r"lam is -0\.1"),
+        ({"entropy": -0.01}, r"entropy is -0\.01; it must be a number of at least 0"),
+        ({"objective": "reinforce", "clip": None, "epochs": 2}, r"'reinforce' with epochs 2: it has no ratio"),
+        ({"advantage": "process_advantages", "kl": Kl("k1", 0.1, "reward")}, r"no place for a KL penalty in the rew"),
         ({"clip": None}, r"objective 'clipped' with clip None"),
         ({"objective": "reinforce"}, r"objective 'reinforce' with clip Clip"),
         ({"reset": Reset(every_steps=10)}, r"reset without kl"),
         ({"advantage": "gae"}, r"advantage is 'gae'; it must be one of"),
         ({"objective": "a2c", "clip": None}, r"objective is 'a2c'; it must be one of"),
-        ({"advantage": "monte_carlo_advantages"}, r"computed from prefix_values"),
         ({"epochs": 0}, r"epochs is 0; it must be a whole number of at least 1"),
     ],
 )

@@ -1,0 +1,212 @@
+"""The functions of `rlvr.algo` by name, with what each one needs.  Needs no torch: a module is imported on first use.
+
+A preset (`rlvr.algo.presets`) names functions; the trainer finds them here, computes the inputs that their entries
+list, and passes the algorithm's numbers.  So a new algorithm is a function, its entry, and a preset:
+
+    register("advantage", "mine", Function("my.module", "arXiv:…, eq. 3", inputs=same("scores", "scored")))
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, Final, Literal, get_args
+
+from rlvr.errors import UsageError
+from rlvr.validate import require_one_of
+
+__all__ = ["Function", "Kind", "Need", "function", "names", "register", "same"]
+
+Kind = Literal["advantage", "objective", "aggregation", "correction", "preference", "step"]
+"""What a function computes: advantages; a policy's losses per token; one number from losses; importance weights; losses
+of pairs of completions; or a whole optimiser step, as a trust region does."""
+Need = Literal["siblings", "prefix_values", "step_rewards", "critic", "clip", "beta", "once"]
+"""What a function needs that not every run has:
+
+    siblings        two or more completions per prompt
+    prefix_values   values of prefixes, from completions that fork there (VinePPO)
+    step_rewards    turns with rewards of their own
+    critic          a trained value of every token
+    clip            `Algorithm.clip`
+    beta            a KL penalty with an adaptive coefficient
+    once            one optimiser step per batch of rollouts, as it has no ratio to the policy that sampled
+"""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function's entry.
+
+    Attributes:
+        module: where it is, such as "rlvr.algo.objectives"; it has the entry's name there, unless `attribute` says
+            another one.
+        source: paper and equation.
+        inputs: its keyword arguments that are computed from a batch, each with the name of what is passed.
+        settings: its keyword arguments that are numbers of the algorithm, each with the path of the field, such as
+            "clip.low".
+        needs: see `Need`.
+        attribute: its name in the module; "" for the entry's.
+        untrained: why no preset trains with it; "" if one can.
+    """
+
+    module: str
+    source: str
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[Need, ...] = ()
+    attribute: str = ""
+    untrained: str = ""
+
+    def __post_init__(self) -> None:
+        for need in self.needs:
+            require_one_of("needs", need, get_args(Need))
+
+    @cached_property
+    def call(self) -> Callable[..., Any]:
+        """The function itself."""
+        found: Callable[..., Any] = getattr(importlib.import_module(self.module), self.attribute)
+        return found
+
+    def bound(self, algorithm: object) -> Callable[..., Any]:
+        """The function with the algorithm's numbers.
+
+        Args:
+            algorithm: an `rlvr.algo.presets.Algorithm`.
+        """
+        return partial(self.call, **{name: attrgetter(path)(algorithm) for name, path in self.settings.items()})
+
+    def given(self, inputs: Mapping[str, Any] | object) -> dict[str, Any]:
+        """The keyword arguments that are computed from a batch.
+
+        Args:
+            inputs: a mapping, or an object with attributes, of which only those that are needed are read.
+        """
+        read = inputs.__getitem__ if isinstance(inputs, Mapping) else partial(getattr, inputs)
+        return {name: read(wanted) for name, wanted in self.inputs.items()}
+
+
+def same(*names: str, **renamed: str) -> Mapping[str, str]:
+    """A mapping for `Function.inputs` and `Function.settings`.
+
+    Args:
+        names: arguments that are called what is passed to them.
+        renamed: arguments with another name, and what is passed to them.
+    """
+    return MappingProxyType({**{name: name for name in names}, **renamed})
+
+
+_ENTRIES: Final[dict[tuple[Kind, str], Function]] = {}
+
+
+def register(kind: Kind, name: str, entry: Function) -> None:
+    """Add a function.
+
+    Args:
+        kind: what it computes.
+        name: by which presets name it.
+        entry: where it is, and what it needs.
+
+    Raises:
+        UsageError: there is no such kind, or another function of this kind has the name.
+    """
+    require_one_of("kind", kind, get_args(Kind))
+    entry = replace(entry, attribute=entry.attribute or name)
+    if (known := _ENTRIES.get((kind, name))) is not None and known != entry:
+        raise UsageError(f"there is already the {kind} {name!r}, of {known.module}; choose another name")
+    _ENTRIES[kind, name] = entry
+
+
+def names(kind: Kind) -> tuple[str, ...]:
+    """The names of a kind's functions.
+
+    Args:
+        kind: what they compute.
+    """
+    return tuple(name for of, name in _ENTRIES if of == kind)
+
+
+def function(kind: Kind, name: str) -> Function:
+    """The entry of a function.
+
+    Args:
+        kind: what it computes.
+        name: its name.
+
+    Raises:
+        UsageError: there is none of this name; the error lists them and names the nearest.
+    """
+    return _ENTRIES[kind, require_one_of(kind, name, names(kind))]
+
+
+_ADVANTAGES: Final = "rlvr.algo.advantages"
+_RETURNS: Final = "rlvr.algo.returns"
+_OBJECTIVES: Final = "rlvr.algo.objectives"
+_AGGREGATION: Final = "rlvr.algo.aggregation"
+_CORRECTIONS: Final = "rlvr.algo.corrections"
+
+for _name, _entry in {
+    "group_advantages": Function(
+        _ADVANTAGES, "arXiv:2402.03300, 4.1.2", same("scores", "scored"), same("scale"), ("siblings",)
+    ),
+    "rloo_advantages": Function(_ADVANTAGES, "arXiv:2402.14740, 2.3", same("scores", "scored"), needs=("siblings",)),
+    "reinforce_advantages": Function(_ADVANTAGES, "Williams 1992", same("scores", "scored", "baseline")),
+    "global_advantages": Function(
+        _ADVANTAGES, "arXiv:2501.03262", same("scores", "scored", "lengths_tokens"), same("group_baseline")
+    ),
+    "magistral_advantages": Function(
+        _ADVANTAGES, "arXiv:2506.10910, 2.1", same("scores", "scored", "minibatch"), needs=("siblings",)
+    ),
+    "process_advantages": Function(
+        _RETURNS,
+        "arXiv:2402.03300, 4.1.3",
+        same("step_ends", "scored", rewards="step_rewards"),
+        same("scale"),
+        ("siblings", "step_rewards"),
+    ),
+    "monte_carlo_advantages": Function(
+        _RETURNS,
+        "arXiv:2410.01679, 4",
+        same("boundaries", "completion_mask", values="prefix_values"),
+        needs=("prefix_values",),
+    ),
+    "discounted_returns": Function(_RETURNS, "arXiv:2501.03262", same("rewards", "completion_mask"), same("gamma")),
+}.items():
+    register("advantage", _name, _entry)
+
+for _name, _entry in {
+    "reinforce": Function(_OBJECTIVES, "Williams 1992", needs=("once",)),
+    "clipped": Function(
+        _OBJECTIVES,
+        "arXiv:1707.06347, eq. 7",
+        settings=same(low="clip.low", high="clip.high", dual="clip.dual"),
+        needs=("clip",),
+    ),
+    "gspo": Function(
+        _OBJECTIVES, "arXiv:2507.18071, eq. 5", settings=same(low="clip.low", high="clip.high"), needs=("clip",)
+    ),
+    "cispo": Function(
+        _OBJECTIVES, "arXiv:2506.13585, eq. 4", settings=same(low="clip.low", high="clip.high"), needs=("clip",)
+    ),
+}.items():
+    register("objective", _name, _entry)
+
+for _name, _entry in {
+    "sequence_mean": Function(_AGGREGATION, "arXiv:2402.03300, eq. 3", same("sequences")),
+    "token_mean": Function(_AGGREGATION, "arXiv:2503.14476, 3.3", same("tokens")),
+    "constant": Function(_AGGREGATION, "arXiv:2503.20783, 3.2", same("sequences", "length_tokens")),
+}.items():
+    register("aggregation", _name, _entry)
+
+for _name, _entry in {
+    "truncated": Function(_CORRECTIONS, "Ionides 2008", settings=same(cap="correction.high", level="correction.level")),
+    "masked": Function(
+        _CORRECTIONS,
+        "arXiv:2510.18855, 2.3.2",
+        settings=same(low="correction.low", high="correction.high", level="correction.level"),
+    ),
+}.items():
+    register("correction", _name, _entry)
