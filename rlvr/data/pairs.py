@@ -207,7 +207,8 @@ def _by_frequency(
     candidates: Sequence[Candidate], wrong: Sequence[int], rules: PairRules, key: Sequence[str | int]
 ) -> list[int]:
     """Wrong completions, those with the most frequent answer first; all copies of a text count."""
-    votes = Counter(one.answer for one in candidates if one.outcome is Outcome.WRONG and one.answer is not None)
+    votes = Counter(one.answer for one in candidates if one.outcome is Outcome.WRONG)
+    votes[None] = 0  # no answer is no frequent one
     return sorted(wrong, key=lambda i: (-votes[candidates[i].answer], _lot(candidates[i], rules, key)))
 
 
