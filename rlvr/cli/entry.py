@@ -20,6 +20,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
+from rlvr.cli.arguments import with_one_env
 from rlvr.cli.audit import AuditCommand
 from rlvr.cli.check import CheckCommand
 from rlvr.cli.doctor import DoctorCommand
@@ -168,6 +169,7 @@ def _show_warning(err: Console, message: Warning | str, category: type[Warning],
 
 
 def _parsed(argv: Sequence[str]) -> _Command:
+    argv = with_one_env(argv)
     if len(argv) > 1 and argv[0] == "train" and not argv[1].startswith("-"):
         return recipe_command(argv[1], argv[2:])
     command: _Command = tyro.extras.subcommand_cli_from_dict(

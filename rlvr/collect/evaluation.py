@@ -15,7 +15,7 @@ from rlvr.collect import Groups, Sampler, Sampling, own_tokens
 from rlvr.collect.groups import STEP_S
 from rlvr.collect.scheduler import Schedule
 from rlvr.display import progress_bar
-from rlvr.environment import Environment
+from rlvr.environment import Environment, Mixture
 from rlvr.errors import UsageError
 from rlvr.scoring import Scorer
 from rlvr.statistics import Estimate, estimate, majority_at_k, pass_at_k
@@ -67,7 +67,8 @@ class EvaluationReport:
         seed: of the completions.
         version: of the sampler's weights.
         level: of the confidence intervals.
-        metrics: `avg@n`, `reward`, and for each k `pass@k` and `maj@k`.
+        metrics: `avg@n`, `reward`, and for each k `pass@k` and `maj@k`.  For a mixture over the tasks of all
+            environments, and once more with `NAME/` before them for each environment.
         tasks: the result of each task, in the order of their indices.
     """
 
@@ -132,7 +133,8 @@ def evaluate(
         sampling: how they are sampled.
         n: completions per task.
         k: one or several numbers up to n, for pass@k and maj@k; None for 1 and n.
-        limit: evaluate only the first tasks, this many; needed if an environment generates tasks without end.
+        limit: evaluate only the first tasks, this many, of each environment of a mixture; needed if an environment
+            generates tasks without end.
         scorer: a scorer of `env`; None for a new one with a worker per core.
         seed: of the completions.
         level: of the confidence intervals.
@@ -176,6 +178,10 @@ def evaluate(
                 tick()
     results.sort(key=lambda result: result.index)
     metrics = _metrics(results, n, sorted(set(ks)), level)
+    if isinstance(env, Mixture):
+        for name in env.shares:
+            own = [result for result in results if result.task.startswith(f"{name}:")]
+            metrics |= {f"{name}/{key}": found for key, found in _metrics(own, n, sorted(set(ks)), level).items()}
     return EvaluationReport(env.id, env.config, n, sampling, seed, sampler.version, level, metrics, tuple(results))
 
 
@@ -187,6 +193,8 @@ def _indices(env: Environment, limit: int | None) -> range:
         require_whole("limit", limit, 1)
     if size == 0:
         raise UsageError(f"{env.id} has no tasks in split {env.split!r}")
+    if isinstance(env, Mixture):
+        return range(env.first(limit) or 0)
     return range(min(given for given in (limit, size) if given is not None))
 
 

@@ -6,7 +6,7 @@ Axes: P groups of G rollouts, B = P · G rows, T tokens of the longest completio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -21,7 +21,7 @@ from rlvr.algo.presets import Algorithm
 from rlvr.algo.returns import whiten
 from rlvr.collect.prefixes import PrefixValues
 from rlvr.errors import UsageError
-from rlvr.types import Group, Rollout
+from rlvr.types import Group, Outcome, Rollout, Score, Verdict
 
 __all__ = ["Batch", "collate", "credit", "laid_out", "minibatches", "save_batch"]
 
@@ -104,6 +104,8 @@ def credit(
     Raises:
         UsageError: the algorithm needs rewards of steps, and no rollout has them.
     """
+    if len({len(group.rollouts) for group in groups}) > 1:
+        return _credit_of_sizes(groups, batch, algorithm, minibatch_of, values)
     entry = algorithm.pieces["advantage"]
     inputs = _Inputs(groups, batch, algorithm, minibatch_of, values)
     found: Tensor = entry.bound(algorithm)(**entry.given(inputs))
@@ -112,6 +114,48 @@ def credit(
         return torch.where(mask, found.reshape(-1, 1), 0.0)
     found = found.reshape(mask.shape)
     return torch.where(mask, whiten(found, mask) if algorithm.whiten and mask.any() else found, 0.0)
+
+
+def _credit_of_sizes(
+    groups: Sequence[Group],
+    batch: Batch,
+    algorithm: Algorithm,
+    minibatch_of: Sequence[int] | None,
+    values: Sequence[PrefixValues] | None,
+) -> Float[Tensor, "B T"]:
+    """`credit` for groups of different sizes: smaller ones are filled up by UNSCORED rows, which no mean counts."""
+    G = max(len(group.rollouts) for group in groups)
+    own: list[int] = []
+    filled: list[Group] = []
+    for group in groups:
+        own += range(len(filled) * G, len(filled) * G + len(group.rollouts))
+        absent = replace(
+            group.rollouts[0],
+            text="",
+            completion_ids=(),
+            completion_mask=(),
+            behaviour_logprobs=(),
+            turns=(),
+            score=Score(None, {}, Verdict(Outcome.UNSCORED, why="absent")),
+        )
+        filled.append(Group(group.task, [*group.rollouts, *[absent] * (G - len(group.rollouts))]))
+    wide = collate(filled)
+    for name in ("old_logprobs", "ref_logprobs"):
+        if (known := getattr(batch, name)) is not None:
+            column = torch.zeros(len(wide.rows), known.shape[1])
+            column[own] = known
+            wide = replace(wide, **{name: column})
+    numbers: list[int] | None = None
+    if minibatch_of is not None:
+        numbers = [0] * len(wide.rows)
+        for row, number in zip(own, minibatch_of, strict=True):
+            numbers[row] = number
+    prefixes: list[PrefixValues] | None = None
+    if values is not None:
+        prefixes = [PrefixValues((0,), (None,), (0,))] * len(wide.rows)
+        for row, value in zip(own, values, strict=True):
+            prefixes[row] = value
+    return credit(filled, wide, algorithm, minibatch_of=numbers, values=prefixes)[own]
 
 
 class _Inputs:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rlvr.environment import Environment, SingleTurnEnv
+from rlvr.environment import Environment, Mixture, SingleTurnEnv
 from rlvr.environment.registry import make
 from rlvr.environment.source import source_of
 from rlvr.errors import UsageError
@@ -67,6 +67,10 @@ def _require_separate(env: Environment, eval_env: Environment, most: int) -> Non
 
     Published sets have a few problems in both of their splits, so up to one in a hundred gives a warning only.
     """
+    if isinstance(env, Mixture) and isinstance(eval_env, Mixture):
+        for name in env.shares.keys() & eval_env.shares.keys():
+            _require_separate(env.env_of(name), eval_env.env_of(name), most)
+        return
     if (
         not (isinstance(env, SingleTurnEnv) and isinstance(eval_env, SingleTurnEnv))
         or not env.size
@@ -89,8 +93,10 @@ def _require_separate(env: Environment, eval_env: Environment, most: int) -> Non
         warnings.warn(f"{found}, such as {shared[0]!r}", RuntimeWarning, stacklevel=4)
 
 
-def _with_overlong(env: Environment, config: ResolvedConfig) -> Environment:
+def _with_overlong(env: Environment, config: ResolvedConfig, limit: int | None = None) -> Environment:
     """The environment; with overlong="soft" its reward has DAPO's soft punishment (arXiv:2503.14476, eq. 13)."""
+    if isinstance(env, Mixture):
+        return env.each(lambda share, own: _with_overlong(own, config, share.max_tokens))
     if config.overlong != "soft" or any(isinstance(leaf, Overlong) for leaf in env.reward.leaves):
         return env
     if not isinstance(env, SingleTurnEnv):
@@ -98,7 +104,8 @@ def _with_overlong(env: Environment, config: ResolvedConfig) -> Environment:
             f"{env.id} has several turns and computes its score itself, so overlong='soft' cannot be added; choose "
             "overlong='mask' or 'keep'"
         )
-    return env.with_reward(env.reward + Overlong(max_tokens=config.max_tokens, cache=config.overlong_cache))
+    most = limit or config.max_tokens  # of an environment in a mixture, its own
+    return env.with_reward(env.reward + Overlong(max_tokens=most, cache=min(config.overlong_cache, most)))
 
 
 def device_of(device: str) -> torch.device:
