@@ -28,13 +28,15 @@ from torch.nn.functional import logsigmoid
 from rlvr.algo.masks import zero_masked
 
 __all__ = [
+    "Length",
+    "Smoothing",
     "bradley_terry",
     "dpo",
     "gains",
     "hinge",
     "ipo",
     "kto",
-    "kto_reference",
+    "kto_reference_point",
     "negative_log_likelihood",
     "step_label_loss",
     "weighted_mean",
@@ -149,7 +151,7 @@ def ipo(chosen: Float[Tensor, " P"], rejected: Float[Tensor, " P"], *, beta: flo
 def kto(
     gain: Float[Tensor, " N"],
     right: Bool[Tensor, " N"],
-    reference: Float[Tensor, ""],
+    reference_point: Float[Tensor, ""],
     *,
     beta: float,
     right_weight: float = 1.0,
@@ -162,7 +164,7 @@ def kto(
     Args:
         gain: h, as "sum".
         right: True for right completions.
-        reference: z, see `kto_reference`; no gradient flows there.
+        reference_point: z, see `kto_reference_point`; no gradient flows there.
         beta: β, above 0.
         right_weight, wrong_weight: w_d and w_u, 0 or above.  The paper wants w_d · n_d / (w_u · n_u) in [1, 3/2].
 
@@ -173,11 +175,11 @@ def kto(
     for name, weight in (("right_weight", right_weight), ("wrong_weight", wrong_weight)):
         if not 0 <= weight < float("inf"):
             raise ValueError(f"{name} is {weight}; it must be a finite number of at least 0")
-    distance = beta * (gain - reference.detach())
+    distance = beta * (gain - reference_point.detach())
     return torch.where(right, right_weight * torch.sigmoid(-distance), wrong_weight * torch.sigmoid(distance))
 
 
-def kto_reference(mismatched: Float[Tensor, " N"]) -> Float[Tensor, ""]:
+def kto_reference_point(mismatched: Float[Tensor, " N"]) -> Float[Tensor, ""]:
     """z: the mean gain of completions after prompts that are not theirs, at least 0, without gradient.
 
     An estimate of KL(policy ‖ reference) (arXiv:2402.01306, sec. 4.1).  It is biased: the completions are not the

@@ -46,12 +46,14 @@ class TrainCommand:
     def run(self, out: Console, err: Console) -> int:
         if self.config.run.is_file():
             raise UsageError(f"{self.config.run} is a file; give --run a folder")
-        loop = import_optional("rlvr.train.loop", "train")
-        defaults = defaults_of(self.config.env)
+        loop = import_optional("rlvr.train.loop", "train")  # what is missing is said before anything else
+        defaults = defaults_of(self.config.env) if self.config.env else {}
         options = options_of(defaults, with_level(self.option, self.sandbox, self.config.env))
         others = options_of(defaults, self.eval_option, flag="--eval-option")
         config = replace(self.config, env_options=options, eval_options=others)
-        with loop.Trainer(config, console=err) as trainer:
+        offline = import_optional("rlvr.train.offline", "train")
+        kind = loop.Trainer if config.pairs is None else offline.OfflineTrainer
+        with kind(config, console=err) as trainer:
             trainer.run()
             finished = trainer.step == config.steps
             for step, report in sorted(trainer.reports.items()):

@@ -13,7 +13,7 @@ from rlvr.algo.preferences import (
     hinge,
     ipo,
     kto,
-    kto_reference,
+    kto_reference_point,
     negative_log_likelihood,
     step_label_loss,
     weighted_mean,
@@ -81,9 +81,9 @@ def test_kto_by_hand():
 def test_the_reference_of_kto_is_a_number_of_at_least_0():
     """Without gradient; a mean below 0, which no divergence has, becomes 0."""
     gain = f64([1.0, 2.0]).requires_grad_()
-    assert kto_reference(gain).item() == 1.5
-    assert not kto_reference(gain).requires_grad
-    assert kto_reference(f64([-1.0, 0.5])).item() == 0.0
+    assert kto_reference_point(gain).item() == 1.5
+    assert not kto_reference_point(gain).requires_grad
+    assert kto_reference_point(f64([-1.0, 0.5])).item() == 0.0
 
 
 def test_the_loss_of_step_labels_counts():
