@@ -70,6 +70,8 @@ class TrainCommand:
             env_options={**settings.env_options, **options},
             eval_options={**settings.eval_options, **others},
         )
+        if self.dry_run and config.pairs is not None:
+            raise UsageError("--dry-run samples a group, and --pairs trains on a file without sampling; leave one out")
         if self.dry_run:
             import_optional("rlvr.train.dry_run", "train").dry_run(config, sources.of(config), out, err)
             return 0

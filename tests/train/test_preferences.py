@@ -185,9 +185,10 @@ def group(*outcomes: str) -> rlvr.Group:
     def rollout(i: int, outcome: str) -> rlvr.Rollout:
         verdict = rlvr.Verdict(outcome, why="given", answer=str(i) if outcome == "wrong" else None)
         total = None if outcome == "unscored" else float(outcome == "correct")
+        score = rlvr.Score(total, {} if total is None else {"correct": total}, verdict)
         return rlvr.Rollout(task=task, text=f"{outcome} {i}", prompt_ids=[1], completion_ids=[4 + i, 2],
                             completion_mask=[True] * 2, behaviour_logprobs=[-1.0] * 2, weights_version=0,
-                            truncated=False, score=rlvr.Score(total, {} if total is None else {"correct": total}, verdict))  # fmt: skip
+                            truncated=False, score=score)  # fmt: skip
 
     return rlvr.Group(task, [rollout(i, outcome) for i, outcome in enumerate(outcomes)])
 
