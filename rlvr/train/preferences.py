@@ -191,7 +191,7 @@ class PreferenceLearner(Learner):
         weights = torch.tensor([one.weight for one in examples], device=mask.device)
         right = torch.tensor([one.right for one in examples], device=mask.device)
         inputs = {"logprobs": logprobs, "completion_mask": mask, "reference_point": point, "right": right}
-        terms = {}
+        terms: dict[str, Tensor] = {}
         if self.reference is not None:
             h = self._gains(rows, logprobs, mask)
             inputs |= {"gain": h, "chosen": h[:n], "rejected": h[n:]}
