@@ -44,7 +44,7 @@ __all__ = [
 Form = Literal["pairs", "labels", "completions"]
 """Pairs for DPO, IPO and reward models; completions with labels for KTO; right completions for fine-tuning."""
 
-SHORTER_WINS_LIMIT: Final = 0.6
+_SHORTER_WINS_LIMIT: Final = 0.6
 """Above this share of pairs in which the shorter completion is the chosen one, a policy learns to be brief."""
 
 
@@ -140,7 +140,9 @@ def draw(candidates: Sequence[Candidate], rules: PairRules, *key: str | int) -> 
             if unused and any(loser == one for _, one in found):
                 continue
             winner = _nearest(candidates, by_length, candidates[loser].length, taken)
-            if winner is not None and (not near or is_near(candidates[winner].length, candidates[loser].length, rules)):
+            if winner is not None and (
+                not near or _is_near(candidates[winner].length, candidates[loser].length, rules)
+            ):
                 found[winner, loser] = None
     return Drawn(list(found), left_out, len(right), len(wrong))
 
@@ -171,7 +173,7 @@ def draw_right(candidates: Sequence[Candidate], rules: PairRules, *key: str | in
     return sorted(right, key=worse)[: rules.per_task]
 
 
-def is_near(length: int, other: int, rules: PairRules) -> bool:
+def _is_near(length: int, other: int, rules: PairRules) -> bool:
     """Whether two lengths differ by at most `rules.near` of the greater one.
 
     Args:
@@ -275,7 +277,7 @@ class PairReport:
         for winner, loser in drawn.pairs:
             chosen, rejected = candidates[winner].length, candidates[loser].length
             self.pairs += 1
-            self.near += is_near(chosen, rejected, rules)
+            self.near += _is_near(chosen, rejected, rules)
             self.shorter_wins += chosen < rejected
             self.equal += chosen == rejected
             self.chosen_length += chosen
@@ -290,7 +292,7 @@ class PairReport:
     @property
     def teaches_brevity(self) -> bool:
         """Whether `shorter_share` is above the limit, in at least 20 pairs of unequal length."""
-        return self.pairs - self.equal >= 20 and self.shorter_share > SHORTER_WINS_LIMIT
+        return self.pairs - self.equal >= 20 and self.shorter_share > _SHORTER_WINS_LIMIT
 
     def metrics(self) -> dict[str, float]:
         """The counts as metrics for a training log."""
