@@ -30,8 +30,8 @@ _Rows: TypeAlias = list[tuple[Any, ...]]
 _RESULT_BYTES: Final = 2_000_000
 _STEPS_BETWEEN: Final = 100  # of SQLite's machine, between two looks at the budget
 _LIMITS: Final = {
-    # Bytes of a value: one operation, such as instr(), takes up to their square, and the tables that a query makes on its
-    # way hold one in every few steps.
+    # Bytes of a value: one operation, such as instr(), takes up to their square, and a table that a query makes on its
+    # way gets one every few steps.
     sqlite3.SQLITE_LIMIT_LENGTH: 5_000,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
     sqlite3.SQLITE_LIMIT_COLUMN: 100,
