@@ -28,8 +28,6 @@ from torch.nn.functional import logsigmoid
 from rlvr.algo.masks import zero_masked
 
 __all__ = [
-    "Length",
-    "Smoothing",
     "bradley_terry",
     "dpo",
     "gains",
@@ -42,9 +40,9 @@ __all__ = [
     "weighted_mean",
 ]
 
-Length = Literal["sum", "mean"]
+_Length = Literal["sum", "mean"]
 """How the tokens of a row become one number."""
-Smoothing = Literal["conservative", "robust"]
+_Smoothing = Literal["conservative", "robust"]
 """The two readings of label smoothing, see `dpo`."""
 
 
@@ -53,7 +51,7 @@ def gains(
     ref_logprobs: Float[Tensor, "N T"],
     completion_mask: Bool[Tensor, "N T"],
     *,
-    length: Length,
+    length: _Length,
 ) -> Float[Tensor, " N"]:
     """h: the sum or the mean of logprobs - ref_logprobs over each row's trained tokens; 0 for a row without any.
 
@@ -83,7 +81,7 @@ def dpo(
     *,
     beta: float,
     smoothing: float = 0.0,
-    reading: Smoothing = "conservative",
+    reading: _Smoothing = "conservative",
 ) -> Float[Tensor, " P"]:
     """-log σ(β Δ): direct preference optimisation (arXiv:2305.18290, eq. 7).
 
