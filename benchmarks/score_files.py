@@ -87,9 +87,13 @@ def _scored(source: Path, out: Path, *flags: str) -> tuple[float, float]:
         os.environ,
         file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
     )
-    _, status, usage = os.wait4(pid, 0)
-    assert status == 0, status
-    return time.perf_counter() - began, usage.ru_maxrss / 1024
+    peak = 0
+    while not (done := os.waitpid(pid, os.WNOHANG))[0]:
+        status = Path(f"/proc/{pid}/status").read_text()  # not ru_maxrss: it begins with the memory of this process
+        peak = max([peak, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))])
+        time.sleep(0.05)
+    assert done[1] == 0, done
+    return time.perf_counter() - began, peak / 1024
 
 
 if __name__ == "__main__":
