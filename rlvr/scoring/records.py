@@ -167,8 +167,8 @@ class Recorder:
         for name in ("id", *self._run):
             del common[name]
         try:
-            name = b'"id": %d' % item.id if type(item.id) is int else _inner({"id": item.id})
-            texts = name, _inner(common), self._common, _inner(own) if item.row else b'"row": {}'
+            named = b'"id": %d' % item.id if type(item.id) is int else _inner({"id": item.id})
+            texts = named, _inner(common), self._common, _inner(own) if item.row else b'"row": {}'
         except DataError:
             dump_row(input_fields(item, self._run))  # raises with the row's id
             raise
