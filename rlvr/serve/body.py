@@ -112,7 +112,10 @@ class BodyReader:
                 raise Refused(408, "too-slow", message) from None
         if size <= _AT_ONCE_BYTES:
             return self._parsed(parts, share)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._parsed, parts, share)
+        body = await asyncio.get_running_loop().run_in_executor(self._thread, self._parsed, parts, share, connection)
+        if connection is not None and connection.has_left:
+            raise ClientDisconnect
+        return body
 
     async def _parts(self, asked: Asked) -> tuple[list[bytes], int]:
         most = int(self._limits.body_mib * MIB)
@@ -133,8 +136,10 @@ class BodyReader:
             parts.append(part)
         return parts, size
 
-    def _parsed(self, parts: list[bytes], share: MemoryShare) -> Body:
+    def _parsed(self, parts: list[bytes], share: MemoryShare, connection: Any = None) -> Body:
         """Called in a thread, unless the body is small."""
+        if connection is not None and connection.has_left:
+            raise ClientDisconnect
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
         try:

@@ -74,6 +74,7 @@ class Job:
         self._ordering = Ordering(scorer.env, self._next_rows(), self._refuse, scorer.combine)
         self._combining: Future[Any] | None = None
         self._size = 0  # of the lines, in bytes
+        self._released = False
         self._on_line, self._on_end = on_line, on_end
         # Held while an environment's code looks rows up, so never taken by the event loop.
         self._lock = threading.RLock()
@@ -242,14 +243,24 @@ class Job:
             self._on_end(self)
             self._wake_readers()
 
+    def hold(self) -> None:
+        """Count the memory of the lines again, for a reader of a job that was released.
+
+        Raises:
+            Refused: the requests together would exceed the limit.
+        """
+        if self._released:
+            self.share.set(self._size)
+            self._released = False
+
     def release(self) -> None:
         """Let go of the memory of the lines too: they are sent, or kept elsewhere."""
-        self._size = 0
+        self._released = True
         self._let_go()
 
     def _let_go(self) -> None:
         if self.finished and not self._under_way:
-            self.share.set(min(self._size, self.share.held))
+            self.share.set(0 if self._released else min(self._size, self.share.held))
 
     # ------------------------------------------------------------------------------------------ for the readers
 

@@ -67,6 +67,7 @@ class EnvironmentQueue:
         self._jobs: set[Job] = set()
         self._most_waiting = 0  # all rows of these, also those that have a line
         self._ring: OrderedDict[Hashable, deque[Job]] = OrderedDict()  # jobs that have rows to take; the first is next
+        self._passed: set[Hashable] = set()  # owners that a new one was let before, since their last chunk began
         self._busy: Counter[Hashable] = Counter()  # chunks of each owner that are under way
         self._under_way = 0  # chunks; items, if the environment is async
         self._running = 0  # threads
@@ -101,12 +102,22 @@ class EnvironmentQueue:
             self._jobs.add(job)
             self._most_waiting += job.count
             if job.count:
+                is_new = job.owner not in self._ring
                 self._ring.setdefault(job.owner, deque()).append(job)
+                if is_new:
+                    self._let_pass(job.owner)
         if job.count:
             loop.call_soon(self._spur)  # after the requests that arrived together with this one: they share a chunk
         else:
             job.finish()
         return job
+
+    def _let_pass(self, new: Hashable) -> None:
+        """A new owner goes before those that have a chunk under way, which are passed once for each chunk."""
+        for owner in self._busy:
+            if owner != new and owner in self._ring and owner not in self._passed:
+                self._ring.move_to_end(owner)
+                self._passed.add(owner)
 
     def _admit(self, job: Job) -> None:
         small = job.count <= _SMALL
@@ -227,6 +238,7 @@ class EnvironmentQueue:
             return jobs
 
     def _popped(self, owner: Hashable) -> Job:
+        self._passed.discard(owner)
         jobs = self._ring[owner]
         job = jobs.popleft()
         if jobs:
@@ -270,6 +282,8 @@ class EnvironmentQueue:
                 mine.remove(job)
                 if not mine:
                     del self._ring[job.owner]
+            if job.owner is job:
+                self._passed.discard(job)
 
     def _end_all(self, jobs: list[Job], refused: Refused) -> None:
         for job in jobs:
@@ -309,14 +323,21 @@ class EnvironmentQueue:
     def _begin_async(self, job: Job, taken: Taken) -> None:
         start = time.monotonic()
 
-        def done(future: Future[list[Seen]]) -> None:
+        def take_over(future: Future[list[Seen]]) -> None:
+            took_s = time.monotonic() - start
+            try:
+                self._threads.submit(done, future, took_s)  # no code of a reward runs in the loop of the workers
+            except UsageError:
+                done(future, took_s)
+
+        def done(future: Future[list[Seen]], took_s: float) -> None:
             try:
                 self._put([(job, taken)], future.result())
             except CancelledError:
                 pass
             except BaseException as error:  # noqa: BLE001  it belongs to the item; nothing else waits for this future
                 self._failed([(job, taken)], error)
-            self._finish([job], [(job, taken)], time.monotonic() - start)
+            self._finish([job], [(job, taken)], took_s)
 
         try:
             future = self.scorer.begin(taken.item)
@@ -325,7 +346,7 @@ class EnvironmentQueue:
             self._finish([job], [(job, taken)], 0.0)
             return
         job.watch(taken, future)
-        future.add_done_callback(done)
+        future.add_done_callback(take_over)
 
     def _put(self, parts: list[_Part], seen: list[Seen]) -> None:
         for (job, taken), one in zip(parts, seen, strict=True):
