@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
@@ -33,6 +33,7 @@ from rlvr.workers.threads import Threads
 __all__ = ["EnvironmentQueue"]
 
 _CHUNK_S = 0.03  # work per chunk: long against the pipe's delay, short for the next owner
+_PUT_S = 0.005  # between two hand-overs of what was observed
 _MOST_ITEMS = 64  # in a chunk of one job
 _MOST_TOGETHER = 16  # in a chunk of several jobs, which wait for each other
 _SMALL = 64  # rows of a request for which the last eighth of the queue is kept
@@ -96,7 +97,7 @@ class EnvironmentQueue:
         Raises:
             Refused: the queue is full, or the wait would be too long.
         """
-        job = Job(rows, self.scorer, caller, share, loop, on_line=self._count_line, on_end=self._forget)
+        job = Job(rows, self.scorer, caller, share, loop, on_lines=self._count_lines, on_end=self._forget)
         with self._lock:
             self._admit(job)
             self._jobs.add(job)
@@ -182,11 +183,12 @@ class EnvironmentQueue:
         self._threads.close()
         self.scorer.close()
 
-    def _count_line(self, outcome: str | None) -> None:
-        if outcome is None:
-            self._metrics.count("rlvr_rows_refused_total", env=self.name)
-        else:
-            self._metrics.count("rlvr_scores_total", env=self.name, outcome=outcome)
+    def _count_lines(self, outcomes: Mapping[str | None, int]) -> None:
+        for outcome, rows in outcomes.items():
+            if outcome is None:
+                self._metrics.count("rlvr_rows_refused_total", rows, env=self.name)
+            else:
+                self._metrics.count("rlvr_scores_total", rows, env=self.name, outcome=outcome)
 
     # ------------------------------------------------------------------------------------------ whose turn it is
 
@@ -314,8 +316,7 @@ class EnvironmentQueue:
 
     def _finish(self, jobs: list[Job], parts: list[_Part], took_s: float) -> None:
         """Account for a chunk that has ended, however it did."""
-        for job, taken in parts:
-            job.observed(taken, None)
+        self._put(parts, [None] * len(parts))
         for job in jobs:
             self._freed(job.owner)
         self._done(len(parts), took_s)
@@ -348,9 +349,12 @@ class EnvironmentQueue:
         job.watch(taken, future)
         future.add_done_callback(take_over)
 
-    def _put(self, parts: list[_Part], seen: list[Seen]) -> None:
+    def _put(self, parts: Sequence[_Part], seen: Sequence[Seen | None]) -> None:
+        by_job: dict[Job, list[tuple[Taken, Seen | None]]] = {}
         for (job, taken), one in zip(parts, seen, strict=True):
-            job.observed(taken, one)
+            by_job.setdefault(job, []).append((taken, one))
+        for job, observed in by_job.items():
+            job.observed(observed)
 
     def _failed(self, parts: list[_Part], error: BaseException) -> None:
         """No worker would score these items."""
@@ -378,6 +382,8 @@ class _Chunk:
         self._left = parts  # those that were not observed before an attempt
         self._done = 0  # of these, from the first on
         self._slow: int | None = None  # the first that took long
+        self._fresh: list[tuple[int, Observation]] = []  # observed and not handed over
+        self._put_at = time.monotonic()
 
     def run(self) -> None:
         start = time.monotonic()
@@ -388,6 +394,7 @@ class _Chunk:
                     self._observe()
                     break
                 except WorkerDied:
+                    self._put()
                     if pause_s is None:
                         for job in self._jobs:
                             job.struck = True
@@ -395,7 +402,7 @@ class _Chunk:
                     time.sleep(pause_s)
             self._adapt(time.monotonic() - start)
         except GivenUp:
-            pass
+            self._put()
         except Exception as error:  # noqa: BLE001  what it means is decided there
             self._queue._failed([part for part in self._parts if part[0].is_awaited(part[1])], error)
         finally:
@@ -407,12 +414,20 @@ class _Chunk:
         items = [taken.item for _, taken in self._left]
         if items:
             seen = self._queue.scorer.observe(items, on_seen=self._on_seen, give_up=self._give_up)
+            self._fresh.clear()
             self._queue._put(self._left, seen)
 
     def _on_seen(self, place: int, seen: Observation) -> None:
         self._done = place + 1
-        job, taken = self._left[place]
-        job.observed(taken, seen)
+        self._fresh.append((place, seen))
+        if time.monotonic() - self._put_at > _PUT_S:
+            self._put()
+
+    def _put(self) -> None:
+        """Hand over what was observed: several at once, as each hand-over has a price."""
+        fresh, self._fresh = self._fresh, []
+        self._queue._put([self._left[place] for place, _ in fresh], [seen for _, seen in fresh])
+        self._put_at = time.monotonic()
 
     def _give_up(self) -> bool:
         """Asked while an item takes long: what stands behind it goes elsewhere, each row in its owner's turn.
@@ -420,6 +435,7 @@ class _Chunk:
         The worker still has those items and may be the first to be done with them; but one more that takes long would
         be a second turn.
         """
+        self._put()
         if self._slow is None:
             self._slow = self._done
             self._scatter()
