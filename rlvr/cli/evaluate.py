@@ -17,7 +17,7 @@ from rlvr.data.files import write_whole
 from rlvr.data.rows import require_output
 from rlvr.environment import SingleTurnEnv
 from rlvr.errors import import_optional
-from rlvr.samplers.protocol import Sampling
+from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT, Sampling
 from rlvr.scoring import Scorer
 
 __all__ = ["EvalCommand"]
@@ -60,6 +60,8 @@ class EvalCommand:
     """Precision of the computation; bf16 computes in bfloat16 over float32 weights."""
     max_rows: int = 256
     """Number of completions that are sampled side by side; each needs memory for its keys and values."""
+    max_tokens_in_flight: int = MAX_TOKENS_IN_FLIGHT
+    """Number of tokens whose keys and values are kept while sampling; lower it if memory runs out."""
     workers: Workers = None
     seed: int = 0
     """Seed of the completions."""
@@ -83,7 +85,7 @@ class EvalCommand:
                 scorer = stack.enter_context(Scorer(env, workers=self.workers))
             report = evaluation.evaluate(
                 env,
-                policy.sampler(max_rows=self.max_rows),
+                policy.sampler(max_rows=self.max_rows, max_tokens_in_flight=self.max_tokens_in_flight),
                 sampling=sampling,
                 n=self.n,
                 k=self.k or None,
