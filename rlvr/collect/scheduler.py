@@ -1,7 +1,8 @@
 """Serves many rollouts with one sampler: groups, episodes of several turns, forks and evaluations.
 
 A `Play` is a generator that says what one rollout needs next: a `Request`, for which it is sent a `Sample`; or the
-future of a call in the background, for which it is sent the result.
+future of a call in the background, for which it is sent the result.  Where there is an error instead, it is raised in
+the play.
 
     sample = yield Request(…)                 the sampler works on the requests of all plays
     step = yield background.submit(…)         meanwhile the environment replies
@@ -26,7 +27,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from rlvr.collect.background import BackgroundCalls
-from rlvr.errors import UsageError
+from rlvr.errors import SamplingFailed, UsageError
 from rlvr.samplers.protocol import Request, Sample, Sampler
 from rlvr.validate import require_one_of
 
@@ -155,7 +156,7 @@ class _Silence:
         """Note a request."""
         self._since[request.id] = time.monotonic(), request.limit
 
-    def heard(self, finished: Sequence[tuple[Hashable, Sample]]) -> None:
+    def heard(self, finished: Sequence[tuple[Hashable, Sample | SamplingFailed]]) -> None:
         """Note what was returned.
 
         Raises:
@@ -164,8 +165,9 @@ class _Silence:
         now = time.monotonic()
         for name, sample in finished:
             began, _ = self._since.pop(name)
-            slow = (now - began) / len(sample.completion_ids)
-            self._s_per_token = max(slow, self._s_per_token or 0.0)
+            if isinstance(sample, Sample):
+                slow = (now - began) / len(sample.completion_ids)
+                self._s_per_token = max(slow, self._s_per_token or 0.0)
         if finished or not self._since:
             self._last = now
             return
@@ -235,7 +237,8 @@ def run(
                 silence.heard(finished)
                 for name, sample in finished:
                     number, play = asked.pop(name)
-                    go_on(number, play, play.send, sample)
+                    failed = isinstance(sample, SamplingFailed)
+                    go_on(number, play, play.throw if failed else play.send, sample)
             yield from ended
             ended.clear()
     finally:
@@ -244,7 +247,7 @@ def run(
 
 def _polled(
     sampler: Sampler, background: BackgroundCalls, asked: Container[Hashable]
-) -> Sequence[tuple[Hashable, Sample]]:
+) -> Sequence[tuple[Hashable, Sample | SamplingFailed]]:
     """What the sampler has finished, if that was asked for."""
     before = getattr(sampler, "steps", None)
     with background.generating():

@@ -50,6 +50,7 @@ def kill(process: subprocess.Popen) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    process.stdout.close()
 
 
 def train(world: int, folder: Path, **settings: object) -> str:
@@ -121,21 +122,23 @@ def test_a_run_killed_at_any_moment_goes_on_as_if_nothing_had_been(tmp_path):
 
 
 def test_a_rank_that_fails_ends_all_within_seconds(tmp_path):
-    """And not after gloo's half hour.  Rank 0 breaks down while the other waits for its batch."""
+    """And not after gloo's half hour.  Rank 0 breaks down while the other waits for its batch.
+
+    The other says that a rank has ended, if torchrun does not end it first.
+    """
     process = start(2, "run", tmp_path / "a", json.dumps({"steps": 50, "fails": True}))
     said, _ = process.communicate(timeout=240)
     kill(process)
     assert process.returncode != 0
     assert "the data are gone" in said
-    assert "another rank has ended" in said
 
 
 def test_a_signal_stops_all_ranks_at_the_same_step(tmp_path):
     """torchrun passes SIGTERM on; the step is finished and saved, and the run goes on from there."""
     settings = {"steps": 10_000, "checkpoint_every": 10_000}
     process = start(2, "run", tmp_path / "a", json.dumps(settings))
-    until = time.monotonic() + 200
-    while not (tmp_path / "a" / "metrics.jsonl").is_file() and time.monotonic() < until:
+    log, until = tmp_path / "a" / "metrics.jsonl", time.monotonic() + 200
+    while not (log.is_file() and log.stat().st_size) and time.monotonic() < until:  # then both are in their loop
         time.sleep(0.05)
     process.terminate()
     said, _ = process.communicate(timeout=120)
