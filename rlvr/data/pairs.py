@@ -588,8 +588,8 @@ def _steps(row: Row, where: str) -> LabelledSteps:
     if not isinstance(steps, list) or not steps or not all(isinstance(one, str) and one for one in steps):
         raise DataError(f"{where}: completions is {brief(steps)}; it must be a list of texts, one for each step")
     labels = row.get("labels")
-    right = labels if row.get("right") is None else row["right"]
-    scored = [1] * len(steps) if row.get("scored") is None else row["scored"]
+    right: Any = labels if row.get("right") is None else row["right"]
+    scored: Any = [1] * len(steps) if row.get("scored") is None else row["scored"]
     for name, values in (("labels or right", right), ("scored", scored)):
         if not isinstance(values, list) or len(values) != len(steps):
             raise DataError(f"{where}: {name} is {brief(values)}; it must be a list of {len(steps)}, one for each step")
