@@ -27,6 +27,7 @@ from rlvr.cli.doctor import DoctorCommand
 from rlvr.cli.envs import EnvsCommand
 from rlvr.cli.evaluate import EvalCommand
 from rlvr.cli.filter import FilterCommand
+from rlvr.cli.init import InitCommand
 from rlvr.cli.plot import PlotCommand
 from rlvr.cli.replay import ReplayCommand
 from rlvr.cli.score import ScoreCommand
@@ -41,6 +42,7 @@ COMMANDS: dict[str, Any] = {
     "envs": EnvsCommand,
     "replay": ReplayCommand,
     "check": CheckCommand,
+    "init": InitCommand,
     "audit": AuditCommand,
     "filter": FilterCommand,
     "train": TrainCommand,
