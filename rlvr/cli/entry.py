@@ -28,6 +28,7 @@ from rlvr.cli.envs import EnvsCommand
 from rlvr.cli.evaluate import EvalCommand
 from rlvr.cli.filter import FilterCommand
 from rlvr.cli.init import InitCommand
+from rlvr.cli.pairs import PairsCommand
 from rlvr.cli.plot import PlotCommand
 from rlvr.cli.replay import ReplayCommand
 from rlvr.cli.score import ScoreCommand
@@ -45,6 +46,7 @@ COMMANDS: dict[str, Any] = {
     "init": InitCommand,
     "audit": AuditCommand,
     "filter": FilterCommand,
+    "pairs": PairsCommand,
     "train": TrainCommand,
     "eval": EvalCommand,
     "plot": PlotCommand,
