@@ -44,7 +44,8 @@ def phrases_of(env: Environment) -> list[str]:
 
 def _functions(roots: list[Any]) -> Iterator[types.FunctionType]:
     """The functions, and those of the same modules that they name, in a few steps."""
-    todo, seen = list(roots), set()
+    todo = list(roots)
+    seen: set[types.FunctionType] = set()
     while todo and len(seen) < 100:
         one = inspect.unwrap(todo.pop(0)) if callable(todo[0]) else todo.pop(0)
         one = getattr(one, "__func__", one)
