@@ -31,6 +31,7 @@ class FunctionCall(rlvr.SingleTurnEnv):
         calls: greatest number of calls of a request.
     """
 
+    domain = "tools"
     calls: int = 3
     reward = rlvr.Correct(CallsVerifier())
 

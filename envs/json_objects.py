@@ -24,6 +24,7 @@ class JSONObjects(rlvr.SingleTurnEnv):
         items: greatest number of items in the order.
     """
 
+    domain = "structured answers"
     items: int = 3
     reward = rlvr.Correct(JSONVerifier())
 

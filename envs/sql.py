@@ -67,6 +67,7 @@ class SQL(rlvr.SingleTurnEnv):
         fillings: number of fillings, at least 2; the model sees the schema, and none of them.
     """
 
+    domain = "structured answers"
     fillings: int = 3
     reward = rlvr.Correct(SQLVerifier())
 
