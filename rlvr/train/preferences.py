@@ -39,6 +39,7 @@ from rlvr.train.batches import buckets
 from rlvr.train.config import Config
 from rlvr.train.learner import Learner
 from rlvr.train.policy import Policy
+from rlvr.train.ranks import Ranks
 from rlvr.types import Group, Outcome, Prompt, Rollout
 
 __all__ = [
@@ -126,15 +127,18 @@ class PreferenceLearner(Learner):
     Args:
         policy: trained in place.
         config: settings of the run; its algorithm has a `preference`.
+        ranks: one, or None.
 
     Attributes:
         reference: the policy as it was given, if the loss compares with it; else None.
 
     Raises:
-        UsageError: all weights are frozen.
+        UsageError: all weights are frozen, or there are several ranks.
     """
 
-    def __init__(self, policy: Policy, config: Config) -> None:
+    def __init__(self, policy: Policy, config: Config, ranks: Ranks | None = None) -> None:
+        if ranks is not None and ranks.world > 1:
+            raise UsageError("preferences cannot be trained on several ranks yet; start one process")
         super().__init__(policy, config)
         chosen = self.algorithm.preference
         assert chosen is not None
