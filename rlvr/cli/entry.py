@@ -30,6 +30,7 @@ from rlvr.cli.filter import FilterCommand
 from rlvr.cli.init import InitCommand
 from rlvr.cli.pairs import PairsCommand
 from rlvr.cli.plot import PlotCommand
+from rlvr.cli.process_labels import ProcessLabelsCommand
 from rlvr.cli.replay import ReplayCommand
 from rlvr.cli.score import ScoreCommand
 from rlvr.cli.serve import ServeCommand
@@ -47,6 +48,7 @@ COMMANDS: dict[str, Any] = {
     "audit": AuditCommand,
     "filter": FilterCommand,
     "pairs": PairsCommand,
+    "process-labels": ProcessLabelsCommand,
     "train": TrainCommand,
     "eval": EvalCommand,
     "plot": PlotCommand,
