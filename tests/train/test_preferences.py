@@ -154,7 +154,13 @@ def test_no_two_losses_have_the_same_gradient(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("options", [{"max_tokens": 20, "overhead_tokens": 0}, {"packing": True, "max_tokens": 24}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"packing": True, "max_tokens": 24},
+        pytest.param({"max_tokens": 20, "overhead_tokens": 0}, marks=pytest.mark.slow),
+    ],
+)
 def test_the_gradient_does_not_depend_on_batching(name: str, options: dict, tmp_path: Path):
     """One example at a time, or packed: the same to 1e-6, since denominators and KTO's z are of the mini-batch."""
     whole, small = learner(name, tmp_path), learner(name, tmp_path, **options)
