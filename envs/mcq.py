@@ -28,8 +28,8 @@ class MultipleChoice(rlvr.SingleTurnEnv):
     Options:
         data: hub id, or a local file or folder, with `question`, and `options` (or `choices`) and `answer`: a letter,
             an index counted from 0, or the text; or with the columns of GPQA or SciQ.
-        shuffle: whether each task has an order of its own, drawn from its id.  Options that point at others, such as
-            "all of the above", keep theirs.
+        shuffle: whether each question has an order of its own, drawn from its text.  Options that point at
+            others, such as "all of the above", keep theirs.
         instruction: what follows the options.
     """
 
@@ -54,7 +54,7 @@ class MultipleChoice(rlvr.SingleTurnEnv):
             raise rlvr.DataError(f"{id}: {error}") from None
         options = reference["options"]
         if self.shuffle and not any(map(_POINTS_AT_OTHERS.search, options)):
-            rlvr.seeded(self.id, id, question).shuffle(options)
+            rlvr.seeded(self.id, question, *options).shuffle(options)
         listed = "\n".join(f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=False))
         meta = {"guess_rate": 1 / len(options)}
         return rlvr.Task(id, f"{question}\n\n{listed}\n\n{self.instruction}", reference, meta)

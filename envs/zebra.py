@@ -53,6 +53,10 @@ class Zebra(Puzzle):
     def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
         n, kinds = self.houses, list(_VALUES)[: self.attributes]
         grid = [tuple(rng.sample(range(n), n)) for _ in kinds]  # the house of each value
+        values = [rng.sample(_VALUES[kind], n) for kind in kinds]
+        rows = [[values[k][grid[k].index(house)] for k in range(len(kinds))] for house in range(n)]
+        if not mine(rows):
+            return None
         possible = _clues(grid, n)
         rng.shuffle(possible)
         clues: list[Clue] = []
@@ -62,12 +66,8 @@ class Zebra(Puzzle):
             rest = [one for one in clues if one != clue]
             if grids_left(rest, n, len(kinds)) == 1:
                 clues = rest
-        if not mine(sorted(clues)):
-            return None
-        values = [rng.sample(_VALUES[kind], n) for kind in kinds]
         listed = "; ".join(f"{kind}: {', '.join(sorted(names))}" for kind, names in zip(kinds, values, strict=True))
         said = "\n".join(f"{at}. {_words(clue, kinds, values)}" for at, clue in enumerate(clues, start=1))
-        rows = [[values[k][grid[k].index(house)] for k in range(len(kinds))] for house in range(n)]
         prompt = (
             f"There are {n} houses in a row, numbered 1 to {n} from left to right. Each has one of each: {listed}.\n"
             f"{said}\nGive one line for each house from 1 to {n}, with {', '.join(kinds)} in this order and commas "

@@ -79,8 +79,9 @@ def test_options_are_shuffled_by_the_task_and_the_answer_moves_with_them():
     env = rlvr.make("mcq-v1", data="none")
     letters = set()
     for index in range(12):
-        task = env.task_from(QUESTION, f"row/{index}")
-        assert task == env.task_from(QUESTION, f"row/{index}")
+        row = QUESTION | {"question": f"Which of these is prime? ({index})"}
+        task = env.task_from(row)
+        assert task == env.task_from(row)
         assert task.reference["answer"] == "7"
         assert task.meta["guess_rate"] == 0.25
         assert env.score(task, env.example(task)).total == 1

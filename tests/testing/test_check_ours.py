@@ -82,6 +82,12 @@ BENCHED = [
     },
 ]
 
+CHOICES = [
+    {"question": "Which organelle makes proteins?", "options": ["nucleus", "ribosome", "membrane"], "answer": "B"},
+    {"question": "Which number is prime?", "options": ["21", "27", "29", "33"], "answer": "C"},
+    {"question": "Which planet is the largest?", "options": ["Jupiter", "Mars", "Venus", "Earth"], "answer": "A"},
+]
+
 OURS = {
     "arithmetic-v1": (None, {"difficulty": 4}),
     "gsm8k-v2": (GSM8K, {}),
@@ -89,9 +95,15 @@ OURS = {
     "humaneval-v2": ([DOUBLE], {"cpu_s": 1.0}),
     "mbpp-v2": ([ADD], {"cpu_s": 1.0}),
     "code-stdio-v2": ([NEXT], {"cpu_s": 1.0}),
+    "countdown-v1": (None, {}),
+    "game24-v1": (None, {}),
     "ifbench-v1": (BENCHED, {}),
     "ifeval-v1": (INSTRUCTED, {}),
+    "kk-v1": (None, {}),
+    "mcq-v1": (CHOICES, {}),
     "rows-v1": (MATH, {"prompt": "problem", "reference": "answer"}),
+    "sudoku-v1": (None, {}),
+    "zebra-v1": (None, {}),
 }
 
 
@@ -99,7 +111,7 @@ EVERY_DAY = ("arithmetic-v1", "math-v2", "mbpp-v2")
 WHOLE = ("arithmetic-v1",)
 """Checked in other processes and as episodes too; for the others that part is slow."""
 
-WHOLE_TEXTS = ("ifbench-v1", "ifeval-v1")
+WHOLE_TEXTS = ("ifbench-v1", "ifeval-v1", "sudoku-v1", "zebra-v1")
 """Their answers are whole texts, so that a hedge between two of them is no hedge."""
 
 
