@@ -27,6 +27,7 @@ from rlvr.cli.doctor import DoctorCommand
 from rlvr.cli.envs import EnvsCommand
 from rlvr.cli.evaluate import EvalCommand
 from rlvr.cli.filter import FilterCommand
+from rlvr.cli.pairs import PairsCommand
 from rlvr.cli.plot import PlotCommand
 from rlvr.cli.replay import ReplayCommand
 from rlvr.cli.score import ScoreCommand
@@ -44,6 +45,7 @@ COMMANDS: dict[str, Any] = {
     "check": CheckCommand,
     "audit": AuditCommand,
     "filter": FilterCommand,
+    "pairs": PairsCommand,
     "train": TrainCommand,
     "eval": EvalCommand,
     "plot": PlotCommand,
@@ -92,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             err.print(f"[bold red]rlvr:[/] {escape(_one_line(error))}", soft_wrap=True, highlight=False)
             return 2
         except KeyboardInterrupt:
-            err.print("interrupted" + "; `--resume` goes on where it stopped" * isinstance(command, ScoreCommand))
+            err.print("interrupted" + "; `--resume` goes on where it stopped" * _resumes(command))
             return 130
         except SystemExit:
             raise  # of the parser, which has said why
@@ -108,6 +110,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not isinstance(printed.lost, BrokenPipeError):  # of a reader that has seen enough, such as `head`
         err.print(f"[bold red]rlvr:[/] stdout: {escape(_one_line(printed.lost))}", soft_wrap=True, highlight=False)
     return 2
+
+
+def _resumes(command: _Command | None) -> bool:
+    return isinstance(command, ScoreCommand) or getattr(command, "rollouts", None) is not None
 
 
 class _Stdout:

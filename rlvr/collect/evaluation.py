@@ -19,10 +19,10 @@ from rlvr.environment import Environment, Mixture
 from rlvr.errors import UsageError
 from rlvr.scoring import Scorer
 from rlvr.statistics import Estimate, estimate, majority_at_k, pass_at_k
-from rlvr.types import Group
+from rlvr.types import Group, Score
 from rlvr.validate import require_whole
 
-__all__ = ["EvaluationReport", "TaskResult", "evaluate"]
+__all__ = ["EvaluationReport", "TaskResult", "evaluate", "result_of_scores"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,8 @@ def evaluate(
     max_turns: int = 8,
     step_s: float = STEP_S,
     schedule: Schedule | None = None,
-    on_group: Callable[[Group], None] | None = None,
+    known: Sequence[TaskResult] = (),
+    on_group: Callable[[int, Group], None] | None = None,
     progress: bool = False,
 ) -> EvaluationReport:
     """Sample n completions of each task, score them, and compute the metrics.
@@ -140,7 +141,9 @@ def evaluate(
         level: of the confidence intervals.
         max_turns: most turns of an episode.
         step_s, schedule: see `Collector`.
-        on_group: called with each group as it is finished, for example to keep the completions; None for nothing.
+        known: results of an earlier, stopped call with the same settings; these tasks are not sampled again.
+        on_group: called with the index of each task and its group as it is finished, for example to keep the
+            completions; None for nothing.
         progress: show a progress bar.
 
     Raises:
@@ -149,12 +152,14 @@ def evaluate(
     ks = (1, n) if k is None else (k,) if isinstance(k, int) else tuple(k)
     for name, value in (("n", n), *(("k", one) for one in ks)):
         require_whole(name, value, 1)
+    earlier = {result.index: result for result in known}
     indices = _indices(env, limit)
     if max(ks, default=0) > n:
         raise UsageError(f"k is {max(ks)} and n is {n}; sample at least k completions of each task")
     if sampling.temperature == 0 and n > 1:
         raise UsageError(f"temperature is 0: all n={n} completions of a task would be the same; use n=1")
-    results: list[TaskResult] = []
+    results = [earlier[index] for index in indices if index in earlier]
+    missing = [index for index in indices if index not in earlier]
     with (
         Groups(
             env,
@@ -167,13 +172,13 @@ def evaluate(
             schedule=schedule,
             key=("evaluate", seed),
         ) as groups,
-        closing(groups.sample([(index, index) for index in indices])) as sampled,
-        progress_bar(f"evaluating on {env.id}", len(indices) if progress else None) as tick,
+        closing(groups.sample([(index, index) for index in missing])) as sampled,
+        progress_bar(f"evaluating on {env.id}", len(missing) if progress else None) as tick,
     ):
-        for index, group in sampled:
-            results.append(_result(index, group))
+        for number, group in sampled:
+            results.append(_result(missing[number], group))
             if on_group is not None:
-                on_group(group)
+                on_group(missing[number], group)
             if progress:
                 tick()
     results.sort(key=lambda result: result.index)
@@ -199,17 +204,36 @@ def _indices(env: Environment, limit: int | None) -> range:
 
 
 def _result(index: int, group: Group) -> TaskResult:
-    scores = [rollout.score for rollout in group.rollouts]
+    rollouts = group.rollouts
+    return result_of_scores(
+        index,
+        group.task.id,
+        [rollout.score for rollout in rollouts],
+        [rollout.truncated for rollout in rollouts],
+        [own_tokens(rollout) for rollout in rollouts],
+    )
+
+
+def result_of_scores(
+    index: int, task: str, scores: Sequence[Score | None], truncated: Sequence[bool], lengths: Sequence[int]
+) -> TaskResult:
+    """The result of one task of which the scores alone are known.
+
+    Args:
+        index: of the task.
+        task: its id.
+        scores, truncated, lengths: of each completion, shape [n].
+    """
     scored = [(score.total, score.verdict) for score in scores if score is not None and score.total is not None]
     return TaskResult(
         index=index,
-        task=group.task.id,
+        task=task,
         correct=tuple(verdict.correct for _, verdict in scored),
         answers=tuple(verdict.answer for _, verdict in scored),
         unscored=len(scores) - len(scored),
-        truncated=sum(rollout.truncated for rollout in group.rollouts),
+        truncated=sum(truncated),
         reward=fmean(total for total, _ in scored) if scored else None,
-        length=fmean(map(own_tokens, group.rollouts)),
+        length=fmean(lengths),
     )
 
 

@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from rlvr.collect.background import BackgroundCalls
-from rlvr.collect.episodes import Episodes
+from rlvr.collect.episodes import Episodes, unscored
 from rlvr.collect.scheduler import Play, Schedule, chosen_schedule, run
 from rlvr.environment import Environment, Mixture, MultiTurnEnv, SingleTurnEnv
-from rlvr.errors import RlvrError, UsageError
+from rlvr.errors import RlvrError, SamplingFailed, UsageError
 from rlvr.samplers.protocol import Request, Sample, Sampler, Sampling, rollout_seed
 from rlvr.scoring import Scorer
 from rlvr.types import Completion, Group, Rollout, Score, Task
@@ -27,14 +27,14 @@ _STEP_THREADS = 64  # for the steps of episodes; slow steps mostly wait for some
 
 @dataclass(slots=True)
 class _Sampled:
-    """The finished rollouts of a group by their numbers, and their scores that are being computed."""
+    """The finished rollouts of a group by their numbers, and the scores that are being computed for some of them."""
 
     rollouts: dict[int, Rollout] = field(default_factory=dict)
-    scores: dict[int, Future[list[Score]]] = field(default_factory=dict)
+    scores: list[tuple[list[int], Future[list[Score]]]] = field(default_factory=list)
 
     @property
     def scored(self) -> bool:
-        return all(future.done() for future in self.scores.values())
+        return all(future.done() for _, future in self.scores)
 
     def group(self) -> Group:
         """The group, with the scores; waits for them."""
@@ -43,9 +43,9 @@ class _Sampled:
         for g, rollout in enumerate(rollouts):
             if not rollout.prompt_ids:  # an episode that did not begin
                 rollouts[g] = replace(rollout, task=known.task, prompt_ids=known.prompt_ids)
-        for g, future in self.scores.items():
-            for i, score in enumerate(future.result()):
-                rollouts[g + i] = replace(rollouts[g + i], score=score)
+        for numbers, future in self.scores:
+            for g, score in zip(numbers, future.result(), strict=True):
+                rollouts[g] = replace(rollouts[g], score=score)
         return Group(known.task, rollouts)
 
 
@@ -196,8 +196,7 @@ class Groups:
                 p, g = numbers[number]
                 group = sampled.setdefault(p, _Sampled())
                 group.rollouts[g] = rollout
-                if rollout.score is None:
-                    self._begin_scoring(group, g, sizes[p])
+                self._begin_scoring(group, g, sizes[p])
                 if len(group.rollouts) == sizes[p]:
                     complete.append(p)
                 while complete and sampled[complete[0]].scored:
@@ -208,7 +207,7 @@ class Groups:
                 yield p, scored
         finally:
             for group in sampled.values():
-                for future in group.scores.values():
+                for _, future in group.scores:
                     future.cancel()
 
     def _single_turns(self, asked: Sequence[tuple[int, int]]) -> Iterator[Play[Rollout]]:
@@ -221,7 +220,10 @@ class Groups:
                 yield self._single_turn(task, request)
 
     def _single_turn(self, task: Task, request: Request) -> Play[Rollout]:
-        sample: Sample = yield request
+        try:
+            sample: Sample = yield request
+        except SamplingFailed as error:
+            return Rollout(task, "", request.context, [], [], [], self.sampler.version, score=unscored(error))
         return Rollout(
             task=task,
             text=sample.text,
@@ -234,9 +236,15 @@ class Groups:
         )
 
     def _begin_scoring(self, group: _Sampled, g: int, size: int) -> None:
-        """Score rollout g, or all of the group once they are there if the reward compares completions."""
-        if not self.env.reward.group_level:
-            group.scores[g] = self.score(group.rollouts[g].task, [group.rollouts[g].completion])
-        elif len(group.rollouts) == size:
-            rollouts = [group.rollouts[i] for i in range(size)]
-            group.scores[0] = self.score(rollouts[0].task, [rollout.completion for rollout in rollouts])
+        """Score rollout g, or all of the group once they are there if the reward compares completions.
+
+        Those that have a score are left out: of episodes, and of completions that could not be had.
+        """
+        if self._episodes is None and self.env.reward.group_level:
+            together = list(range(size)) if len(group.rollouts) == size else []
+        else:
+            together = [g]
+        if numbers := [i for i in together if group.rollouts[i].score is None]:
+            rollouts = [group.rollouts[i] for i in numbers]
+            future = self.score(rollouts[0].task, [rollout.completion for rollout in rollouts])
+            group.scores.append((numbers, future))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -58,7 +59,7 @@ class Learner:
         if not self._parameters:
             raise UsageError("every weight of this model is frozen, so nothing would be trained; unfreeze some")
         self.optimizer = self._fresh_optimizer()
-        self.reference = None if self.algorithm.kl is None else policy.frozen()
+        self.reference = policy.frozen() if self.algorithm.has_reference else None
         self.updates = self.bad = self._bad_in_a_row = 0
 
     def _fresh_optimizer(self) -> torch.optim.AdamW:
@@ -148,7 +149,8 @@ class Learner:
                 stats += seen
             else:
                 self._skip(mini, on_bad)
-        means = {name: sum(one[name] for one in found) / len(found) for name in (found[0] if found else ())}
+        known = {name: [one[name] for one in found if name in one] for name in dict.fromkeys(chain(*found))}
+        means = {name: sum(values) / len(values) for name, values in known.items()}
         ratios = sum(stats[1:], start=stats[0]).means() if stats else {}
         return {**means, **ratios, "updates": float(len(found)), "bad_updates": float(self.bad), "lr": self.lr}
 

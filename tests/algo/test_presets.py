@@ -18,7 +18,7 @@ PLAIN = unchecked(presets)
 
 def test_the_promised_algorithms_are_there():
     """The README names these."""
-    assert list(PRESETS) == "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo".split()
+    assert list(PRESETS) == "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo dpo ipo kto rft".split()
 
 
 @pytest.mark.parametrize("kind", ["advantage", "objective", "aggregation", "correction"])
