@@ -37,7 +37,7 @@ _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 200, 52, 8, 10, 22
 _COLOURS = 6  # of the style sheet
 _MOST_LINES, _MOST_POINTS, _MOST_LINKS = 12, 1500, 120
 
-Point = tuple[int, float]
+_Point = tuple[int, float]
 
 
 class Panel(NamedTuple):
@@ -86,7 +86,7 @@ def panels(
 class _Axes:
     """From steps and values to places in the picture."""
 
-    def __init__(self, points: Sequence[Point]) -> None:
+    def __init__(self, points: Sequence[_Point]) -> None:
         steps, values = [step for step, _ in points], [value for _, value in points]
         self.first, self.last = min(steps), max(steps)
         low, high = min(values), max(values)
@@ -102,9 +102,9 @@ class _Axes:
         return round(_HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM), 1)
 
 
-def _lines(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Point]]:
+def _lines(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[_Point]]:
     """The points of each metric that a panel shows."""
-    found: dict[str, list[Point]] = {}
+    found: dict[str, list[_Point]] = {}
     for row in rows:
         for name, value in row.items():
             if not name.endswith(("/low", "/high")) and _place(name, names) < len(names) and _is_finite(value):
@@ -125,7 +125,7 @@ def _is_finite(value: Any) -> bool:
 
 def _panel(
     title: str,
-    lines: Mapping[str, Sequence[Point]],
+    lines: Mapping[str, Sequence[_Point]],
     labels: Sequence[str],
     axes: _Axes,
     steps: Sequence[int],
@@ -150,7 +150,7 @@ def _link(step: int, address: str, axes: _Axes) -> Markup:
     return Markup('<a href="{}"><title>rollouts of step {}</title>{}</a>').format(address, step, dot)
 
 
-def _curve(name: str, points: Sequence[Point], axes: _Axes, style: int) -> Markup:
+def _curve(name: str, points: Sequence[_Point], axes: _Axes, style: int) -> Markup:
     if len(points) == 1:
         at = points[0]
         return Markup('<circle class="c{}" cx="{}" cy="{}" r="3"><title>{}</title></circle>').format(
@@ -160,7 +160,7 @@ def _curve(name: str, points: Sequence[Point], axes: _Axes, style: int) -> Marku
     return Markup('<polyline class="c{}" points="{}"><title>{}</title></polyline>').format(style, places, name)
 
 
-def _thinned(points: Sequence[Point]) -> Iterable[Point]:
+def _thinned(points: Sequence[_Point]) -> Iterable[_Point]:
     """At most so many points that a browser draws them at once: the least and greatest of each stretch."""
     if len(points) <= _MOST_POINTS:
         return points

@@ -23,7 +23,7 @@ from rlvr.data.lines import Line, Row, json_lines, parquet
 from rlvr.data.rows import dump_row
 from rlvr.errors import DataError
 
-__all__ = ["Index", "RowsFile", "short"]
+__all__ = ["Index", "RowsFile", "parts_of", "short"]
 
 _BATCH = 4000  # rows that are added to the table at once
 _BATCH_BYTES = 1 << 24  # or fewer, if they are long
@@ -276,7 +276,7 @@ class Index:
         with self._batch() as batch, read.spool.open("wb") as spool:
             for line in parquet(read.file.path):
                 if line.row is not None:
-                    require_record(line.row, read.file.path)
+                    _require_record(line.row, read.file.path)
                 raw = json.dumps(line.error).encode() + b"\n" if line.row is None else _dumped(line.row)
                 spool.write(raw)
                 spool.flush()
@@ -287,7 +287,7 @@ class Index:
 
     def _add(self, read: _Read, batch: _Batch, line: Line, place: int, size: int) -> None:
         if line.row is not None and not read.readable:
-            require_record(line.row, read.file.path)
+            _require_record(line.row, read.file.path)
         n = (read.file.step << _STEP_BITS) + read.rows
         row = line.row or {}
         batch.rows.append((n, read.file.step, place, size, line.number, *_summary(row), short(line.error, 300) or None))
@@ -321,7 +321,7 @@ class Index:
         batch.rows, batch.parts, batch.bytes = [], [], 0
 
 
-def require_record(row: Row, path: Path) -> None:
+def _require_record(row: Row, path: Path) -> None:
     """Refuse rows that no command of rlvr wrote.
 
     Args:

@@ -28,7 +28,7 @@ __all__ = [
     "summary",
 ]
 
-PAGE: Final = 50  # rows of a page
+_PAGE: Final = 50  # rows of a page
 _MOST_VALUES = 40  # of a table of counts
 _MOST_SIDES = 32  # rollouts of a group that are shown
 _CELL = 3000  # characters of a completion in a group
@@ -39,17 +39,17 @@ FIELDS: Final = ("completion", "prompt", "reference", "answer", "why", "detail",
 
 _ROW = "n, step, line, id, task, env, outcome, reason, total, length, truncated, dropped, error"
 
-templates = Environment(
+_templates = Environment(
     loader=PackageLoader("rlvr.viewer"),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
-templates.filters["inert"] = inert
-templates.filters["number"] = lambda value: "–" if value is None else f"{value + 0.0:.4g}"  # not -0
-templates.globals["OUTCOMES"] = OUTCOMES
-templates.globals["BROKEN"] = BROKEN
+_templates.filters["inert"] = inert
+_templates.filters["number"] = lambda value: "–" if value is None else f"{value + 0.0:.4g}"  # not -0
+_templates.globals["OUTCOMES"] = OUTCOMES
+_templates.globals["BROKEN"] = BROKEN
 
 
 def render(template: str, **values: Any) -> bytes:
@@ -59,7 +59,7 @@ def render(template: str, **values: Any) -> bytes:
         template: its file name.
         values: for the template.
     """
-    return templates.get_template(template).render(**values).encode("utf-8", "backslashreplace")
+    return _templates.get_template(template).render(**values).encode("utf-8", "backslashreplace")
 
 
 def summary(source: Source, filters: Filters) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def rows_page(source: Source, filters: Filters) -> dict[str, Any]:
     found = summary(source, filters)
     where, values = found["where"]
     number = int(filters.page or 0)
-    sql = f"SELECT {_ROW} FROM rows WHERE {where} ORDER BY {filters.sort} LIMIT {PAGE} OFFSET {number * PAGE}"
+    sql = f"SELECT {_ROW} FROM rows WHERE {where} ORDER BY {filters.sort} LIMIT {_PAGE} OFFSET {number * _PAGE}"
     rows = _records(source, source.index.query(sql, values))
     steps = []
     if filters.task:
@@ -127,7 +127,7 @@ def rows_page(source: Source, filters: Filters) -> dict[str, Any]:
             "GROUP BY step, env ORDER BY step, env LIMIT 2000",
             [filters.task, filters.env, filters.env],
         )
-    pages = -(-found["total"] // PAGE)
+    pages = -(-found["total"] // _PAGE)
     return {"counts": found, "rows": rows, "number": number, "pages": pages, "steps": steps}
 
 
