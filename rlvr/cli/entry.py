@@ -27,8 +27,10 @@ from rlvr.cli.doctor import DoctorCommand
 from rlvr.cli.envs import EnvsCommand
 from rlvr.cli.evaluate import EvalCommand
 from rlvr.cli.filter import FilterCommand
+from rlvr.cli.init import InitCommand
 from rlvr.cli.pairs import PairsCommand
 from rlvr.cli.plot import PlotCommand
+from rlvr.cli.process_labels import ProcessLabelsCommand
 from rlvr.cli.replay import ReplayCommand
 from rlvr.cli.score import ScoreCommand
 from rlvr.cli.serve import ServeCommand
@@ -43,9 +45,11 @@ COMMANDS: dict[str, Any] = {
     "envs": EnvsCommand,
     "replay": ReplayCommand,
     "check": CheckCommand,
+    "init": InitCommand,
     "audit": AuditCommand,
     "filter": FilterCommand,
     "pairs": PairsCommand,
+    "process-labels": ProcessLabelsCommand,
     "train": TrainCommand,
     "eval": EvalCommand,
     "plot": PlotCommand,

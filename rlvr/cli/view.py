@@ -47,7 +47,7 @@ class ViewCommand:
     def run(self, out: Console, err: Console) -> int:
         if self.export is not None:
             require_outputs([self.export], list(self.paths), overwrite=self.overwrite)
-        with viewer.Sources(self.paths) as sources:
+        with viewer.Shown(self.paths) as sources:
             for why in sources.refused:
                 err.print(f"[yellow]left out:[/] {escape(why)}", soft_wrap=True, highlight=False)
             if self.export is not None:
@@ -63,7 +63,7 @@ class ViewCommand:
         out.print("stopped")
         return 0
 
-    def _export(self, path: Path, sources: viewer.Sources, out: Console, err: Console) -> int:
+    def _export(self, path: Path, sources: viewer.Shown, out: Console, err: Console) -> int:
         page = viewer.export(sources)
         errors = [why for source in sources.all for why in source.index.errors]
         for why in errors:

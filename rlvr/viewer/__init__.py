@@ -17,11 +17,11 @@ from rlvr.errors import import_optional
 if TYPE_CHECKING:
     from rlvr.viewer.app import app_of, run
     from rlvr.viewer.one_page import export
-    from rlvr.viewer.sources import Sources
+    from rlvr.viewer.sources import Shown
 
-__all__ = ["Sources", "app_of", "export", "run"]
+__all__ = ["Shown", "app_of", "export", "run"]
 
-_MODULES = {"Sources": "sources", "app_of": "app", "export": "one_page", "run": "app"}
+_MODULES = {"Shown": "sources", "app_of": "app", "export": "one_page", "run": "app"}
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rlvr.errors import RlvrError
 from rlvr.viewer import pages
 from rlvr.viewer.filters import Filters
-from rlvr.viewer.sources import RunSource, Source, Sources
+from rlvr.viewer.sources import RunSource, Shown, Source
 
 __all__ = ["app_of", "run"]
 
@@ -45,7 +45,7 @@ _STATIC: Final = {"style.css": "text/css", "viewer.js": "text/javascript"}
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*)(?::\d{1,5})?")
 
 
-def app_of(sources: Sources, *, names: Iterable[str] = (), key: str | None = None, wait_s: float = 1.0) -> FastAPI:
+def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None, wait_s: float = 1.0) -> FastAPI:
     """The viewer as an ASGI application.
 
     Args:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from rlvr.viewer import pages
 from rlvr.viewer.filters import Filters
-from rlvr.viewer.sources import RunSource, Source, Sources
+from rlvr.viewer.sources import RunSource, Shown, Source
 
 __all__ = ["export"]
 
@@ -17,7 +17,7 @@ _PER_REASON: Final = 5  # rows of each outcome and reason
 _SLICE_S: Final = 3600.0  # between two looks at whether all has been read
 
 
-def export(sources: Sources) -> bytes:
+def export(sources: Shown) -> bytes:
     """The page.  It reads every file to its end first.
 
     Args:

@@ -12,7 +12,7 @@ from rlvr.testing.audit import inert
 from rlvr.viewer.curves import panels
 from rlvr.viewer.filters import BROKEN, OUTCOMES, Filters
 from rlvr.viewer.index import parts_of
-from rlvr.viewer.sources import RunSource, Source, Sources
+from rlvr.viewer.sources import RunSource, Shown, Source
 from rlvr.viewer.texts import answer_at, as_text, excerpt, piece
 
 __all__ = [
@@ -275,7 +275,7 @@ _IN_TABLE: Final = (
 )  # fmt: skip
 
 
-def side_by_side(sources: Sources, first: int, second: int) -> dict[str, Any]:
+def side_by_side(sources: Shown, first: int, second: int) -> dict[str, Any]:
     """Two runs with the same axes, and the settings in which they differ.
 
     Args:

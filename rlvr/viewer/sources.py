@@ -15,7 +15,7 @@ from rlvr.errors import DataError, brief
 from rlvr.train.metrics import read_metrics
 from rlvr.viewer.index import Index, RowsFile
 
-__all__ = ["RunSource", "Source", "Sources"]
+__all__ = ["RunSource", "Shown", "Source"]
 
 _STEP = re.compile(r"step-(\d{1,12})\.parquet")
 
@@ -84,7 +84,7 @@ class RunSource(Source):
         return path.resolve().is_relative_to(self.path.resolve())
 
 
-class Sources:
+class Shown:
     """All that one viewer shows, by number; nothing else can be reached through it.
 
     Args:
@@ -129,7 +129,7 @@ class Sources:
         """Stop reading, and remove the temporary files."""
         self._stack.close()
 
-    def __enter__(self) -> Sources:
+    def __enter__(self) -> Shown:
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -15,7 +15,7 @@ pytest.importorskip("jinja2")
 
 from fastapi.testclient import TestClient
 
-from rlvr.viewer import Sources, app_of
+from rlvr.viewer import Shown, app_of
 from tests.processes import PATIENCE_S
 
 
@@ -62,7 +62,7 @@ def browse() -> Iterator[Any]:
     with ExitStack() as stack:
 
         def client(*paths: Path, **options: Any) -> TestClient:
-            sources = stack.enter_context(Sources(paths))
+            sources = stack.enter_context(Shown(paths))
             app = app_of(sources, wait_s=PATIENCE_S, **options)
             return stack.enter_context(TestClient(app, base_url="http://localhost:8010"))
 

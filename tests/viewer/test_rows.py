@@ -12,7 +12,7 @@ import pytest
 
 from rlvr.data.rows import Journal
 from rlvr.errors import DataError
-from rlvr.viewer import Sources
+from rlvr.viewer import Shown
 from tests.viewer.conftest import record, write
 
 
@@ -162,7 +162,7 @@ def test_files_that_hold_no_rows_are_refused(content: bytes, says: str, tmp_path
     """One line names the file, the rule and the way out."""
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(DataError, match=says) as caught:
-        Sources([tmp_path / "x"])
+        Shown([tmp_path / "x"])
     assert "\n" not in str(caught.value)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.viewer import Sources, export
+from rlvr.viewer import Shown, export
 from tests.viewer.conftest import record, write
 
 HOSTILE = {
@@ -70,7 +70,7 @@ def test_hostile_texts_are_shown_as_text(name: str, tmp_path: Path, browse):
         assert answer.status_code == 200
         require_harmless(answer.text)
     require_harmless(client.get("/0/rows", params={"q": text.encode("utf-8", "replace"), "task": "<b>"}).text)
-    with Sources([path]) as sources:
+    with Shown([path]) as sources:
         require_harmless(export(sources).decode())
 
 
@@ -160,7 +160,7 @@ def test_with_a_key_every_page_asks_for_it(scored: Path, browse):
     ],
 )
 def test_what_was_not_given_cannot_be_reached(address: str, scored: Path, browse):
-    """Sources have numbers, files have fixed names: no part of an address is a path."""
+    """Shown have numbers, files have fixed names: no part of an address is a path."""
     answer = browse(scored).get(address)
     assert answer.status_code in (400, 404, 422)
     assert "root:" not in answer.text
