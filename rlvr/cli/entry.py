@@ -35,6 +35,7 @@ from rlvr.cli.replay import ReplayCommand
 from rlvr.cli.score import ScoreCommand
 from rlvr.cli.serve import ServeCommand
 from rlvr.cli.train import TrainCommand, recipe_command, train_command
+from rlvr.cli.view import ViewCommand
 from rlvr.errors import RlvrError, described
 
 __all__ = ["COMMANDS", "main"]
@@ -52,6 +53,7 @@ COMMANDS: dict[str, Any] = {
     "train": TrainCommand,
     "eval": EvalCommand,
     "plot": PlotCommand,
+    "view": ViewCommand,
     "serve": ServeCommand,
     "doctor": DoctorCommand,
 }
