@@ -33,8 +33,9 @@ Estimator = Literal["k1", "k2", "k3"]
 Level = Literal["token", "sequence", "geometric"]
 """What has one correction weight, see `rlvr.algo.corrections`: a token; a row, the product over its trained tokens
 (unbiased, of high variance); or a row, their geometric mean, which does not grow with the length."""
-OverlongHandling = Literal["keep", "mask", "soft"]
-"""Truncated completions are trained on as they were scored; left out of the loss; or scored with `rlvr.Overlong`."""
+OverlongHandling = Literal["keep", "mask", "soft", "soft+mask"]
+"""Truncated completions are trained on as they were scored; left out of the loss; scored with `rlvr.Overlong`; or both:
+left out of the loss, while long completions that ended are scored with it (DAPO's paper has either)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,8 @@ class Algorithm:
         entropy: coefficient of the entropy bonus; 0 for none.
         dynamic_sampling: drop groups whose completions are all correct or all wrong, and sample others instead.
         overlong: what is done with truncated completions.
+        overlong_share: greatest soft punishment as a share of the width of the reward's bounds.  1/2 is DAPO's -1 for
+            rewards of ±1, and -½ for rewards in [0, 1]: equal after dividing by the std.
         correction: weights for differences between sampler and trainer; None for none.
         reset: when reference and optimiser start afresh; None for never.
         whiten: normalise advantages over all tokens of the batch, where they differ from token to token.
@@ -174,6 +177,7 @@ class Algorithm:
     entropy: float = 0.0
     dynamic_sampling: bool = False
     overlong: OverlongHandling = "keep"
+    overlong_share: float = 0.5
     correction: Correction | None = None
     reset: Reset | None = None
     whiten: bool = False
@@ -186,6 +190,7 @@ class Algorithm:
 
     def __post_init__(self) -> None:
         require_one_of("overlong", self.overlong, get_args(OverlongHandling))
+        require_number("overlong_share", self.overlong_share, above=0, most=1)
         require_whole("epochs", self.epochs, 1)
         for name in ("prompts", "group_size", "minibatch", "length_tokens"):
             require_optional_whole(name, getattr(self, name), 1)
@@ -259,7 +264,8 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             prompts=512,
             group_size=16,
             minibatch=512,
-            sources="4.1: clip 0.2/0.28, 512 x 16, mini-batch 512 (16 updates), overlong 20480 with cache 4096, no KL",
+            sources="4.1: clip 0.2/0.28, 512 x 16, mini-batch 512 (16 updates), overlong 20480 with cache 4096, no KL; "
+            "2.4: rewards of ±1",
         ),
         "prorl": Algorithm(
             paper="arXiv:2505.24864",
@@ -320,7 +326,9 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             aggregation="token_mean",
             dynamic_sampling=True,
             overlong="soft",
-            sources="2.1: no KL, high 0.26 to 0.28, groups without variance dropped; 2.2: soft length penalty; "
+            overlong_share=0.1,
+            sources="2.1: no KL, high 0.26 to 0.28, groups without variance dropped; 2.2: soft length penalty of up to "
+            "0.1, where format gives 0.1 and a right answer 0.9; "
             "low 0.2 is ours",
         ),
         "vineppo": Algorithm(

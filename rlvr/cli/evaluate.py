@@ -99,6 +99,7 @@ class EvalCommand:
         out.print(table)
         out.print(
             f"mean length {report.length:.1f} tokens, {report.truncated:.1%} truncated, {report.unscored} unscored"
+            + (f", {len(report.too_long)} tasks too long and left out" if report.too_long else "")
         )
         if self.output is not None:
             text = json.dumps(report.as_dict(), indent=2, default=str) + "\n"

@@ -53,8 +53,8 @@ class Config:
         max_tokens: Most tokens of a completion.
         temperature: Sampling temperature.  None: the algorithm's.
         stop: Texts that end a completion.
-        overlong: What is done with truncated completions: keep (train on them), mask (leave them out of the loss) or
-            soft (lower their score, as DAPO does).  None: the algorithm's choice.
+        overlong: What is done with truncated completions: keep (train on them), mask (leave them out of the loss),
+            soft (lower the score of long ones, as DAPO does) or soft+mask (both).  None: the algorithm's choice.
         overlong_cache: Tokens before `max_tokens` over which the soft punishment rises.  None: a fifth of
             `max_tokens`, as in DAPO.
         max_turns: Most turns of an episode.

@@ -105,7 +105,7 @@ class Trainer:
                     scorer=self._scorer(self.env),
                     seed=config.seed,
                     dynamic=config.algorithm.dynamic_sampling,
-                    overlong="mask" if config.overlong == "mask" else "keep",  # soft is a part of the reward
+                    overlong="mask" if "mask" in config.overlong else "keep",  # soft is a part of the reward
                     max_rounds=config.max_rounds,
                     max_turns=config.max_turns,
                     step_s=config.step_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -90,15 +91,26 @@ def _require_separate(env: Environment, eval_env: Environment, most: int) -> Non
 
 
 def _with_overlong(env: Environment, config: ResolvedConfig) -> Environment:
-    """The environment; with overlong="soft" its reward has DAPO's soft punishment (arXiv:2503.14476, eq. 13)."""
-    if config.overlong != "soft" or any(isinstance(leaf, Overlong) for leaf in env.reward.leaves):
+    """The environment; with overlong="soft" its reward has DAPO's soft punishment (arXiv:2503.14476, eq. 13).
+
+    It is scaled by the width of the reward's bounds, as the paper's -1 is for rewards of ±1: added to a reward in
+    [0, 1], -1 would make a right answer at the limit worth a wrong short one.
+    """
+    if "soft" not in config.overlong or any(isinstance(leaf, Overlong) for leaf in env.reward.leaves):
         return env
     if not isinstance(env, SingleTurnEnv):
         raise UsageError(
-            f"{env.id} has several turns and computes its score itself, so overlong='soft' cannot be added; choose "
-            "overlong='mask' or 'keep'"
+            f"{env.id} has several turns and computes its score itself, so overlong={config.overlong!r} cannot be "
+            "added; choose overlong='mask' or 'keep'"
         )
-    return env.with_reward(env.reward + Overlong(max_tokens=config.max_tokens, cache=config.overlong_cache))
+    low, high = env.reward.bounds
+    most = config.algorithm.overlong_share * (high - low)
+    if not 0 < most < math.inf:
+        raise UsageError(
+            f"the reward {env.reward} has the bounds [{low:g}, {high:g}], which say nothing of how strong a punishment "
+            "has to be; add `weight * rlvr.Overlong(…)` to it yourself, or choose overlong='mask' or 'keep'"
+        )
+    return env.with_reward(env.reward + most * Overlong(max_tokens=config.max_tokens, cache=config.overlong_cache))
 
 
 def device_of(device: str) -> torch.device:
