@@ -236,7 +236,17 @@ class ResolvedConfig(Config):
                 f"{algorithm.objective!r} has no ratio to the policy that sampled, so only the first step on a batch "
                 "is right; leave minibatch out, or choose the objective 'clipped'"
             )
-        if algorithm.reset is not None and algorithm.reset.every_steps is None and not self.eval_every:
+        if algorithm.mixing is not None and self.lora_rank is not None:
+            raise UsageError(
+                "mixing with lora_rank: a share of an adapter is not that share of the weights it stands for; train "
+                "all weights, or use a reset"
+            )
+        if algorithm.subset is not None and algorithm.subset.size > self.group_size:
+            raise UsageError(
+                f"subset.size is {algorithm.subset.size} of a group_size of {self.group_size}; it is a part of it"
+            )
+        reset = algorithm.reset
+        if reset is not None and reset.stall_validations is not None and not self.eval_every and not reset.every_steps:
             raise UsageError(
                 f"this algorithm resets when validation stalls, and eval_every is {self.eval_every}; say how many "
                 "steps lie between evaluations, such as 50, and on which split: eval_split='validation'"

@@ -29,7 +29,7 @@ from rlvr.train import checkpoint
 from rlvr.train.alarm import ScoringAlarm
 from rlvr.train.canary import Canary
 from rlvr.train.config import Config
-from rlvr.train.credit import Batch, collate, credit, minibatches, save_batch
+from rlvr.train.credit import Batch, chosen, collate, credit, minibatches, save_batch
 from rlvr.train.learner import Learner
 from rlvr.train.memory import forecast, longest_prompt, require_room
 from rlvr.train.metrics import Log, evaluation_metrics, log_rollouts, open_loggers
@@ -106,7 +106,7 @@ class Trainer:
                     seed=config.seed,
                     dynamic=config.algorithm.dynamic_sampling,
                     overlong="mask" if "mask" in config.overlong else "keep",  # soft is a part of the reward
-                    max_rounds=config.max_rounds,
+                    max_rounds=config.max_rounds if config.algorithm.refill else 1,
                     max_turns=config.max_turns,
                     step_s=config.step_s,
                     schedule=config.turn_schedule,
@@ -140,7 +140,10 @@ class Trainer:
                 numbers = self._one_step()
                 if self._is_due(config.eval_every):
                     numbers |= self._evaluate()
-                if self._wants_reset():
+                mixing = config.algorithm.mixing
+                if mixing is not None and self.step % mixing.every_steps == 0:
+                    self.learner.mix()
+                if self._wants_reset(numbers):
                     self.learner.reset()
                     self._best, self._stalled, numbers["reset"] = float("-inf"), 0, 1.0
                 log(self.step, numbers | self._costs(numbers, time.perf_counter() - started))
@@ -183,19 +186,23 @@ class Trainer:
             return {"skipped": 1.0, "updates": 0.0, "lr": self.learner.lr}
         batch = self.learner.prepared(collate(sampled.groups))
         draw = torch.Generator().manual_seed(rollout_seed("minibatches", self._settings.seed, self.step))
-        algorithm = self._settings.algorithm
+        algorithm = self.learner.algorithm
         epochs = [minibatches(len(batch.rows), self._settings.minibatch, draw) for _ in range(algorithm.epochs)]
         if algorithm.advantage == "magistral_advantages":
             epochs = epochs[:1] * algorithm.epochs  # it normalises per mini-batch, so all epochs have the same ones
         first = {row: number for number, rows in enumerate(epochs[0]) for row in rows}
-        advantages = credit(
+        found = credit(
             sampled.groups,
             batch,
             algorithm,
             minibatch_of=[first[row] for row in range(len(batch.rows))],
             values=sampled.values,
+            average=self.learner.average,
         )
-        batch = replace(batch, advantages=advantages)
+        self.learner.observe(sampled.groups)
+        batch = chosen(
+            sampled.groups, replace(batch, advantages=found.advantages, returns=found.returns), algorithm, draw
+        )
         prepared_s = time.perf_counter() - started
         numbers = self.learner.update(batch, [rows for epoch in epochs for rows in epoch], self._keep_bad)
         update_s = time.perf_counter() - started - prepared_s
@@ -232,12 +239,13 @@ class Trainer:
             self._best, self._stalled = (value, 0) if value > self._best else (self._best, self._stalled + 1)
         return {**evaluation_metrics(report), "eval_s": time.perf_counter() - started}
 
-    def _wants_reset(self) -> bool:
+    def _wants_reset(self, numbers: Mapping[str, float]) -> bool:
         reset = self._settings.algorithm.reset
         if reset is None:
             return False
         stalled = reset.stall_validations is not None and self._stalled >= reset.stall_validations
-        return stalled or (reset.every_steps is not None and self.step % reset.every_steps == 0)
+        held = reset.kl_share is not None and numbers.get("kl_share", 0.0) > reset.kl_share
+        return stalled or held or (reset.every_steps is not None and self.step % reset.every_steps == 0)
 
     def _costs(self, numbers: Mapping[str, float], step_s: float) -> dict[str, float]:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -187,7 +187,7 @@ def test_a_limit_beyond_the_end_takes_all():
 class Short(ScriptedSampler):
     """A model with few positions."""
 
-    positions = 70
+    positions = 80
 
 
 def test_a_prompt_that_is_too_long_is_left_out_and_counted():
@@ -199,7 +199,7 @@ def test_a_prompt_that_is_too_long_is_left_out_and_counted():
             return made if index else replace(made, prompt=made.prompt * 9)
 
     with pytest.warns(RuntimeWarning, match=r"words/train-0' with max_tokens=64 .* longer than the model's positions"):
-        report = run(Mixed(), Short(say), n=4)
+        report = run(Mixed(), Short(say), n=4, limit=3)
     assert report.too_long == ("words/train-0",)
     assert [task.index for task in report.tasks] == [1, 2]
     assert report.metrics["avg@4"].tasks == 2
@@ -213,4 +213,4 @@ def test_a_task_that_cannot_be_made_is_named_by_its_index():
             return super().task(index) if index < 2 else {}["question"]
 
     with pytest.raises(rlvr.RlvrError, match=r"Damaged cannot make task 2 of split 'train': KeyError: 'question'"):
-        run(Damaged(), say)
+        run(Damaged(), say, limit=3)

@@ -278,7 +278,7 @@ def test_credit_comes_before_the_update_and_reaches_it():
     rows = [rollout([1], [4, 6], total=1.0), rollout([1], [5, 7], total=0.0)]
     groups = [rlvr.Group(rows[0].task, rows)]
     batch = collate(groups)
-    batch = replace(batch, advantages=credit(groups, batch, REINFORCE))
+    batch = replace(batch, advantages=credit(groups, batch, REINFORCE).advantages)
     before = made.logprobs(rows, made.policy).sum(dim=1)
     made.update(batch, [range(2)], pytest.fail)
     after = made.logprobs(rows, made.policy).sum(dim=1)

@@ -20,7 +20,7 @@ from rlvr.data.rows import read_whole
 from rlvr.errors import UsageError
 from rlvr.train.alarm import NothingScored
 from rlvr.train.canary import CanaryFailed
-from rlvr.train.credit import credit
+from rlvr.train.credit import Credit, credit
 from rlvr.train.learner import Diverged, Learner
 from tests.collect.collecting import Count
 from tests.train.bandit import Bandit, policy, trainer
@@ -249,7 +249,9 @@ def test_a_signal_finishes_the_step_and_saves(tmp_path, number):
 def test_losses_that_are_not_finite_end_the_run_with_their_batches_kept(tmp_path, monkeypatch):
     """The weights are those before; the batches say what it was."""
     with trainer(tmp_path / "run", bad_steps=2) as made:
-        monkeypatch.setattr("rlvr.train.loop.credit", lambda groups, batch, *rest, **more: batch.advantages + torch.inf)
+        monkeypatch.setattr(
+            "rlvr.train.loop.credit", lambda groups, batch, *rest, **more: Credit(batch.advantages + torch.inf)
+        )
         with pytest.raises(Diverged, match="bad"):
             made.run()
         assert all(p.isfinite().all() for p in made.policy.model.parameters())
@@ -514,9 +516,9 @@ def test_credit_knows_the_mini_batch_of_every_row(tmp_path, monkeypatch):
     """Magistral normalises over those that are trained on: the very parts that the update is given."""
     seen = {}
 
-    def crediting(groups, batch, algorithm, *, minibatch_of, values):
+    def crediting(groups, batch, algorithm, *, minibatch_of, **more):
         seen["numbers"] = list(minibatch_of)
-        return credit(groups, batch, algorithm, minibatch_of=minibatch_of, values=values)
+        return credit(groups, batch, algorithm, minibatch_of=minibatch_of, **more)
 
     monkeypatch.setattr("rlvr.train.loop.credit", crediting)
     with trainer(tmp_path / "run", algorithm="dr_grpo", minibatch=6, steps=1) as made:
