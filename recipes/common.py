@@ -13,7 +13,7 @@ from tyro.conf import OmitArgPrefixes, UseAppendAction, arg
 
 import rlvr
 from rlvr.cli.arguments import options_of
-from rlvr.environment.registry import defaults_of
+from rlvr.environment.registry import defaults_of, is_mixture
 from rlvr.errors import MissingDependency
 from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
@@ -29,7 +29,7 @@ class Flags:
 
     config: OmitArgPrefixes[Annotated[Config, arg(name="")]]
     data: str
-    """Tasks: a hub id, a .jsonl or .parquet file, or a folder with a file per split."""
+    """Tasks: a hub id, a .jsonl or .parquet file, or a folder with a file per split.  Not used by a mixture."""
     eval_data: str | None = None
     """Evaluation tasks, as for `data`.  None: the evaluation split of `data`, or the first tenth of a single file,
     which is then not trained on."""
@@ -44,6 +44,9 @@ class Flags:
         """
         options = options_of(defaults_of(self.config.env), self.option)
         train, test = options.pop("split", None), self.config.eval_split
+        if is_mixture(self.config.env):  # where the tasks of each come from stands with its own options
+            both = (rlvr.make(self.config.env, **options, split=split) for split in (train or "train", test))
+            return next(both), next(both)
         if self.eval_data is None and Path(self.data).is_file():
             is_default = test == Config.eval_split
             if (train is None) != is_default:

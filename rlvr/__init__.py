@@ -16,9 +16,12 @@ if (_root / "pyproject.toml").is_file() and (_root / "verifiers").is_dir():
     __path__.append(str(_root))
 
 from rlvr.environment import (  # noqa: E402
+    Curriculum,
     Environment,
+    Mixture,
     MultiTurnEnv,
     RowsEnv,
+    Share,
     SingleTurnEnv,
     environment_ids,
     make,
@@ -67,6 +70,7 @@ from rlvr.types import (  # noqa: E402
 __all__ = [
     "Completion",
     "Correct",
+    "Curriculum",
     "DataError",
     "Environment",
     "Format",
@@ -77,6 +81,7 @@ __all__ = [
     "Length",
     "Majority",
     "MissingDependency",
+    "Mixture",
     "MultiTurnEnv",
     "NonConforming",
     "Outcome",
@@ -92,6 +97,7 @@ __all__ = [
     "Score",
     "Scored",
     "Scorer",
+    "Share",
     "SingleTurnEnv",
     "Task",
     "Turn",

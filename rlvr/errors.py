@@ -13,7 +13,8 @@
         ├── WorkerError               it raised an exception; the traceback is kept
         ├── IsolationUnavailable      the sandbox cannot give a guarantee here; names it and the remedy
         ├── SandboxFailed             a run failed inside the sandbox (IE): no toolchain, no process
-        └── ServiceFailed             the HTTP service cannot be reached or failed
+        ├── ServiceFailed             the HTTP service cannot be reached or failed
+        └── SamplingFailed            a completion could not be had from the model's endpoint
 
 A completion's own fault is none of these: it is a `Verdict` with a reason.
 """
@@ -33,6 +34,7 @@ __all__ = [
     "NonConforming",
     "RewardError",
     "RlvrError",
+    "SamplingFailed",
     "SandboxFailed",
     "ServiceFailed",
     "UnknownEnvironment",
@@ -184,6 +186,12 @@ class ServiceFailed(Unscored):
     """The HTTP service cannot be reached or failed.  Says nothing about the completions."""
 
     reason = "service-failed"
+
+
+class SamplingFailed(Unscored):
+    """A completion could not be had from the model's endpoint.  Says nothing about the model."""
+
+    reason = "sampling-failed"
 
 
 def described(error: BaseException) -> tuple[str, str, str]:

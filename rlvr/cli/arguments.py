@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -15,7 +14,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 from rlvr.data.formats import read_rows
 from rlvr.data.rows import require_output
 from rlvr.environment import Environment
-from rlvr.environment.registry import defaults_of, make
+from rlvr.environment.registry import defaults_of, is_mixture, make, read_option
 from rlvr.errors import UsageError
 
 __all__ = [
@@ -33,11 +32,16 @@ __all__ = [
     "require_outputs",
     "say_if_unprotected",
     "with_level",
+    "with_one_env",
 ]
 
 EnvironmentArgument: TypeAlias = Annotated[
     Positional[str],
-    arg(metavar="ENV", help="The environment: its id, or path/to/file.py:name of a class or an object."),
+    arg(
+        metavar="ENV",
+        help="The environment: its id, or path/to/file.py:name of a class or an object; or a mixture, "
+        "'ENV:WEIGHT ENV:WEIGHT …' with options after commas.",
+    ),
 ]
 InputFile: TypeAlias = Annotated[Positional[Path], arg(metavar="FILE")]
 NameValues: TypeAlias = Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")]
@@ -73,14 +77,40 @@ def options_of(defaults: Mapping[str, Any], given: Sequence[str], flag: str = "-
         name, equals, value = pair.partition("=")
         if not equals:
             raise UsageError(f"{flag} {pair}: write NAME=VALUE, such as {flag} split=test")
-        default = defaults.get(name, "")
-        try:
-            options[name] = value if isinstance(default, str) else json.loads(value)
-        except ValueError:
-            if default is not None and default is not MISSING:
-                raise UsageError(f"{flag} {pair}: {value!r} is not a value like {default!r}") from None
-            options[name] = value
+        options[name] = read_option(f"{flag} {pair}", defaults.get(name, ""), value)
     return options
+
+
+def with_one_env(argv: Sequence[str]) -> list[str]:
+    """The arguments of a command, with several `--env ENV:WEIGHT` as the one mixture that they name.
+
+    `rlvr eval` takes the environment without a flag, and may have it with one.
+
+    Args:
+        argv: without the program's name.
+
+    Raises:
+        UsageError: one of several has no weight.
+    """
+    if argv[:1] not in (["train"], ["eval"]):
+        return list(argv)
+    envs, rest, pieces = [], [], iter(argv)
+    at = len(argv)
+    for piece in pieces:
+        flag, equals, value = piece.partition("=")
+        if flag != "--env":
+            rest.append(piece)
+            continue
+        at = min(at, len(rest))
+        envs.append(value if equals else next(pieces, ""))
+    if len(envs) > 1:
+        bare = next((env for env in envs if not is_mixture(env)), None)
+        if bare is not None:
+            raise UsageError(f"--env {bare} beside others: give each its weight, such as --env gsm8k-v2:0.5")
+    if not envs:
+        return list(argv)
+    joined = " ".join(envs)
+    return [*rest[:at], *(["--env", joined] if argv[0] == "train" else [joined]), *rest[at:]]
 
 
 def with_level(given: Sequence[str], sandbox: str | None, *envs: str) -> Sequence[str]:

@@ -20,6 +20,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
+from rlvr.cli.arguments import with_one_env
 from rlvr.cli.audit import AuditCommand
 from rlvr.cli.check import CheckCommand
 from rlvr.cli.doctor import DoctorCommand
@@ -30,7 +31,7 @@ from rlvr.cli.plot import PlotCommand
 from rlvr.cli.replay import ReplayCommand
 from rlvr.cli.score import ScoreCommand
 from rlvr.cli.serve import ServeCommand
-from rlvr.cli.train import TrainCommand, recipe_command
+from rlvr.cli.train import TrainCommand, recipe_command, train_command
 from rlvr.errors import RlvrError, described
 
 __all__ = ["COMMANDS", "main"]
@@ -89,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             err.print(f"[bold red]rlvr:[/] {escape(_one_line(error))}", soft_wrap=True, highlight=False)
             return 2
         except KeyboardInterrupt:
-            err.print("interrupted" + "; `--resume` goes on where it stopped" * isinstance(command, ScoreCommand))
+            err.print("interrupted" + "; `--resume` goes on where it stopped" * _resumes(command))
             return 130
         except SystemExit:
             raise  # of the parser, which has said why
@@ -105,6 +106,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not isinstance(printed.lost, BrokenPipeError):  # of a reader that has seen enough, such as `head`
         err.print(f"[bold red]rlvr:[/] stdout: {escape(_one_line(printed.lost))}", soft_wrap=True, highlight=False)
     return 2
+
+
+def _resumes(command: _Command | None) -> bool:
+    return isinstance(command, ScoreCommand) or getattr(command, "rollouts", None) is not None
 
 
 class _Stdout:
@@ -166,8 +171,11 @@ def _show_warning(err: Console, message: Warning | str, category: type[Warning],
 
 
 def _parsed(argv: Sequence[str]) -> _Command:
+    argv = with_one_env(argv)
     if len(argv) > 1 and argv[0] == "train" and not argv[1].startswith("-"):
         return recipe_command(argv[1], argv[2:])
+    if argv[:1] == ["train"]:
+        return train_command(argv[1:])
     command: _Command = tyro.extras.subcommand_cli_from_dict(
         COMMANDS, prog="rlvr", description=_ABOUT, args=argv, config=(tyro.conf.FlagCreatePairsOff,)
     )

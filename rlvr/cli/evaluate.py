@@ -1,24 +1,33 @@
-"""`rlvr eval`: evaluates a model on an environment."""
+"""`rlvr eval`: evaluates a model in this process, or behind an endpoint, on an environment."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from tyro.conf import arg
 
-from rlvr.cli.arguments import EnvironmentArgument, NameValues, SandboxLevel, Workers, environment_of
+from rlvr.cli.arguments import EnvironmentArgument, NameValues, Overwrite, SandboxLevel, Workers, environment_of
 from rlvr.data.files import write_whole
 from rlvr.data.rows import require_output
-from rlvr.environment import SingleTurnEnv
-from rlvr.errors import import_optional
+from rlvr.environment import Environment, SingleTurnEnv
+from rlvr.errors import ServiceFailed, UsageError, import_optional
 from rlvr.samplers.protocol import Sampling
 from rlvr.scoring import Scorer
+from rlvr.scoring.records import provenance
+
+if TYPE_CHECKING:
+    from rlvr.collect.evaluation import EvaluationReport
+    from rlvr.collect.rollout_records import RolloutFile
+    from rlvr.samplers.protocol import Sampler
 
 __all__ = ["EvalCommand"]
 
@@ -28,11 +37,34 @@ class EvalCommand:
     """Evaluate a model on an environment: avg@n, pass@k, maj@k with 95 % intervals.
 
     Example: rlvr eval gsm8k-v2 --model Qwen/Qwen3-0.6B -n 8 -k 1 8 --limit 200 --option split=test
+    Example: rlvr eval gsm8k-v2 --endpoint https://api.openai.com/v1 --model gpt-5-mini --key-env OPENAI_API_KEY
     """
 
     env: EnvironmentArgument
     model: str
-    """Model to evaluate: an id on the Hugging Face hub, or a folder, such as RUN/model of a training run."""
+    """Model to evaluate: an id on the Hugging Face hub, or a folder, such as RUN/model of a training run; with
+    --endpoint its name there."""
+    endpoint: Annotated[str | None, arg(metavar="URL")] = None
+    """Ask a model behind an OpenAI-compatible API, such as http://127.0.0.1:8000/v1, instead of loading one."""
+    key_env: Annotated[str | None, arg(metavar="VARIABLE")] = None
+    """Environment variable that holds the endpoint's key."""
+    api: Literal["chat", "completions"] = "chat"
+    """chat: send messages, a text prompt as one of the user; completions: send texts to be continued."""
+    in_flight: int = 32
+    """Greatest number of requests to the endpoint at a time."""
+    retries: int = 6
+    """How often a request that failed or was limited is sent again."""
+    timeout_s: float = 600.0
+    """Seconds without an answer after which a request is sent again."""
+    body: Annotated[NameValues, arg(metavar="NAME=VALUE")] = ()
+    """Set a parameter of the requests, such as top_k=20; null leaves it out.  May be repeated."""
+    price: Annotated[tuple[float, float] | None, arg(metavar="DOLLARS DOLLARS")] = None
+    """Price of a million tokens of prompts and of completions, to show the cost."""
+    rollouts: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Keep every rollout in this file, .jsonl or .parquet; with --endpoint by default ENV-MODEL.rollouts.jsonl."""
+    resume: bool = False
+    """Continue a run that was stopped, or ask again for completions that could not be had."""
+    overwrite: Overwrite = False
     n: Annotated[int, arg(aliases=["-n"])] = 1
     """Number of completions that are sampled for each task."""
     k: Annotated[tuple[int, ...], arg(aliases=["-k"], help_behavior_hint="(default: 1 and n)")] = ()
@@ -67,32 +99,106 @@ class EvalCommand:
     """Write the whole report to this file, as JSON."""
 
     def run(self, out: Console, err: Console) -> int:
-        setup = import_optional("rlvr.train.setup", "train")
         evaluation = import_optional("rlvr.collect.evaluation", "train")
         if self.output is not None:
             require_output(self.output, overwrite=True, device=True)
+        self._require_fitting()
         env = environment_of(self.env, self.option, self.sandbox)
+        if self.endpoint is not None and self.rollouts is None:  # they cost money, so they are kept
+            self.rollouts = Path(re.sub(r"[^\w.-]+", "-", f"{env.id}-{self.model}") + ".rollouts.jsonl")
         sampling = Sampling(max_tokens=self.max_tokens, temperature=self.temperature, top_p=self.top_p, stop=self.stop)
+        with ExitStack() as stack:
+            sampler = self._local() if self.endpoint is None else self._behind_endpoint(stack)
+            kept = self._kept(env, sampling, stack)
+            scorer = None
+            if isinstance(env, SingleTurnEnv):
+                scorer = stack.enter_context(Scorer(env, workers=self.workers))
+            try:
+                report = evaluation.evaluate(
+                    env,
+                    sampler,
+                    sampling=sampling,
+                    n=self.n,
+                    k=self.k or None,
+                    limit=self.limit,
+                    scorer=scorer,
+                    seed=self.seed,
+                    max_turns=self.max_turns,
+                    known=kept.results if kept else (),
+                    on_group=kept.write if kept else None,
+                    progress=True,
+                )
+            except ServiceFailed as error:
+                if kept is None or not kept.count:
+                    raise
+                raise ServiceFailed(f"{error}. {kept.count} rollouts are kept: --resume goes on") from None
+            if kept is not None and kept.count:
+                kept.finish()
+        self._show(report, kept, out)
+        if self.output is not None:
+            self._write_report(report, kept)
+        return int(bool(report.unscored))
+
+    def _require_fitting(self) -> None:
+        """Refuse flags that do not go together."""
+        if self.endpoint is None:
+            given = {"key-env": self.key_env, "body": self.body, "price": self.price}
+            if extra := [f"--{name}" for name, value in given.items() if value]:
+                raise UsageError(f"{', '.join(extra)}: these are for --endpoint URL, which was not given")
+        else:
+            local = {"device": "auto", "precision": "fp32", "max_rows": 256, "chat": False}
+            if extra := [
+                f"--{name.replace('_', '-')}" for name, value in local.items() if getattr(self, name) != value
+            ]:
+                raise UsageError(f"{', '.join(extra)}: these are for a model in this process, not for --endpoint")
+        if self.price is not None and not all(0 <= price < float("inf") for price in self.price):
+            raise UsageError(f"--price is {self.price}; give two numbers of dollars, such as --price 0.15 0.60")
+        if self.rollouts is None and self.endpoint is None and (self.resume or self.overwrite):
+            raise UsageError("--resume and --overwrite are about the file of --rollouts, which was not given")
+
+    def _local(self) -> Sampler:
+        setup = import_optional("rlvr.train.setup", "train")
         policy = setup.load_policy(
             self.model, device=self.device, chat=self.chat, autocast=setup.autocast_dtype(self.precision)
         )
         setup.require_end(policy, self.stop)
-        with ExitStack() as stack:
-            scorer = None
-            if isinstance(env, SingleTurnEnv):
-                scorer = stack.enter_context(Scorer(env, workers=self.workers))
-            report = evaluation.evaluate(
-                env,
-                policy.sampler(max_rows=self.max_rows),
-                sampling=sampling,
-                n=self.n,
-                k=self.k or None,
-                limit=self.limit,
-                scorer=scorer,
-                seed=self.seed,
-                max_turns=self.max_turns,
-                progress=True,
+        sampler: Sampler = policy.sampler(max_rows=self.max_rows)
+        return sampler
+
+    def _behind_endpoint(self, stack: ExitStack) -> Sampler:
+        endpoint = import_optional("rlvr.samplers.endpoint", "endpoint")
+        sampler: Sampler = stack.enter_context(
+            endpoint.EndpointSampler(
+                self.endpoint,
+                self.model,
+                key_env=self.key_env,
+                api=self.api,
+                in_flight=self.in_flight,
+                retries=self.retries,
+                timeout_s=self.timeout_s,
+                body=_parameters(self.body),
             )
+        )
+        return sampler
+
+    def _kept(self, env: Environment, sampling: Sampling, stack: ExitStack) -> RolloutFile | None:
+        if self.rollouts is None:
+            return None
+        records = import_optional("rlvr.collect.rollout_records", "train")
+        run = provenance(env, self.env) | {
+            "model": self.model,
+            "sampling": asdict(sampling) | {"stop": list(sampling.stop)},
+            "n": self.n,
+            "seed": self.seed,
+            "max_turns": self.max_turns,
+            "endpoint": None if self.endpoint is None else {"api": self.api, "body": _parameters(self.body)},
+        }
+        kept: RolloutFile = stack.enter_context(
+            records.RolloutFile(self.rollouts, run, resume=self.resume, overwrite=self.overwrite)
+        )
+        return kept
+
+    def _show(self, report: EvaluationReport, kept: RolloutFile | None, out: Console) -> None:
         table = Table("metric", "value", "95 % interval", "tasks")
         for name, it in report.metrics.items():
             table.add_row(name, f"{it.value:.4f}", f"{it.low:.4f} to {it.high:.4f}", str(it.tasks))
@@ -101,10 +207,39 @@ class EvalCommand:
             f"mean length {report.length:.1f} tokens, {report.truncated:.1%} truncated, {report.unscored} unscored"
             + (f", {len(report.too_long)} tasks too long and left out" if report.too_long else "")
         )
-        if self.output is not None:
-            text = json.dumps(report.as_dict(), indent=2, default=str) + "\n"
-            if self.output.exists() and not self.output.is_file():
-                self.output.write_text(text, encoding="utf-8")  # a device or a pipe
-            else:
-                write_whole(self.output, text.encode())
-        return int(bool(report.unscored))
+        if kept is None:
+            return
+        if kept.usage.replies:
+            out.print(kept.usage.line(self.price), highlight=False)
+        if kept.count:
+            out.print(f"rollouts written to {escape(str(self.rollouts))}", soft_wrap=True)
+        if kept.usage.lost:
+            out.print(
+                f"{kept.usage.lost} completions could not be had; the last: {escape(kept.usage.last_lost)}. "
+                "The same command with --resume asks for them again",
+                soft_wrap=True,
+                highlight=False,
+            )
+
+    def _write_report(self, report: EvaluationReport, kept: RolloutFile | None) -> None:
+        assert self.output is not None
+        about = {"model": self.model, "usage": kept.usage.as_dict(self.price) if kept is not None else None}
+        text = json.dumps(report.as_dict() | about, indent=2, default=str) + "\n"
+        if self.output.exists() and not self.output.is_file():
+            self.output.write_text(text, encoding="utf-8")  # a device or a pipe
+        else:
+            write_whole(self.output, text.encode())
+
+
+def _parameters(given: Iterable[str]) -> dict[str, Any]:
+    """Parameters of requests from NAME=VALUE pairs; a value is JSON if it can be, else text."""
+    found: dict[str, Any] = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not (equals and name):
+            raise UsageError(f"--body {pair}: write NAME=VALUE, such as --body top_k=20")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found

@@ -31,16 +31,14 @@ from rlvr.data.lines import Line, Row
 from rlvr.data.rows import Journal, dump_row
 from rlvr.display import progress_bar
 from rlvr.environment import Environment
-from rlvr.environment.source import changed_source
 from rlvr.errors import DataError, UsageError
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
 from rlvr.scoring.items import Item, item_of
-from rlvr.scoring.records import input_fields, is_record_of, provenance, record
+from rlvr.scoring.records import input_fields, is_record_of, provenance, record, require_same_run
 from rlvr.scoring.tally import Tally
 
 __all__ = ["ScoreCommand"]
 
-_READ = frozenset(("id", "task", "prompt", "outcome", "total", "parts", "why"))  # of the rows of a stopped run
 _ENV_HELP = "The environment: its id, or path/to/file.py:name; with --verifier a file to score."
 _FILES_HELP = (
     "Files with completions: JSON lines or arrays, CSV, TSV, Parquet or Arrow, also packed; patterns, folders, hub ids "
@@ -117,7 +115,7 @@ class ScoreCommand:
         with journal, rejected:
             last, group = None, 0  # the last task, and its rows: the run may have been stopped among them
             for row in journal.rows():
-                _require_same_run(row, run, journal.partial)
+                require_same_run(row, run, journal.partial)
                 group = group + 1 if (task := (row["task"], row["prompt"])) == last else 1
                 last = task
             if env.reward.group_level:
@@ -397,21 +395,3 @@ class _RejectedRows:
             return ""
         where = "" if self.path is None else f", as {self.path} says"
         return f"none of its {self.count} rows can be used{where}; the first is {self._shown[0]}"
-
-
-def _require_same_run(row: Row, run: dict[str, Any], partial: Path) -> None:
-    if missing := _READ.difference(row):
-        raise UsageError(
-            f"{partial}, row {row.get('id')!r} lacks {', '.join(sorted(missing))}; no run leaves this behind, so it "
-            "cannot be resumed: pass --overwrite to begin anew"
-        )
-    if edited := changed_source(row.get("source"), run["source"]):
-        raise UsageError(
-            f"{partial} was scored by another program: {edited} since; pass --overwrite to begin anew, or undo the edit"
-        )
-    for name, value in run.items():
-        if row.get(name) != value:
-            raise UsageError(
-                f"{partial} was scored with {name} {row.get(name)!r}, this run has {value!r}; "
-                "pass --overwrite to begin anew"
-            )

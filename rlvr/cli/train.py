@@ -1,13 +1,14 @@
-"""`rlvr train`: trains a policy, with settings of its own or of a recipe.
+"""`rlvr train`: trains a policy, with settings from flags, from a file or of a recipe.
 
 Modules that need torch are imported when the command runs: `rlvr --help` loads none of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, make_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
 
 import tyro
 from rich.console import Console
@@ -15,12 +16,13 @@ from rich.markup import escape
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, arg
 
 from rlvr.cli.arguments import NameValues, SandboxLevel, options_of, with_level
+from rlvr.cli.run_settings import NO_NUMBERS, AlgorithmNumbers, RunSettings, Sources
 from rlvr.environment.registry import defaults_of
 from rlvr.errors import UsageError, import_optional
 from rlvr.train.config import Config
 from rlvr.validate import nearest
 
-__all__ = ["RECIPES", "RecipeCommand", "TrainCommand", "recipe_command"]
+__all__ = ["RECIPES", "RecipeCommand", "TrainCommand", "recipe_command", "train_command"]
 
 RECIPES = ("arithmetic_cpu", "code_grpo", "math_dapo", "math_grpo", "math_prorl")
 """Folders of `rlvr.recipes` whose `run` has `DEFAULTS`, a dataclass of flags, and `main`, which takes them."""
@@ -32,11 +34,19 @@ class TrainCommand:
 
     Example: rlvr train --env gsm8k-v2 --model Qwen/Qwen3-0.6B --run runs/a --algorithm dapo --max-tokens 1024
 
+    Settings may also stand in a file: rlvr train --config run.toml --run runs/b --clip-high 0.3 --dry-run
+
     `rlvr train NAME …` starts from the settings of a recipe, such as those of a paper; `rlvr train NAME --help` shows
     them.  The recipes are arithmetic_cpu, code_grpo, math_dapo, math_grpo and math_prorl.
     """
 
-    config: OmitArgPrefixes[Annotated[Config, arg(name="")]]
+    settings: OmitArgPrefixes[Annotated[RunSettings, arg(name="")]]
+    numbers: OmitArgPrefixes[Annotated[AlgorithmNumbers, arg(name="")]] = NO_NUMBERS
+    config: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Take settings from this file: TOML with the names of the flags (`_` for `-`), or the config.json of a run, whose
+    folder is then the run.  Flags win."""
+    dry_run: FlagCreatePairsOff[bool] = False
+    """Print the settings with where each comes from and the memory forecast, sample and score one group, and stop."""
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
     sandbox: SandboxLevel = None
@@ -44,20 +54,70 @@ class TrainCommand:
     """Set an option of the environment for evaluation alone, such as data=test.jsonl; may be repeated."""
 
     def run(self, out: Console, err: Console) -> int:
-        if self.config.run.is_file():
-            raise UsageError(f"{self.config.run} is a file; give --run a folder")
-        loop = import_optional("rlvr.train.loop", "train")
-        defaults = defaults_of(self.config.env)
-        options = options_of(defaults, with_level(self.option, self.sandbox, self.config.env))
+        return self._run(Sources(), out, err)
+
+    def _run(self, sources: Sources, out: Console, err: Console) -> int:
+        settings = self.settings
+        if settings.run.is_file():
+            raise UsageError(f"{settings.run} is a file; give --run a folder")
+        import_optional("rlvr.train.loop", "train")  # what is missing is said before anything else
+        defaults = defaults_of(settings.env)
+        options = options_of(defaults, with_level(self.option, self.sandbox, settings.env))
         others = options_of(defaults, self.eval_option, flag="--eval-option")
-        config = replace(self.config, env_options=options, eval_options=others)
-        with loop.Trainer(config, console=err) as trainer:
-            trainer.run()
-            finished = trainer.step == config.steps
-            for step, report in sorted(trainer.reports.items()):
-                out.print(f"step {step}: " + ", ".join(f"{name} {it}" for name, it in report.metrics.items()))
-        out.print(f"{trainer.step} steps; all files of the run are in {escape(str(config.run))}", soft_wrap=True)
-        return 0 if finished else 130
+        config = sources.config(
+            settings,
+            self.numbers,
+            env_options={**settings.env_options, **options},
+            eval_options={**settings.eval_options, **others},
+        )
+        if self.dry_run:
+            import_optional("rlvr.train.dry_run", "train").dry_run(config, sources.of(config), out, err)
+            return 0
+        return _train(config, out, err)
+
+
+def _train(config: Config, out: Console, err: Console) -> int:
+    """Train, and print the evaluations; returns the exit code.
+
+    Args:
+        config: settings of the run.
+        out: for the results.
+        err: for progress.
+    """
+    loop = import_optional("rlvr.train.loop", "train")
+    with loop.Trainer(config, console=err) as trainer:
+        trainer.run()
+        finished = trainer.step == config.steps
+        for step, report in sorted(trainer.reports.items()):
+            out.print(f"step {step}: " + ", ".join(f"{name} {it}" for name, it in report.metrics.items()))
+    out.print(f"{trainer.step} steps; all files of the run are in {escape(str(config.run))}", soft_wrap=True)
+    return 0 if finished else 130
+
+
+@dataclass
+class _Parsed:
+    """A command whose settings may come from a file."""
+
+    command: TrainCommand
+    sources: Sources
+
+    def run(self, out: Console, err: Console) -> int:
+        return self.command._run(self.sources, out, err)
+
+
+def train_command(argv: Sequence[str]) -> _Parsed:
+    """The command for a run, with the settings of its file.
+
+    Args:
+        argv: the flags.
+
+    Raises:
+        UsageError: the file cannot be read, or has what no run has.
+    """
+    sources = Sources.from_flags(argv)
+    default: dict[str, Any] = {"default": TrainCommand(settings=sources.settings)} if sources.path else {}
+    command = tyro.cli(TrainCommand, args=argv, prog="rlvr train", **default)
+    return _Parsed(command, sources)
 
 
 @dataclass
@@ -67,13 +127,20 @@ class RecipeCommand:
     Attributes:
         main: runs the recipe; gives its exit code, None for 0.
         flags: what `main` takes.
+        places: where settings come from, if the recipe is only to be shown; None to run it.
     """
 
     main: Callable[[Any], int | None]
     flags: Any
+    places: Mapping[str, str] | None = None
 
     def run(self, out: Console, err: Console) -> int:
-        return self.main(self.flags) or 0
+        if self.places is None:
+            return self.main(self.flags) or 0
+        env, eval_env = self.flags.environments()
+        shown = import_optional("rlvr.train.dry_run", "train")
+        shown.dry_run(self.flags.config, self.places, out, err, env=env, eval_env=eval_env)
+        return 0
 
 
 def recipe_command(name: str, argv: Sequence[str]) -> RecipeCommand:
@@ -84,18 +151,35 @@ def recipe_command(name: str, argv: Sequence[str]) -> RecipeCommand:
         argv: flags that change its settings.
 
     Raises:
-        UsageError: there is no such recipe.
+        UsageError: there is no such recipe, or a setting cannot work.
         MissingDependency: the extra `train` is not installed.
     """
     if name not in RECIPES:
         raise UsageError(f"there is no recipe {name!r}{nearest(name, RECIPES)} (there are {', '.join(RECIPES)})")
     module = import_optional(f"rlvr.recipes.{name}.run", "train")
-    flags = tyro.cli(
-        type(module.DEFAULTS),
-        default=module.DEFAULTS,
-        args=argv,
-        prog=f"rlvr train {name}",
-        description=module.__doc__,
-        config=(FlagCreatePairsOff,),
-    )
-    return RecipeCommand(module.main, flags)
+    default: Any = module.DEFAULTS
+    about: dict[str, Any] = {"prog": f"rlvr train {name}", "description": module.__doc__}
+    if not isinstance(getattr(default, "config", None), Config):
+        return RecipeCommand(
+            module.main, tyro.cli(type(default), default=default, args=argv, config=(FlagCreatePairsOff,), **about)
+        )
+    sources = Sources.from_flags(argv, default.config, f"recipe {name}")
+    kind = _with_run_flags(type(default))
+    given = tyro.cli(kind, default=kind(flags=replace(default, config=sources.settings)), args=argv, **about)
+    flags = replace(given.flags, config=sources.config(given.flags.config, given.numbers))
+    return RecipeCommand(module.main, flags, sources.of(flags.config) if given.dry_run else None)
+
+
+def _with_run_flags(kind: type) -> Any:
+    """The class of a recipe's flags, and beside them those that every run has."""
+    hints = get_type_hints(TrainCommand, include_extras=True)
+    texts = {
+        "config": "Take settings from this file: TOML with the names of the flags, or the config.json of a run.",
+        "dry_run": "Print the settings with where each comes from and the memory forecast, sample one group, and stop.",
+    }
+    shared = [
+        (one, Annotated[hints[one], arg(help=texts[one])], field(default=getattr(TrainCommand, one))) for one in texts
+    ]
+    numbers = ("numbers", hints["numbers"], field(default=NO_NUMBERS))
+    flags = OmitArgPrefixes[Annotated[kind, arg(name="")]]  # type: ignore[valid-type]
+    return make_dataclass(f"{kind.__name__}OfRun", [("flags", flags), numbers, *shared])

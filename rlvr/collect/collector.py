@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from rlvr.collect.cursor import Cursor
 from rlvr.collect.groups import STEP_S, Groups
+from rlvr.collect.mixing import cursor_of
 from rlvr.collect.prefixes import PrefixValues, prefix_values
 from rlvr.collect.scheduler import Schedule
 from rlvr.collect.serialization import group_as_dict, group_from_dict
-from rlvr.collect.stats import Dropped, collection_stats, dropped_group, unscored_reasons
-from rlvr.environment import Environment
+from rlvr.collect.stats import Dropped, collection_stats, dropped_group, mixture_stats, unscored_reasons
+from rlvr.environment import Environment, Mixture
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Sampler, Sampling
 from rlvr.scoring import Scorer
@@ -138,11 +138,12 @@ class Collector:
             step_s=step_s,
             schedule=schedule,
             key=("collect", seed),
+            own_sizes=True,
         )
         self.env, self.sampler, self.seed = env, sampler, int(seed)
         self.dynamic, self.overlong = dynamic, overlong
         self.max_rounds, self.oversample, self.max_staleness = max_rounds, oversample, max_staleness
-        self._cursor = Cursor(env, seed=self.seed, shuffle=shuffle)
+        self._cursor = cursor_of(env, seed=self.seed, shuffle=shuffle)
         self._left: list[tuple[int, Group]] = []  # with the index of its task
         self._has_warned = self._has_warned_of_length = False
 
@@ -166,6 +167,14 @@ class Collector:
         """Number of completed epochs; always 0 if tasks are generated."""
         return self._cursor.epoch
 
+    def index(self, position: int) -> int:
+        """The index of the task that was taken at a position, of the last call of `collect`.
+
+        Args:
+            position: from 0.
+        """
+        return self._cursor.index(position)
+
     def collect(self, prompts: int) -> Collected:
         """Collect groups.  If this raises or is interrupted, the next call begins where this one began.
 
@@ -176,11 +185,12 @@ class Collector:
             RuntimeWarning: there are fewer groups; only the first time.
         """
         require_whole("prompts", prompts, 1)
-        before = self._cursor.position, self._left
+        before = self._cursor.state_dict(), self._left
         try:
             return self._collected(int(prompts))
         except BaseException:
-            self._cursor.position, self._left = before
+            self._cursor.load_state_dict(before[0])
+            self._left = before[1]
             raise
 
     def _collected(self, prompts: int) -> Collected:
@@ -197,6 +207,7 @@ class Collector:
             for number, group in sorted(self.groups.sample(asked), key=lambda numbered: numbered[0]):
                 _, index = asked[number]
                 sampled.append(group)
+                self._cursor.saw(index, group)
                 why = self._useless(group)
                 if why:
                     dropped.append(dropped_group(group, why))
@@ -208,6 +219,7 @@ class Collector:
             _warn_of_fewer(len(groups), prompts, rounds, dropped)
             self._has_warned = True
         numbers = collection_stats(sampled, groups, dropped, self.groups.background.take_timings())
+        numbers |= mixture_stats(self.env, sampled, groups) | self._cursor.stats()
         numbers |= {"rounds": float(rounds), "left": float(len(self._left)), "missing": float(missing)}
         return Collected(groups, dropped, numbers)
 
@@ -215,7 +227,7 @@ class Collector:
         """The tasks whose prompts leave room for a completion; the others are added to `dropped`."""
         if getattr(self.sampler, "positions", None) is None:
             return list(asked)
-        fitting, most = [], self.groups.sampling.max_tokens
+        fitting: list[tuple[int, int]] = []
         tasks = self.groups.tasks([index for _, index in asked])
         for (place, index), task in zip(asked, tasks, strict=True):
             excess = self.groups.excess_tokens(task)
@@ -226,8 +238,8 @@ class Collector:
             if not self._has_warned_of_length:
                 self._has_warned_of_length = True
                 warnings.warn(
-                    f"the prompt of task {task.id!r} may get {most} more tokens, which is {excess} more than the model "
-                    "has positions: tasks that are too long are left out. Lower max_tokens, or shorten prompts. This "
+                    f"the prompt of task {task.id!r} may get {self.groups.limit_of(task)} more tokens, which is "
+                    f"{excess} more than the model has positions: tasks that are too long are left out. Lower max_tokens, or shorten prompts. This "
                     "warning comes once; the log counts such tasks as dropped/too-long",
                     RuntimeWarning,
                     stacklevel=4,
@@ -273,7 +285,7 @@ class Collector:
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next `collect` depends on, except the sampler's weights, as plain JSON."""
         left = [{"index": index, "group": group_as_dict(group)} for index, group in self._left]
-        return {**self._identity(), "position": self._cursor.position, "epoch": self._cursor.epoch, "left": left}
+        return {**self._identity(), **self._cursor.state_dict(), "epoch": self._cursor.epoch, "left": left}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where a collector was when its `state_dict` was called.
@@ -294,7 +306,8 @@ class Collector:
             (entry["index"], group_from_dict(entry["group"], self.groups.task(entry["index"])))
             for entry in state["left"]
         ]
-        self._cursor.position, self._left = int(state["position"]), left
+        self._cursor.load_state_dict(state)
+        self._left = left
 
     def _identity(self) -> dict[str, Any]:
         """What the order of rollouts depends on."""
@@ -305,6 +318,7 @@ class Collector:
             "seed": self.seed,
             "shuffle": self._cursor.shuffle,
             "group_size": self.groups.group_size,
+            **({"envs": self.env.config["envs"]} if isinstance(self.env, Mixture) else {}),
         }
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from rlvr.environment import Environment, seeded
 from rlvr.errors import UsageError
+from rlvr.types import Group
 
 __all__ = ["Cursor"]
 
@@ -20,6 +23,7 @@ class Cursor:
         env: the environment.
         seed: of the permutations.
         shuffle: False for the order of the indices in every epoch.
+        name: seeds the permutations too; of an environment in a mixture, which may hold one environment twice.
 
     Attributes:
         position: number of tasks taken so far.
@@ -29,13 +33,13 @@ class Cursor:
         UsageError: the environment has no task.
     """
 
-    def __init__(self, env: Environment, *, seed: int, shuffle: bool = True) -> None:
+    def __init__(self, env: Environment, *, seed: int, shuffle: bool = True, name: str = "") -> None:
         self.position = 0
         self.size: int | None = getattr(env, "size", None)
         if self.size is not None and self.size < 1:
             raise UsageError(f"{env.id} has no tasks in split {env.split!r}")
         self.shuffle = shuffle
-        self._key = (env.id, env.split, seed)
+        self._key: tuple[str | int, ...] = (env.id, env.split, seed, *([name] if name else []))
         self._order = lru_cache(maxsize=1)(self._permutation)
 
     @property
@@ -62,6 +66,30 @@ class Cursor:
             return position
         epoch, place = divmod(position, self.size)
         return self._order(epoch)[place] if self.shuffle else place
+
+    def saw(self, index: int, group: Group) -> None:
+        """How a group did has no effect on this order; see `MixtureCursor`.
+
+        Args:
+            index: of its task.
+            group: as it was sampled.
+        """
+
+    def stats(self) -> dict[str, float]:
+        """Metrics of the order: none."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the order depends on, as plain JSON."""
+        return {"position": self.position}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where a cursor was when its `state_dict` was called.
+
+        Args:
+            state: what it returned.
+        """
+        self.position = int(state["position"])
 
     def _permutation(self, epoch: int) -> list[int]:
         assert self.size is not None

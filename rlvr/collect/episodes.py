@@ -23,11 +23,11 @@ from typing import Final
 from rlvr.collect.background import BackgroundCalls, CallTimeout
 from rlvr.collect.scheduler import Play
 from rlvr.environment import MultiTurnEnv, seeded
-from rlvr.errors import UsageError, brief
+from rlvr.errors import SamplingFailed, Unscored, UsageError, brief
 from rlvr.samplers.protocol import Request, Sample, Sampler, Sampling, TokenIds, rollout_seed
 from rlvr.types import Outcome, Prompt, Rollout, Score, Task, Turn, Verdict
 
-__all__ = ["Episodes"]
+__all__ = ["Episodes", "unscored"]
 
 _TASKS: Final = 10_000  # tasks that are kept, since it takes a reset to make one again
 
@@ -107,7 +107,7 @@ class Episodes:
 
     The score is the `Score` under "score" in the last step's `info`.  Without one, the total is the sum of the steps'
     rewards, and the outcome is CORRECT if the environment ended the episode and that sum is above 0, else WRONG.
-    If a step raises, the rollout is UNSCORED.
+    If a step raises, or a turn cannot be sampled, the rollout is UNSCORED.
 
     A `reset` that takes longer than `step_s` is our failure, and its rollout UNSCORED.  A `step` that does follows an
     action of the policy, which must not gain by it: the episode ends as WRONG, why "time limit", with the sum of the
@@ -179,7 +179,10 @@ class Episodes:
         while True:
             turn = len(episode.turns)
             seed = rollout_seed(*self._key, task.id, place, g, turn)
-            sample = yield Request((p, g, turn), episode.context, self.sampling, seed, limit, rollout=g)
+            try:
+                sample = yield Request((p, g, turn), episode.context, self.sampling, seed, limit, rollout=g)
+            except SamplingFailed as error:
+                return episode.rollout(unscored(error), self.sampler.version)
             episode.take_turn(sample, self.sampling)
             try:
                 step = yield self.background.submit(_stepped, env, sample.text, limit_s=self.step_s)
@@ -220,6 +223,15 @@ class Episodes:
             return _summed(episode, ended=False)
         episode.take_reply(step.reply, reply)
         return None
+
+
+def unscored(error: Unscored) -> Score:
+    """The score of a rollout that could not be had.
+
+    Args:
+        error: why.
+    """
+    return Score(None, {}, Verdict(Outcome.UNSCORED, why=f"{error.reason}: {error}"))
 
 
 def _begun(template: MultiTurnEnv, index: int) -> tuple[MultiTurnEnv, Task]:

@@ -16,14 +16,14 @@ from rlvr.collect import Groups, Sampler, Sampling, own_tokens
 from rlvr.collect.groups import STEP_S
 from rlvr.collect.scheduler import Schedule
 from rlvr.display import progress_bar
-from rlvr.environment import Environment, SingleTurnEnv
+from rlvr.environment import Environment, Mixture, SingleTurnEnv
 from rlvr.errors import UsageError
 from rlvr.scoring import Scorer
 from rlvr.statistics import Estimate, estimate, majority_at_k, pass_at_k
-from rlvr.types import Group
+from rlvr.types import Group, Score
 from rlvr.validate import require_whole
 
-__all__ = ["EvaluationReport", "TaskResult", "evaluate"]
+__all__ = ["EvaluationReport", "TaskResult", "evaluate", "result_of_scores"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,8 @@ class EvaluationReport:
         seed: of the completions.
         version: of the sampler's weights.
         level: of the confidence intervals.
-        metrics: `avg@n`, `reward`, and for each k `pass@k` and `maj@k`.
+        metrics: `avg@n`, `reward`, and for each k `pass@k` and `maj@k`.  For a mixture over the tasks of all
+            environments, and once more with `NAME/` before them for each environment.
         tasks: the result of each task, in the order of their indices.
         too_long: ids of tasks that were left out, as their prompts leave no room for `max_tokens` in the model's
             positions; they are in no metric.
@@ -119,7 +120,8 @@ def evaluate(
     max_turns: int = 8,
     step_s: float = STEP_S,
     schedule: Schedule | None = None,
-    on_group: Callable[[Group], None] | None = None,
+    known: Sequence[TaskResult] = (),
+    on_group: Callable[[int, Group], None] | None = None,
     progress: bool = False,
 ) -> EvaluationReport:
     """Sample n completions of each task, score them, and compute the metrics.
@@ -137,13 +139,16 @@ def evaluate(
         sampling: how they are sampled.
         n: completions per task.
         k: one or several numbers up to n, for pass@k and maj@k; None for 1 and n.
-        limit: evaluate only the first tasks, this many; needed if an environment generates tasks without end.
+        limit: evaluate only the first tasks, this many, of each environment of a mixture; needed if an environment
+            generates tasks without end.
         scorer: a scorer of `env`; None for a new one with a worker per core.
         seed: of the completions.
         level: of the confidence intervals.
         max_turns: most turns of an episode.
         step_s, schedule: see `Collector`.
-        on_group: called with each group as it is finished, for example to keep the completions; None for nothing.
+        known: results of an earlier, stopped call with the same settings; these tasks are not sampled again.
+        on_group: called with the index of each task and its group as it is finished, for example to keep the
+            completions; None for nothing.
         progress: show a progress bar.
 
     Raises:
@@ -152,12 +157,14 @@ def evaluate(
     ks = (1, n) if k is None else (k,) if isinstance(k, int) else tuple(k)
     for name, value in (("n", n), *(("k", one) for one in ks)):
         require_whole(name, value, 1)
+    earlier = {result.index: result for result in known}
     indices = _indices(env, limit)
     if max(ks, default=0) > n:
         raise UsageError(f"k is {max(ks)} and n is {n}; sample at least k completions of each task")
     if sampling.temperature == 0 and n > 1:
         raise UsageError(f"temperature is 0: all n={n} completions of a task would be the same; use n=1")
-    results: list[TaskResult] = []
+    results = [earlier[index] for index in indices if index in earlier]
+    missing = [index for index in indices if index not in earlier]
     too_long: list[str] = []
     with (
         Groups(
@@ -171,18 +178,24 @@ def evaluate(
             schedule=schedule,
             key=("evaluate", seed),
         ) as groups,
-        progress_bar(f"evaluating on {env.id}", len(indices) if progress else None) as tick,
-        closing(groups.sample(_fitting(groups, indices, too_long))) as sampled,
+        progress_bar(f"evaluating on {env.id}", len(missing) if progress else None) as tick,
+        closing(groups.sample(asked := _fitting(groups, missing, too_long))) as sampled,
     ):
-        for index, group in sampled:
+        for number, group in sampled:
+            index, _ = asked[number]
             results.append(_result(index, group))
             if on_group is not None:
-                on_group(group)
+                on_group(index, group)
             if progress:
                 tick()
     results.sort(key=lambda result: result.index)
     bounds = env.reward.bounds if isinstance(env, SingleTurnEnv) else None  # several turns sum their own rewards
     metrics = _metrics(results, n, sorted(set(ks)), level, bounds)
+    if isinstance(env, Mixture):
+        for name in env.shares:
+            own = [result for result in results if result.task.startswith(f"{name}:")]
+            found = _metrics(own, n, sorted(set(ks)), level, None)
+            metrics |= {f"{name}/{key}": one for key, one in found.items()}
     return EvaluationReport(
         env.id, env.config, n, sampling, seed, sampler.version, level, metrics, tuple(results), tuple(too_long)
     )
@@ -219,21 +232,42 @@ def _indices(env: Environment, limit: int | None) -> range:
         require_whole("limit", limit, 1)
     if size == 0:
         raise UsageError(f"{env.id} has no tasks in split {env.split!r}")
+    if isinstance(env, Mixture):
+        return range(env.first(limit) or 0)
     return range(min(given for given in (limit, size) if given is not None))
 
 
 def _result(index: int, group: Group) -> TaskResult:
-    scores = [rollout.score for rollout in group.rollouts]
+    rollouts = group.rollouts
+    return result_of_scores(
+        index,
+        group.task.id,
+        [rollout.score for rollout in rollouts],
+        [rollout.truncated for rollout in rollouts],
+        [own_tokens(rollout) for rollout in rollouts],
+    )
+
+
+def result_of_scores(
+    index: int, task: str, scores: Sequence[Score | None], truncated: Sequence[bool], lengths: Sequence[int]
+) -> TaskResult:
+    """The result of one task of which the scores alone are known.
+
+    Args:
+        index: of the task.
+        task: its id.
+        scores, truncated, lengths: of each completion, shape [n].
+    """
     scored = [(score.total, score.verdict) for score in scores if score is not None and score.total is not None]
     return TaskResult(
         index=index,
-        task=group.task.id,
+        task=task,
         correct=tuple(verdict.correct for _, verdict in scored),
         answers=tuple(verdict.answer for _, verdict in scored),
         unscored=len(scores) - len(scored),
-        truncated=sum(rollout.truncated for rollout in group.rollouts),
+        truncated=sum(truncated),
         reward=fmean(total for total, _ in scored) if scored else None,
-        length=fmean(map(own_tokens, group.rollouts)),
+        length=fmean(lengths),
     )
 
 

@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from rlvr.collect.background import BackgroundCalls
-from rlvr.collect.episodes import Episodes
+from rlvr.collect.episodes import Episodes, unscored
 from rlvr.collect.scheduler import Play, Schedule, chosen_schedule, run
-from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv
-from rlvr.errors import RlvrError, UsageError
+from rlvr.environment import Environment, Mixture, MultiTurnEnv, SingleTurnEnv
+from rlvr.errors import RlvrError, SamplingFailed, UsageError
 from rlvr.samplers.protocol import Request, Sample, Sampler, Sampling, rollout_seed
 from rlvr.scoring import Scorer
 from rlvr.types import Completion, Group, Rollout, Score, Task
@@ -27,14 +27,14 @@ _STEP_THREADS = 64  # for the steps of episodes; slow steps mostly wait for some
 
 @dataclass(slots=True)
 class _Sampled:
-    """The finished rollouts of a group by their numbers, and their scores that are being computed."""
+    """The finished rollouts of a group by their numbers, and the scores that are being computed for some of them."""
 
     rollouts: dict[int, Rollout] = field(default_factory=dict)
-    scores: dict[int, Future[list[Score]]] = field(default_factory=dict)
+    scores: list[tuple[list[int], Future[list[Score]]]] = field(default_factory=list)
 
     @property
     def scored(self) -> bool:
-        return all(future.done() for future in self.scores.values())
+        return all(future.done() for _, future in self.scores)
 
     def group(self) -> Group:
         """The group, with the scores; waits for them."""
@@ -43,9 +43,9 @@ class _Sampled:
         for g, rollout in enumerate(rollouts):
             if not rollout.prompt_ids:  # an episode that did not begin
                 rollouts[g] = replace(rollout, task=known.task, prompt_ids=known.prompt_ids)
-        for g, future in self.scores.items():
-            for i, score in enumerate(future.result()):
-                rollouts[g + i] = replace(rollouts[g + i], score=score)
+        for numbers, future in self.scores:
+            for g, score in zip(numbers, future.result(), strict=True):
+                rollouts[g] = replace(rollouts[g], score=score)
         return Group(known.task, rollouts)
 
 
@@ -66,6 +66,8 @@ class Groups:
         schedule: when an environment's reply is sampled from, see `rlvr.collect.scheduler`; None for "tokens" if the
             sampler counts its steps, as the local one does, else "ready".
         key: with the task, its place in the run and the number in the group, it seeds each rollout.
+        own_sizes: whether the group sizes of a mixture's environments come before `group_size`.  Their limits on
+            tokens always hold.
 
     Raises:
         UsageError: these do not fit each other.
@@ -83,6 +85,7 @@ class Groups:
         step_s: float = STEP_S,
         schedule: Schedule | None = None,
         key: Sequence[str | int] = (),
+        own_sizes: bool = False,
     ) -> None:
         require_whole("group_size", group_size, 1)
         require_whole("max_turns", max_turns, 1)
@@ -100,7 +103,7 @@ class Groups:
         self.env, self.sampler, self.sampling = env, sampler, sampling
         self.group_size, self.max_turns = int(group_size), int(max_turns)
         self.schedule = chosen_schedule(sampler, schedule)
-        self.key = tuple(key)
+        self.key, self._own_sizes = tuple(key), own_sizes
         self._own = Scorer(env) if scorer is None and isinstance(env, SingleTurnEnv) else None
         self.scorer = scorer or self._own
         threads = max(1, self.scorer.at_once) if self.scorer else _STEP_THREADS
@@ -137,6 +140,25 @@ class Groups:
             raise RlvrError(f"{self.env.id}: reset of task {index} took too long; make it faster, or raise step_s")
         return task
 
+    def limit_of(self, task: Task) -> int:
+        """Most tokens of a completion of a task.
+
+        Args:
+            task: the task.
+        """
+        own = self.env.share_of(task).max_tokens if isinstance(self.env, Mixture) else None
+        return own or self.sampling.max_tokens
+
+    def size_of(self, index: int) -> int:
+        """Number of rollouts of a task.
+
+        Args:
+            index: of the task.
+        """
+        if not self._own_sizes or not isinstance(self.env, Mixture):
+            return self.group_size
+        return self.env.shares[self.env.locate(index)[0]].group_size or self.group_size
+
     def tasks(self, indices: Sequence[int]) -> list[Task | None]:
         """The tasks at some indices, see `task`; None where `reset` took longer than `step_s`.
 
@@ -165,7 +187,7 @@ class Groups:
         positions: int | None = getattr(self.sampler, "positions", None)
         if positions is None or task is None:
             return 0
-        return max(0, len(self.sampler.encode(task.prompt)) + self.sampling.max_tokens - positions)
+        return max(0, len(self.sampler.encode(task.prompt)) + self.limit_of(task) - positions)
 
     def score(self, task: Task, completions: Sequence[Completion]) -> Future[list[Score]]:
         """Score completions of one single-turn task together, in the background.
@@ -184,16 +206,17 @@ class Groups:
             asked: (place in the run, index of the task) of each group.
         """
         sampled: dict[int, _Sampled] = {}
+        sizes = [self.size_of(index) for _, index in asked]
+        numbers = [(p, g) for p, size in enumerate(sizes) for g in range(size)]
         complete: deque[int] = deque()
         plays = self._single_turns(asked) if self._episodes is None else self._episodes.plays(asked, self.group_size)
         try:
             for number, rollout in run(plays, self.sampler, self.background, self.schedule):
-                p, g = divmod(number, self.group_size)
+                p, g = numbers[number]
                 group = sampled.setdefault(p, _Sampled())
                 group.rollouts[g] = rollout
-                if rollout.score is None:
-                    self._begin_scoring(group, g)
-                if len(group.rollouts) == self.group_size:
+                self._begin_scoring(group, g, sizes[p])
+                if len(group.rollouts) == sizes[p]:
                     complete.append(p)
                 while complete and sampled[complete[0]].scored:
                     yield complete[0], sampled.pop(complete.popleft()).group()
@@ -203,20 +226,23 @@ class Groups:
                 yield p, scored
         finally:
             for group in sampled.values():
-                for future in group.scores.values():
+                for _, future in group.scores:
                     future.cancel()
 
     def _single_turns(self, asked: Sequence[tuple[int, int]]) -> Iterator[Play[Rollout]]:
         for p, (place, index) in enumerate(asked):
             task = self.task(index)
-            prompt_ids = tuple(self.sampler.encode(task.prompt))
-            for g in range(self.group_size):
+            prompt_ids, limit = tuple(self.sampler.encode(task.prompt)), self.limit_of(task)
+            for g in range(self.size_of(index)):
                 seed = rollout_seed(*self.key, task.id, place, g)
-                request = Request((p, g), prompt_ids, self.sampling, seed, self.sampling.max_tokens, rollout=g)
+                request = Request((p, g), prompt_ids, self.sampling, seed, limit, rollout=g)
                 yield self._single_turn(task, request)
 
     def _single_turn(self, task: Task, request: Request) -> Play[Rollout]:
-        sample: Sample = yield request
+        try:
+            sample: Sample = yield request
+        except SamplingFailed as error:
+            return Rollout(task, "", request.context, [], [], [], self.sampler.version, score=unscored(error))
         return Rollout(
             task=task,
             text=sample.text,
@@ -228,10 +254,16 @@ class Groups:
             truncated=sample.truncated,
         )
 
-    def _begin_scoring(self, group: _Sampled, g: int) -> None:
-        """Score rollout g, or all of the group once they are there if the reward compares completions."""
-        if not self.env.reward.group_level:
-            group.scores[g] = self.score(group.rollouts[g].task, [group.rollouts[g].completion])
-        elif len(group.rollouts) == self.group_size:
-            rollouts = [group.rollouts[i] for i in range(self.group_size)]
-            group.scores[0] = self.score(rollouts[0].task, [rollout.completion for rollout in rollouts])
+    def _begin_scoring(self, group: _Sampled, g: int, size: int) -> None:
+        """Score rollout g, or all of the group once they are there if the reward compares completions.
+
+        Those that have a score are left out: of episodes, and of completions that could not be had.
+        """
+        if self._episodes is None and self.env.reward.group_level:
+            together = list(range(size)) if len(group.rollouts) == size else []
+        else:
+            together = [g]
+        if numbers := [i for i in together if group.rollouts[i].score is None]:
+            rollouts = [group.rollouts[i] for i in numbers]
+            future = self.score(rollouts[0].task, [rollout.completion for rollout in rollouts])
+            group.scores.append((numbers, future))

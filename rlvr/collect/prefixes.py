@@ -167,7 +167,7 @@ def _scored(groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int) -> tup
 def _plays(groups: Groups, forks: Sequence[tuple[Rollout, int]], k: int) -> Iterator[Play[Sample]]:
     for p, (rollout, boundary) in enumerate(forks):
         task, context = _state(rollout, boundary)
-        limit = groups.sampling.max_tokens - boundary
+        limit = groups.limit_of(rollout.task) - boundary
         for j in range(k):
             seed = rollout_seed(*groups.key, "fork", task, _digest(context), j)
             yield _fork(Request((p, j), context, groups.sampling, seed, limit, rollout=j))

@@ -1,7 +1,8 @@
 """Serves many rollouts with one sampler: groups, episodes of several turns, forks and evaluations.
 
 A `Play` is a generator that says what one rollout needs next: a `Request`, for which it is sent a `Sample`; or the
-future of a call in the background, for which it is sent the result.
+future of a call in the background, for which it is sent the result.  Where there is an error instead, it is raised in
+the play.
 
     sample = yield Request(…)                 the sampler works on the requests of all plays
     step = yield background.submit(…)         meanwhile the environment replies
@@ -25,7 +26,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from rlvr.collect.background import BackgroundCalls
-from rlvr.errors import UsageError
+from rlvr.errors import SamplingFailed, UsageError
 from rlvr.samplers.protocol import Request, Sample, Sampler
 from rlvr.validate import require_one_of
 
@@ -185,7 +186,8 @@ def run(
             if asked:
                 for name, sample in _polled(sampler, background, asked):
                     number, play = asked.pop(name)
-                    go_on(number, play, play.send, sample)
+                    failed = isinstance(sample, SamplingFailed)
+                    go_on(number, play, play.throw if failed else play.send, sample)
             yield from ended
             ended.clear()
     finally:
@@ -194,7 +196,7 @@ def run(
 
 def _polled(
     sampler: Sampler, background: BackgroundCalls, asked: Container[Hashable]
-) -> Sequence[tuple[Hashable, Sample]]:
+) -> Sequence[tuple[Hashable, Sample | SamplingFailed]]:
     """What the sampler has finished, if that was asked for."""
     before = getattr(sampler, "steps", None)
     with background.generating():

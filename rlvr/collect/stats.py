@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 
 from rlvr.collect.background import Timings
+from rlvr.environment import Environment, Mixture
 from rlvr.types import Group, Rollout, Score
 
-__all__ = ["Dropped", "collection_stats", "dropped_group", "own_tokens", "unscored_reasons"]
+__all__ = ["Dropped", "collection_stats", "dropped_group", "mixture_stats", "own_tokens", "unscored_reasons"]
 
 _REASONS = ("all-correct", "all-wrong", "few-scored", "stale", "too-long")
 
@@ -120,6 +121,34 @@ def collection_stats(
         **asdict(timings),
     }
     return {name: float(value) for name, value in numbers.items()}
+
+
+def mixture_stats(env: Environment, sampled: Sequence[Group], groups: Sequence[Group]) -> dict[str, float]:
+    """Metrics of each environment of a mixture: `env/NAME/…`; none for another environment.
+
+    Over all sampled rollouts: `rollouts`, `accuracy`, `reward`, `length`, `truncated`, `unscored`, and `groups`, the
+    number of kept groups.
+
+    Args:
+        env: the environment that was sampled.
+        sampled, groups: see `collection_stats`.
+    """
+    if not isinstance(env, Mixture):
+        return {}
+    found: dict[str, float] = {}
+    for name in env.shares:
+        own = [group for group in sampled if env.share_of(group.task).name == name]
+        kept = [group for group in groups if env.share_of(group.task).name == name]
+        rollouts, scores = [rollout for group in own for rollout in group.rollouts], _scores(own)
+        numbers = {"rollouts": len(rollouts), "groups": len(kept), "unscored": len(rollouts) - len(scores)}
+        means = _means("", scores) | _part_means(scores)
+        if rollouts:
+            means |= {
+                "length": fmean(map(own_tokens, rollouts)),
+                "truncated": fmean(rollout.truncated for rollout in rollouts),
+            }
+        found |= {f"env/{name}/{key}": float(value) for key, value in {**numbers, **means}.items()}
+    return found
 
 
 def _scores(groups: Sequence[Group]) -> list[Score]:

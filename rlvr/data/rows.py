@@ -226,6 +226,28 @@ class Journal:
         with self.partial.open("rb") as file:
             self._cut(sum(map(len, itertools.islice(file, self.done))))
 
+    def keep(self, wanted: Iterable[bool]) -> None:
+        """Remove some rows of the stopped run, wherever they stand.
+
+        Args:
+            wanted: for each row, whether it stays.
+        """
+        kept = self.partial.with_name(self.partial.name + ".kept")
+        file = kept.open("wb")
+        with contextlib.suppress(OSError):  # a file system that has no locks
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.done = 0
+        with self.partial.open("rb") as lines:
+            for line, stays in zip(lines, wanted, strict=True):
+                if stays:
+                    file.write(line)
+                    self.done += 1
+        sync_file(file)
+        self._size = file.tell()
+        kept.rename(self.partial)
+        self._file.close()
+        self._file = file
+
     def finish(self) -> None:
         """Move the output into place, in one step.
 

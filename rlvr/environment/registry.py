@@ -13,6 +13,7 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -26,13 +27,29 @@ from rlvr.environment.base import Environment
 from rlvr.errors import RlvrError, UnknownEnvironment, UsageError, brief
 from rlvr.validate import nearest
 
-__all__ = ["defaults_of", "environment_ids", "load", "make", "object_at", "register", "takes_options"]
+__all__ = [
+    "SHARE",
+    "defaults_of",
+    "environment_ids",
+    "is_mixture",
+    "load",
+    "make",
+    "object_at",
+    "read_option",
+    "register",
+    "takes_options",
+]
 
 _GROUP = "rlvr.envs"
 
 _C = TypeVar("_C", bound=type[Environment])
 _ID = re.compile(r"(?:[a-z0-9_.-]+/)?[a-z0-9_.-]+-v[0-9]+")
 _registered: dict[str, type[Environment]] = {}
+
+SHARE = re.compile(r"(?P<env>\S+?):(?P<weight>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?P<rest>,\S*)?")
+"""An environment of a mixture that is written in one line: ENV:WEIGHT, with options after a comma."""
+
+_MIXTURE = "mixture-v1"
 
 _RETIRED = {
     "code-stdio-v1": "code-stdio-v2",
@@ -94,6 +111,8 @@ def load(id: str) -> type[Environment]:
             the successor.
         UsageError: the entry point of the id cannot be loaded.
     """
+    if is_mixture(id):
+        return load(_MIXTURE)
     if not isinstance(id, str):
         raise UnknownEnvironment(f"{id!r} is no environment id; write one such as 'gsm8k-v2', or call the class itself")
     if ":" in id:
@@ -119,8 +138,9 @@ def load(id: str) -> type[Environment]:
 def make(id: str, **config: Any) -> Environment:
     """An environment by id, with options: `rlvr.make("gsm8k-v2", split="test")`.
 
-    A place may also hold an environment, such as one that `from_rows` made, or a function without arguments that
-    gives one; then there are no options.
+    Several ids with weights, `"arithmetic-v1:0.5 gsm8k-v2:0.5"`, make a mixture, see `rlvr.Mixture`.  A place may also
+    hold an environment, such as one that `from_rows` made, or a function without arguments that gives one; then there
+    are no options.
 
     Args:
         id: see `load`.
@@ -130,7 +150,9 @@ def make(id: str, **config: Any) -> Environment:
         UnknownEnvironment: there is no such environment.
         UsageError: it has no such option, or an option without a default is missing.
     """
-    if not takes_options(id):
+    if is_mixture(id):
+        config = {"envs": id, **config}  # of a record, they are among its options
+    elif not takes_options(id):
         return _made(id, config)
     cls = load(id)
     options = cls.options()
@@ -168,7 +190,39 @@ def takes_options(id: str) -> bool:
     Args:
         id: what `make` takes.
     """
-    return not isinstance(id, str) or ":" not in id or _is_class(object_at(id))
+    return not isinstance(id, str) or ":" not in id or is_mixture(id) or _is_class(object_at(id))
+
+
+def is_mixture(id: str) -> bool:
+    """True for a mixture that is written in one line, such as "arithmetic-v1:0.5 gsm8k-v2:0.5".
+
+    Args:
+        id: what `make` takes.
+    """
+    return isinstance(id, str) and any(SHARE.fullmatch(piece) for piece in id.split())
+
+
+def read_option(name: str, default: Any, value: str) -> Any:
+    """An option's value from text: it stays text where the default is one, and is JSON otherwise.
+
+    Where the default does not tell (None, or there is none) it is JSON if it can be, else text.
+
+    Args:
+        name: of the option, for errors.
+        default: of the option; `dataclasses.MISSING` if there is none.
+        value: as it was typed.
+
+    Raises:
+        UsageError: it must be JSON and is not.
+    """
+    if isinstance(default, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        if default is not None and default is not MISSING:
+            raise UsageError(f"{name}: {value!r} is not a value like {default!r}") from None
+        return value
 
 
 def object_at(place: str, *, what: str = "environment") -> Any:

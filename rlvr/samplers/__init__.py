@@ -4,6 +4,7 @@ protocol      the interface: `Sampler`, `Request`, `Sampling`, `Sample`
 scripted      completions from a list or a function; for tests
 local         a transformers model in this process (torch), with decoding, token_sampling, preallocated_cache and
               banded_attention
+endpoint      a model behind an OpenAI-compatible API (openai); for evaluation
 tokenization  prompts to tokens, and completions to text
 """
 

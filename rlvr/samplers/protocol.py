@@ -7,25 +7,28 @@ A sampler does not depend on environments and rewards, and the collector does no
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from rlvr.environment import seeded
-from rlvr.errors import UsageError, brief
-from rlvr.types import Prompt
+from rlvr.errors import SamplingFailed, UsageError, brief
+from rlvr.types import Prompt, Rollout
 from rlvr.validate import require_number, require_whole
 
 __all__ = [
+    "EndpointReply",
     "MAX_TOKENS_IN_FLIGHT",
     "Request",
     "Sample",
     "Sampler",
     "Sampling",
+    "TextToken",
     "TokenIds",
     "TokenRow",
     "Tokenized",
     "cut_at_stop",
+    "replies",
     "rollout_seed",
 ]
 
@@ -175,10 +178,11 @@ class Sampler(Protocol):
         """
         ...
 
-    def poll(self) -> Sequence[tuple[Hashable, Sample]]:
+    def poll(self) -> Sequence[tuple[Hashable, Sample | SamplingFailed]]:
         """Work for a moment, and return what has been finished: (id, sample) of each request, once.
 
         May return nothing: an engine in this process does some decode steps, another one waits for some milliseconds.
+        A request for which there will be no sample comes with the error instead; its rollout becomes UNSCORED.
         """
         ...
 
@@ -225,6 +229,50 @@ class Sampler(Protocol):
             completion_ids: the tokens.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointReply:
+    """What an endpoint answered to one request.
+
+    Attributes:
+        text: the completion.
+        finish: why it ended, such as "stop" or "length"; None if the endpoint does not say.
+        prompt_tokens, completion_tokens: as the endpoint counted them; None if it does not say.
+        reasoning: text of the model's reasoning where the endpoint gives it apart; it is not scored.
+    """
+
+    text: str
+    finish: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    reasoning: str | None = None
+
+
+class TextToken(int):
+    """A "token" that stands for a whole message or text, for engines that take and give no tokens.
+
+    Attributes:
+        message: the text with its role.
+        reply: what the endpoint answered, for a completion; None for a prompt.
+    """
+
+    message: Mapping[str, Any]
+    reply: EndpointReply | None
+
+    def __new__(cls, message: Mapping[str, Any], reply: EndpointReply | None = None) -> TextToken:
+        part = super().__new__(cls, 1)
+        part.message, part.reply = message, reply
+        return part
+
+
+def replies(rollout: Rollout) -> list[EndpointReply]:
+    """What an endpoint answered in the turns of a rollout; empty if another sampler sampled it.
+
+    Args:
+        rollout: as `Groups` makes them.
+    """
+    return [token.reply for token in rollout.completion_ids if isinstance(token, TextToken) and token.reply is not None]
 
 
 def rollout_seed(*key: str | int) -> int:

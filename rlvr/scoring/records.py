@@ -31,12 +31,15 @@ __all__ = [
     "provenance",
     "record",
     "replay",
+    "require_same_run",
     "score_fields",
     "score_from",
 ]
 
 _COMPARED = ("outcome", "value", "why", "answer", "detail", "total", "parts")
 """The fields that a replay must reproduce exactly."""
+
+_READ = frozenset(("id", "task", "prompt", "outcome", "total", "parts", "why"))  # of the rows of a stopped run
 
 _ENGINE = ("math-verify", "sympy")  # packages on whose versions verdicts depend
 
@@ -143,6 +146,34 @@ def is_record_of(row: Row, item: Item, run: Mapping[str, Any]) -> bool:
         run: the `provenance` of the run.
     """
     return all(row.get(name) == value for name, value in json.loads(dump_row(input_fields(item, run))).items())
+
+
+def require_same_run(row: Row, run: Mapping[str, Any], partial: Path) -> None:
+    """Refuse to continue a run that was stopped with other settings.
+
+    Args:
+        row: a record of that run.
+        run: what all records of this run have in common, such as its `provenance`.
+        partial: the file that the record is in.
+
+    Raises:
+        UsageError: the record is no record, or differs in one of these.
+    """
+    if missing := _READ.difference(row):
+        raise UsageError(
+            f"{partial}, row {row.get('id')!r} lacks {', '.join(sorted(missing))}; no run leaves this behind, so it "
+            "cannot be resumed: pass --overwrite to begin anew"
+        )
+    if edited := changed_source(row.get("source"), run["source"]):
+        raise UsageError(
+            f"{partial} was scored by another program: {edited} since; pass --overwrite to begin anew, or undo the edit"
+        )
+    for name, value in run.items():
+        if row.get(name) != value:
+            raise UsageError(
+                f"{partial} was scored with {name} {row.get(name)!r}, this run has {value!r}; "
+                "pass --overwrite to begin anew"
+            )
 
 
 @dataclass(frozen=True, slots=True)

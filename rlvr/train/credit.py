@@ -24,7 +24,7 @@ from rlvr.algo.registry import function
 from rlvr.algo.returns import AdvantageEstimate, whiten
 from rlvr.collect.prefixes import PrefixValues
 from rlvr.errors import UsageError
-from rlvr.types import Group, Rollout
+from rlvr.types import Group, Outcome, Rollout, Score, Verdict
 
 __all__ = ["Batch", "Credit", "chosen", "collate", "credit", "laid_out", "minibatches", "save_batch", "totals"]
 
@@ -132,6 +132,8 @@ def credit(
     Raises:
         UsageError: the algorithm needs rewards of steps, and no rollout has them.
     """
+    if len({len(group.rollouts) for group in groups}) > 1:
+        return _credit_of_sizes(groups, batch, algorithm, minibatch_of, values, average)
     entry = algorithm.pieces["advantage"]
     inputs = _Inputs(groups, batch, algorithm, minibatch_of, values, average)
     found = entry.bound(algorithm)(**entry.given(inputs))
@@ -157,9 +159,52 @@ def chosen(groups: Sequence[Group], batch: Batch, algorithm: Algorithm, generato
         return batch
     scores, scored = totals(groups)
     choose = function("subset", algorithm.subset.rule).bound(algorithm)
-    rows = choose(scores, scored, generator=generator).reshape(-1, 1)
-    mask = batch.completion_mask & rows
+    there = torch.arange(scores.shape[1]) < torch.tensor([len(group.rollouts) for group in groups])[:, None]
+    mask = batch.completion_mask & choose(scores, scored, generator=generator)[there][:, None]
     return replace(batch, completion_mask=mask, advantages=torch.where(mask, batch.advantages, 0.0))
+
+
+def _credit_of_sizes(
+    groups: Sequence[Group],
+    batch: Batch,
+    algorithm: Algorithm,
+    minibatch_of: Sequence[int] | None,
+    values: Sequence[PrefixValues] | None,
+    average: float | None,
+) -> Credit:
+    """`credit` for groups of different sizes: smaller ones are filled up by UNSCORED rows, which no mean counts."""
+    G = max(len(group.rollouts) for group in groups)
+    own: list[int] = []
+    filled: list[Group] = []
+    for group in groups:
+        own += range(len(filled) * G, len(filled) * G + len(group.rollouts))
+        absent = replace(
+            group.rollouts[0],
+            text="",
+            completion_ids=(),
+            completion_mask=(),
+            behaviour_logprobs=(),
+            turns=(),
+            score=Score(None, {}, Verdict(Outcome.UNSCORED, why="absent")),
+        )
+        filled.append(Group(group.task, [*group.rollouts, *[absent] * (G - len(group.rollouts))]))
+    wide = collate(filled)
+    for name, known in batch.tensors().items():
+        column = known.new_zeros(len(wide.rows), *known.shape[1:])
+        column[own] = known
+        wide = replace(wide, **{name: column})
+    numbers: list[int] | None = None
+    if minibatch_of is not None:
+        numbers = [0] * len(wide.rows)
+        for row, number in zip(own, minibatch_of, strict=True):
+            numbers[row] = number
+    prefixes: list[PrefixValues] | None = None
+    if values is not None:
+        prefixes = [PrefixValues((0,), (None,), (0,))] * len(wide.rows)
+        for row, value in zip(own, values, strict=True):
+            prefixes[row] = value
+    found = credit(filled, wide, algorithm, minibatch_of=numbers, values=prefixes, average=average)
+    return Credit(found.advantages[own], None if found.returns is None else found.returns[own])
 
 
 class _Inputs:
@@ -255,12 +300,14 @@ class _Inputs:
 
 
 def totals(groups: Sequence[Group]) -> tuple[Float[Tensor, "P G"], Bool[Tensor, "P G"]]:
-    """Totals, 0 for UNSCORED rollouts; and True for scored ones.
+    """Totals, 0 for UNSCORED rollouts and for those that smaller groups lack; and True for scored ones.
 
     Args:
-        groups: of equal sizes.
+        groups: whose rollouts are one row each.
     """
+    G = max(len(group.rollouts) for group in groups)
     found = [[None if r.score is None else r.score.total for r in group.rollouts] for group in groups]
+    found = [row + [None] * (G - len(row)) for row in found]
     scored = torch.tensor([[total is not None for total in row] for row in found])
     return torch.tensor([[float(total or 0.0) for total in row] for row in found]), scored
 

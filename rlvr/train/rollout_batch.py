@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr.collect import Collector, Dropped, PrefixValues
-from rlvr.collect.cursor import Cursor
 from rlvr.collect.prefixes import prefix_values_and_costs
 from rlvr.collect.serialization import group_as_dict, group_from_dict
 from rlvr.types import Group, Rollout
@@ -55,8 +54,7 @@ class RolloutBatch:
         Args:
             collector: the one that collected it.
         """
-        cursor = Cursor(collector.env, seed=collector.seed)
-        indices = [cursor.index(place) for place in range(*self.places)]
+        indices = [collector.index(place) for place in range(*self.places)]
         tasks = collector.groups.tasks(indices)
         index_of = {task.id: index for index, task in zip(indices, tasks, strict=True) if task is not None}
 

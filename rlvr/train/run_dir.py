@@ -16,7 +16,7 @@ from rlvr.errors import DataError, UsageError, brief
 from rlvr.train.config import Config
 from rlvr.train.metrics import versions
 
-__all__ = ["claim_run_dir"]
+__all__ = ["claim_run_dir", "examine_run_dir"]
 
 _LOCK: Final = ".lock"
 _MAY_CHANGE: Final = frozenset(
@@ -61,10 +61,8 @@ def claim_run_dir(run: Path, description: Mapping[str, Any], say: Callable[[str]
             f"WORLD_SIZE is {os.environ['WORLD_SIZE']}: the trainer is one process on one device, and several would "
             "overwrite each other's files; start it without torchrun or accelerate"
         )
+    examine_run_dir(run, description)
     path = run / "config.json"
-    has_begun = path.is_file() and any((run / name).exists() for name in ("metrics.jsonl", "checkpoints"))
-    if not has_begun and run.exists() and any(other.name not in (path.name, _LOCK) for other in run.iterdir()):
-        raise UsageError(f"{run} is not empty, and holds no run; give a new folder")
     run.mkdir(parents=True, exist_ok=True)
     with (run / _LOCK).open("a") as lock:
         try:
@@ -73,13 +71,31 @@ def claim_run_dir(run: Path, description: Mapping[str, Any], say: Callable[[str]
             raise UsageError(
                 f"{run} is being trained in by another process; wait for it, or give a new folder"
             ) from None
-        changed = _changed(_read(path), description, run) if has_begun else {}
+        has_begun, changed = examine_run_dir(run, description)  # again, now that no other process is in it
         for name, (before, now) in changed.items():
             say(f"{name} is {brief(now)} from here on, and was {brief(before)}")
         if changed or not has_begun:
             text = json.dumps({**description, "versions": versions()}, indent=2, ensure_ascii=False)
             write_whole(path, (text + "\n").encode())
         yield
+
+
+def examine_run_dir(run: Path, description: Mapping[str, Any]) -> tuple[bool, dict[str, tuple[Any, Any]]]:
+    """Whether the folder holds this very run already, and the settings that change if it does, as (before, now).
+
+    Args:
+        run: the folder.
+        description: everything that determines the run, as plain JSON.
+
+    Raises:
+        UsageError: the folder holds a run with other settings, which are named, or files of something else.
+        DataError: its `config.json` is damaged.
+    """
+    path = run / "config.json"
+    has_begun = path.is_file() and any((run / name).exists() for name in ("metrics.jsonl", "checkpoints"))
+    if not has_begun and run.exists() and any(other.name not in (path.name, _LOCK) for other in run.iterdir()):
+        raise UsageError(f"{run} is not empty, and holds no run; give a new folder")
+    return has_begun, _changed(_read(path), description, run) if has_begun else {}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rlvr.environment import Environment, SingleTurnEnv
+from rlvr.environment import Environment, Mixture, SingleTurnEnv
 from rlvr.environment.registry import make
 from rlvr.environment.source import source_of
 from rlvr.errors import UsageError
@@ -68,6 +68,10 @@ def _require_separate(env: Environment, eval_env: Environment, most: int) -> Non
 
     Published sets have a few problems in both of their splits, so up to one in a hundred gives a warning only.
     """
+    if isinstance(env, Mixture) and isinstance(eval_env, Mixture):
+        for name in env.shares.keys() & eval_env.shares.keys():
+            _require_separate(env.env_of(name), eval_env.env_of(name), most)
+        return
     if (
         not (isinstance(env, SingleTurnEnv) and isinstance(eval_env, SingleTurnEnv))
         or not env.size
@@ -90,12 +94,14 @@ def _require_separate(env: Environment, eval_env: Environment, most: int) -> Non
         warnings.warn(f"{found}, such as {shared[0]!r}", RuntimeWarning, stacklevel=4)
 
 
-def _with_overlong(env: Environment, config: ResolvedConfig) -> Environment:
+def _with_overlong(env: Environment, config: ResolvedConfig, limit: int | None = None) -> Environment:
     """The environment; with overlong="soft" its reward has DAPO's soft punishment (arXiv:2503.14476, eq. 13).
 
     It is scaled by the width of the reward's bounds, as the paper's -1 is for rewards of ±1: added to a reward in
     [0, 1], -1 would make a right answer at the limit worth a wrong short one.
     """
+    if isinstance(env, Mixture):
+        return env.each(lambda share, own: _with_overlong(own, config, share.max_tokens))
     if "soft" not in config.overlong or any(isinstance(leaf, Overlong) for leaf in env.reward.leaves):
         return env
     if not isinstance(env, SingleTurnEnv):
@@ -110,7 +116,9 @@ def _with_overlong(env: Environment, config: ResolvedConfig) -> Environment:
             f"the reward {env.reward} has the bounds [{low:g}, {high:g}], which say nothing of how strong a punishment "
             "has to be; add `weight * rlvr.Overlong(…)` to it yourself, or choose overlong='mask' or 'keep'"
         )
-    return env.with_reward(env.reward + most * Overlong(max_tokens=config.max_tokens, cache=config.overlong_cache))
+    length = limit or config.max_tokens  # of an environment in a mixture, its own
+    punishment = most * Overlong(max_tokens=length, cache=min(config.overlong_cache, length))
+    return env.with_reward(env.reward + punishment)
 
 
 def device_of(device: str) -> torch.device:

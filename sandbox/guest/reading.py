@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate, islice
 from math import gcd, prod
 from time import thread_time
@@ -45,8 +46,9 @@ _FREE_NODES = 10_000  # not in the text: the rows of an empty array
 _EXPONENT, _EXPONENT_NODES = 5, 64  # a Decimal of so many characters after its E takes long to hash
 _NAMED = 8  # classes of namedtuples: making one takes a quarter of a millisecond
 _PAUSED = 1 << 14  # bytes of a text that is read without the garbage collector
-_KEYS_S = 1e-7  # for keys, by byte of text: several times what it takes where their hashes do not collide
+_KEYS_S = 5e-8  # for keys, by byte of text, whatever they are
 _FREE_S = 0.001
+_HASHES, _INSERTS = 3, 20  # beside that, times what hashing these keys and a table of other keys take: measured so slow
 _FEW_KEYS = 64  # collide as they may, they take microseconds
 _LONGEST_NUMBER = 100  # digits outside of strings; longer ints are sent in hex
 
@@ -112,19 +114,35 @@ class Budget:
         Raises:
             BadValue: the keys collide, or one is there twice.
         """
-        if len(keys) <= _FEW_KEYS:
-            table.update(items)
-        else:
-            began, rest = thread_time(), iter(items)
-            allowed = _FREE_S + _KEYS_S * self._bytes - self._keys_s
-            while part := list(islice(rest, max(8, (1 << 13) // (len(table) + 128)))):
-                table.update(part)
-                if thread_time() - began > allowed:
+        update = _updater(table)
+        allowed = due = _FREE_S + _KEYS_S * self._bytes - self._keys_s
+        granted = 0.0  # a share of the time
+        began, rest = thread_time(), iter(items)
+        while part := list(islice(rest, max(16, (1 << 13) // (len(table) + 128)))):
+            update(part)
+            took = thread_time() - began
+            if took > due:
+                # Slow keys, a slow machine, or collisions?  The same keys' hashes and a table of as many other keys
+                # say so: neither can be slowed by the sender.
+                again = thread_time()
+                for _ in map(hash, islice(keys, len(table))):
+                    pass
+                hashed = thread_time()
+                set(range(len(table)))
+                made = thread_time()
+                granted = (_HASHES * (hashed - again) + _INSERTS * (made - hashed)) / took
+                if took * (1 - granted) > allowed:
                     raise BadValue("keys whose hashes collide")
-            self._keys_s += thread_time() - began
+                began, due = began + (thread_time() - again), 2 * took
+        self._keys_s += max(0.0, (thread_time() - began) * (1 - granted))
         if len(table) != len(keys):
             raise BadValue("malformed: a key twice")
         return table
+
+
+def _updater(table: Any) -> Callable[[Iterable[Any]], None]:
+    """What puts items into it: that of a Counter would add."""
+    return partial(dict.update, table) if type(table) is Counter else table.update
 
 
 def _no_constant(name: str) -> Any:
@@ -227,30 +245,23 @@ class _Decoder:
         if len(pairs) != 1:
             raise BadValue("malformed: an object without one tag")
         tag, payload = pairs[0]
-        decoder = _DECODERS.get(tag)
-        if decoder is not None:
-            return decoder(self, payload)
+        if tag in _DECODERS:
+            return _DECODERS[tag](self, payload)
         if self.other is None:
             raise BadValue("malformed: an unknown tag")
         return self.other(tag, payload)
 
     def table(self, empty: Any, items: Any) -> Any:
-        """A set of these items, or a dict of these keys and values in turn."""
-        if type(items) is not list:
-            raise BadValue("malformed: no list")
-        if not items:
-            return empty
-        if type(empty) is set:
-            return self.budget.fill(empty, items, items)
-        if len(items) % 2:
-            raise BadValue("malformed: a key without a value")
+        """A dict of these keys and values in turn, put into an empty one of some class."""
+        if type(items) is not list or len(items) % 2:
+            raise BadValue("malformed: no list of keys and values")
         each = iter(items)
-        if len(items) <= 2 * _FEW_KEYS:
-            empty.update(zip(each, each))  # noqa: B905  it has as many keys as values
-            if 2 * len(empty) == len(items):
-                return empty
+        if len(items) > 2 * _FEW_KEYS:
+            return self.budget.fill(empty, items[::2], zip(each, each, strict=True))
+        _updater(empty)(zip(each, each))  # noqa: B905  it has as many keys as values
+        if 2 * len(empty) != len(items):
             raise BadValue("malformed: a key twice")
-        return self.budget.fill(empty, items[::2], zip(each, each, strict=True))
+        return empty
 
     def to_int(self, payload: Any) -> Any:
         if type(payload) is not str or not _HEX.match(payload) or len(payload) > BITS // 4 + 3:
@@ -268,7 +279,8 @@ class _Decoder:
         return complex(_exact(float, real), _exact(float, imag))
 
     def to_range(self, payload: Any) -> Any:
-        return range(*[_exact(int, n) for n in _sized(3, payload)])
+        start, stop, step = _ints(3, payload)
+        return range(start, stop, step)
 
     def to_decimal(self, payload: Any) -> Any:
         if type(payload) is not str or len(payload) > DIGITS or not _DECIMAL.match(payload):
@@ -278,18 +290,20 @@ class _Decoder:
         return Decimal(payload)
 
     def to_fraction(self, payload: Any) -> Any:
-        above, below = parts = [_exact(int, n) for n in _sized(2, payload)]
-        if max(map(int.bit_length, parts)) > FRACTION_BITS or below < 1 or gcd(above, below) != 1:
+        above, below = _ints(2, payload)
+        if below < 1 or gcd(above, below) != 1 or max(above.bit_length(), below.bit_length()) > FRACTION_BITS:
             raise BadValue("malformed: no Fraction")
-        made: Any = object.__new__(Fraction)  # in half the time that it takes to call the class
+        made: Any = _new(Fraction)  # in half the time that it takes to call the class
         made._numerator, made._denominator = above, below
         return made
 
     def to_timedelta(self, payload: Any) -> Any:
-        return timedelta(*[_exact(int, n) for n in _sized(3, payload)])
+        days, seconds, microseconds = _ints(3, payload)
+        return timedelta(days, seconds, microseconds)
 
     def to_date(self, payload: Any) -> Any:
-        return date(*[_exact(int, n) for n in _sized(3, payload)])
+        year, month, day = _ints(3, payload)
+        return date(year, month, day)
 
     def to_time(self, payload: Any) -> Any:
         hour, minute, second, microsecond, fold, zone = _sized(6, payload)
@@ -304,9 +318,10 @@ class _Decoder:
         return None if payload is None else timezone(self.to_timedelta(payload))
 
     def to_counter(self, payload: Any) -> Any:
-        counter: Any = _COUNTER(Counter)  # without its own __init__ and update, which add
-        dict.update(counter, self.table({}, payload))
-        return counter
+        return self.table(_COUNTER(Counter), payload)  # without its own __init__, which adds
+
+    def to_dict(self, payload: Any) -> Any:
+        return self.table({}, payload)
 
     def to_ordered(self, payload: Any) -> Any:
         return self.table(OrderedDict(), payload)
@@ -321,7 +336,14 @@ class _Decoder:
 
         {12, 13, 14, 15, 16} gives 16 first if Python made it from a constant, and last if item by item.
         """
-        made = self.table(set(), payload)
+        if type(payload) is not list:
+            raise BadValue("malformed: no list")
+        if len(payload) > _FEW_KEYS:
+            made = self.budget.fill(set(), payload, payload)
+        else:
+            made = set(payload)
+            if len(made) != len(payload):
+                raise BadValue("malformed: a key twice")
         if len(made) > 1 and list(made) != payload:
             again = set(made)
             if list(again) == payload:
@@ -336,15 +358,15 @@ class _Decoder:
 
     def to_named(self, payload: Any) -> Any:
         name, fields, *items = _exact(list, payload)
-        key = (_exact(str, name), tuple(_sized(len(items), fields)))
+        key = (name, *_sized(len(items), fields))
         types = self.budget.named
         if key not in types:
-            if len(key[1]) > FIELDS or not all(type(n) is str and NAME.match(n) for n in (name, *fields)):
+            if len(key) > 1 + FIELDS or not all(type(n) is str and NAME.match(n) for n in key):
                 raise BadValue("malformed: no namedtuple")
             if len(types) == _NAMED:
                 raise NotAValue(f"not a value: more than {_NAMED} classes of namedtuples")
-            types[key] = namedtuple(*key)  # refuses keywords and names given twice
-        return types[key](*items)
+            types[key] = namedtuple(name, fields)  # refuses keywords and names given twice
+        return _tuple(types[key], items)
 
     def to_array(self, payload: Any) -> Any:
         dtype, shape, flat = _sized(3, payload)
@@ -355,7 +377,7 @@ class _Decoder:
             if (not shape and len(flat) == 1) or (not flat and shape == [0, *shape[1:2]]):
                 return flat[0] if flat else []
         flat = _exact(list, flat)
-        sizes = list(accumulate([_exact(int, n) for n in shape], int.__mul__, initial=1))
+        sizes = list(accumulate(_ints(len(shape), shape), initial=1, func=int.__mul__))
         if (
             not _DTYPE.match(dtype)
             or min(sizes) < 0
@@ -398,6 +420,15 @@ def _sized(n: int, items: Any) -> Any:
     return items
 
 
+def _ints(n: int, items: Any) -> Any:
+    if type(items) is not list or len(items) != n:
+        raise BadValue(f"malformed: no list of {n}")
+    for item in items:
+        if type(item) is not int:
+            raise BadValue("malformed: no int")
+    return items
+
+
 def _nested(flat: list[Any], shape: list[int]) -> Any:
     if not shape:
         return flat[0]
@@ -408,6 +439,8 @@ def _nested(flat: list[Any], shape: list[int]) -> Any:
 
 
 _COUNTER = dict.__new__
+_new = object.__new__
+_tuple = tuple.__new__
 _HEX = re.compile(r"-?0x[0-9a-f]+\Z")
 _DECIMAL = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:E[+-][0-9]{1,20})?|Infinity|NaN[0-9]*)\Z")
 _DTYPE = re.compile(r"(?:[<>|=][biufc][0-9]{1,2}|[USO])\Z")
@@ -416,13 +449,11 @@ _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _DECODERS: dict[str, Callable[[_Decoder, Any], Any]] = {
     **{
         name: getattr(_Decoder, "to_" + name)
-        for name in """array complex counter date datetime decimal defaultdict deque ellipsis float fraction int named
-        opaque ordered range str time timedelta type""".split()
+        for name in """array complex counter date datetime decimal defaultdict deque dict ellipsis float fraction int
+        named opaque ordered range set str time timedelta type""".split()
     },
     "tuple": lambda self, payload: tuple(_exact(list, payload)),
-    "set": _Decoder.to_set,
     "frozenset": lambda self, payload: frozenset(self.to_set(payload)),
-    "dict": lambda self, payload: self.table({}, payload),
     "bytes": lambda self, payload: bytes.fromhex(payload),
     "bytearray": lambda self, payload: bytearray.fromhex(payload),
 }

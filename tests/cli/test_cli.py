@@ -15,6 +15,7 @@ import tyro
 
 import rlvr
 from rlvr.cli import envs, main, replay
+from rlvr.cli.arguments import with_one_env
 from rlvr.cli.entry import COMMANDS
 from rlvr.data.rows import dump_row, read_whole
 from rlvr.scoring.tally import Tally
@@ -50,10 +51,34 @@ def test_every_flag_is_explained(name, capsys):
         main([name, "--help"])
     said = capsys.readouterr().out
     for field in dataclasses.fields(COMMANDS[name]):
-        if field.name in ("config", "limits"):  # the flags of another class
+        if field.name in ("settings", "numbers", "limits"):  # the flags of another class
             continue
         positional = {"env": "ENV", "file": "FILE", "files": "FILE", "folder": "RUN"}.get(field.name)
         assert (f" {positional} " if positional else f"--{field.name.replace('_', '-')} ") in said
+
+
+@pytest.mark.parametrize(
+    ("argv", "read"),
+    [
+        ("train --env a:1 --steps 2 --env=b:2", "train --env|a:1 b:2|--steps 2"),
+        ("train math_prorl --env a:1 --env b:2,x=1", "train math_prorl --env|a:1 b:2,x=1"),
+        ("eval --model m --env a:1 --env b:2", "eval --model m|a:1 b:2"),
+        ("eval a --model m", "eval a --model m"),
+        ("score a rows --env b", "score a rows --env b"),
+    ],
+)
+def test_several_environments_are_a_mixture(argv, read):
+    """`--env ENV:WEIGHT` may be repeated, in training and evaluation."""
+    expected = [piece for part in read.split("|") for piece in ([part] if part[1:2] == ":" else part.split())]
+    assert with_one_env(argv.split()) == expected
+
+
+def test_an_environment_of_a_mixture_has_a_weight(capsys):
+    """Else it could be any; one error, and no run."""
+    assert main("train --model m --run r --env arithmetic-v1:1 --env gsm8k-v2".split()) == 2
+    assert "--env gsm8k-v2 beside others: give each its weight" in capsys.readouterr().err
+    assert main("eval --model m --env arithmetic-v1:1 --env arithmetic-v9:1".split()) == 2
+    assert "of this name there is arithmetic-v1" in capsys.readouterr().err
 
 
 def test_all_commands_are_listed(capsys):

@@ -139,8 +139,9 @@ def test_episodes_are_evaluated_too():
 def test_groups_can_be_kept():
     """For reading: each as soon as it is scored."""
     kept = []
-    run(Words(), say, n=4, on_group=kept.append)
-    kept.sort(key=lambda group: group.task.id)
+    run(Words(), say, n=4, on_group=lambda index, group: kept.append((index, group)))
+    assert sorted(index for index, _ in kept) == [0, 1, 2]
+    kept = [group for _, group in sorted(kept, key=lambda one: one[0])]
     assert [group.task.id for group in kept] == [f"words/train-{i}" for i in range(3)]
     assert kept[2].rollouts[1].text == "y"
 

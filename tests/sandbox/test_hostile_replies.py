@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
+from fractions import Fraction
 
 import pytest
 
 from benchmarks.hostile_replies import FAMILIES, LEAST, cost, replies
 from rlvr.sandbox import Limits, Program
+from rlvr.sandbox.guest import reading
 from rlvr.sandbox.guest.calls import read_replies
 from rlvr.sandbox.guest.reading import read
 from rlvr.sandbox.guest.values import BYTES, BadValue, NotAValue
+from rlvr.sandbox.guest.writing import write
 from rlvr.verifiers.code import CallCase, judge
 from rlvr.verifiers.code.shared import shared_sandbox
 
@@ -19,10 +22,13 @@ S_PER_MB = 2.0  # ten times the goal, which the study of 10,000 replies holds: t
 
 
 def test_generated_replies_are_read_in_linear_time():
-    """Two of each kind and size; whatever is in them, reading raises nothing."""
+    """Two of each kind and size; whatever is in them, reading raises nothing.
+
+    The least of three counts: at any time Python may look for garbage among all that other tests left behind.
+    """
     for name, data in replies(20 * len(FAMILIES), seed=1, most=1 << 19):
-        took, _ = cost(data)
-        assert took < S_PER_MB * max(LEAST, len(data)) / 1e6, (name, data[:100])
+        allowed = S_PER_MB * max(LEAST, len(data)) / 1e6
+        assert any(cost(data)[0] < allowed for _ in range(3)), (name, data[:100])
 
 
 @pytest.mark.parametrize("digits", [99, 1999, 3999, 4000, 100_000])
@@ -41,6 +47,15 @@ def test_numbers_of_many_digits_are_refused():
     with pytest.raises(BadValue, match="more than 100 digits"):
         read(b"[" + b"1" * 101 + b"]")
     assert read(b'[{"int":"0x' + b"f" * 100_000 + b'"}]') == [16**100_000 - 1]
+
+
+@pytest.mark.parametrize("times", [1, 20])
+def test_honest_keys_that_are_slow_to_hash_are_read_on_a_slow_machine(times, monkeypatch):
+    """A clock that runs fast is a machine that runs slow: it told honest fractions from colliding ones wrongly."""
+    monkeypatch.setattr(reading, "thread_time", lambda: times * time.thread_time())
+    fractions, ints = {Fraction(1, i) for i in range(1, 3000)}, set(range(0, 300_000, 7))
+    for value in (fractions, {(x, i): i for i, x in enumerate(fractions)}, ints, [{*range(100)} for _ in range(500)]):
+        assert read(write(value)) == value
 
 
 def walk(n: int) -> list[int]:

@@ -173,3 +173,20 @@ def test_a_saved_batch_can_be_looked_at(tmp_path):
     found = torch.load(tmp_path / "bad" / "one.pt", weights_only=True)
     assert found["rows"] == [([1, 2], [0, 1])]
     assert found["behaviour_logprobs"].tolist() == [[-0.5, -0.5]]
+
+
+def test_groups_of_different_sizes_are_judged_as_they_are():
+    """Groups of 2 and 4: each row has the advantage that it has in a batch of its own group."""
+    two = [rollout(2, 1.0), rollout(1, 0.0)]
+    four = [rollout(1, 1.0), rollout(3, 0.0), rollout(1, 0.0), rollout(1, None)]
+    for name in ("grpo", "dr_grpo", "rloo"):
+        together = judged(name, two, four, ref=-0.5)
+        apart = [*judged(name, two, ref=-0.5), *judged(name, four, ref=-0.5)]
+        assert [row[: len(want)] for row, want in zip(together, apart, strict=True)] == apart
+
+
+def test_absent_rollouts_are_in_no_mean_of_the_batch():
+    """REINFORCE with the batch's mean, 3 of 5 right: 0.4 for a right one, -0.6 for a wrong one."""
+    both = judged("reinforce_pp", [rollout(1, 1.0)], [rollout(1, 1.0), rollout(1, 0.0)], ref=0.0)
+    wide = judged("reinforce_pp", [rollout(1, 1.0), rollout(1, 1.0), rollout(1, 0.0)], ref=0.0)
+    assert both == wide

@@ -1,0 +1,80 @@
+"""Questions with short answers: over rows of any data set, or procedural questions about a short text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, Literal
+
+import rlvr
+from rlvr.data.rows import load_dataset
+from rlvr.validate import require_one_of
+from rlvr.verifiers.qa import QAVerifier
+
+__all__ = ["QA"]
+
+_SPLITS: Final = ("train", "validation", "test")
+_NAMES: Final = "Ada Bruno Chen Dalia Emeka Farid Greta Hiro Ivana Jonas Kofi Lena".split()
+_FACTS: Final = {
+    "lives in {}": ("Where does {} live?", "Lagos Turin Quito Hanoi Basel Perth Izmir Cusco".split()),
+    "works as a {}": ("What is the work of {}?", "baker nurse pilot potter tailor judge farmer diver".split()),
+    "plays the {}": ("What does {} play?", "flute cello harp drum piano viola organ banjo".split()),
+}
+_FORM: Final = "\n\nPut the answer, a few words, in <answer> tags."
+
+
+@rlvr.register("qa-v1")
+class QA(rlvr.SingleTurnEnv):
+    """Answer a question by a few words.
+
+    Options:
+        data: rows with the columns `question` and `answer`, a text or a list of texts: a file or a hub id.  Without it,
+            questions about a made-up text of some people.
+        people: number of people in such a text.
+        credit: "em" for exact match alone, "f1" for partial credit.
+    """
+
+    data: str = ""
+    people: int = 4
+    credit: Literal["em", "f1"] = "em"
+
+    def __post_init__(self) -> None:
+        self.reward = rlvr.Correct(QAVerifier(self.credit))  # type: ignore[misc]  # an instance may shadow its class's
+        if not self.data:
+            require_one_of("split", self.split, _SPLITS)
+            if not 1 <= self.people <= len(_NAMES):
+                raise rlvr.UsageError(f"people is {self.people}; it must be from 1 to {len(_NAMES)}")
+
+    def tasks(self) -> Iterable[rlvr.Task]:
+        return self._rows() if self.data else super().tasks()
+
+    def _rows(self) -> Iterator[rlvr.Task]:
+        for index, row in enumerate(load_dataset(self.data, self.split)):
+            if "question" not in row or "answer" not in row:
+                raise rlvr.DataError(f"row {index} of {self.data} has no 'question' or no 'answer'; it has {list(row)}")
+            reference = self.reference_of(row["answer"])
+            yield rlvr.Task(f"{self.id}/{self.split}/{index}", row["question"] + _FORM, reference)
+
+    def task(self, index: int) -> rlvr.Task:
+        if self.data:
+            return super().task(index)
+        rng = rlvr.seeded(self.id, self.split, index)
+        people = rng.sample(_NAMES, self.people)
+        columns = [rng.sample(values * 2, self.people) for _, values in _FACTS.values()]
+        told = [f"{name} {fact.format(column[i])}." for i, name in enumerate(people)
+                for fact, column in zip(_FACTS, columns, strict=True)]  # fmt: skip
+        asked, who = rng.randrange(len(_FACTS)), rng.randrange(self.people)
+        question = list(_FACTS.values())[asked][0].format(people[who])
+        prompt = " ".join(rng.sample(told, len(told))) + f"\n\n{question}{_FORM}"
+        return rlvr.Task(f"{self.id}/{self.split}/{self.people}/{index}", prompt, [columns[asked][who]])
+
+    @property
+    def size(self) -> int | None:
+        return len(self._tasks) if self.data else None
+
+    def reference_of(self, value: Any) -> Any:
+        QAVerifier().check(value)
+        return value
+
+    def example(self, task: rlvr.Task) -> str:
+        gold = task.reference if isinstance(task.reference, str) else task.reference[0]
+        return f"<answer>{gold}</answer>"

@@ -1,0 +1,164 @@
+"""What a run would be, without beginning it: its settings and where they come from, its memory, one scored group."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rlvr.algo.presets import PRESETS, Algorithm
+from rlvr.collect import Groups, Sampling
+from rlvr.collect.cursor import Cursor
+from rlvr.environment import Environment, SingleTurnEnv
+from rlvr.scoring import Scorer
+from rlvr.train.config import Config, ResolvedConfig
+from rlvr.train.memory import forecast, longest_prompt, require_room
+from rlvr.train.run_dir import examine_run_dir
+from rlvr.train.settings import Number, numbers
+from rlvr.train.setup import describe_run, device_of, environments, local_sampler, policy_from_config, prepare_policy
+from rlvr.types import Group
+
+__all__ = ["dry_run", "settings_table"]
+
+_SHOWN: Final = 400  # characters of a text
+
+
+def dry_run(
+    config: Config,
+    places: Mapping[str, str],
+    out: Console,
+    err: Console,
+    *,
+    env: Environment | None = None,
+    eval_env: Environment | None = None,
+) -> None:
+    """Print the settings, the memory forecast and the first group of a run; nothing is written.
+
+    Args:
+        config: settings of the run.
+        places: where settings come from, by name; see `settings_table`.
+        out: where to print.
+        err: for progress.
+        env, eval_env: as for `Trainer`.
+
+    Raises:
+        UsageError: the run would be refused.
+    """
+    settings = config.resolve()
+    out.print(settings_table(settings, places))
+    if settings.algorithm.sources:
+        _line(out, f"{settings.algorithm.paper}: {settings.algorithm.sources}")
+    device_of(config.device)
+    env, eval_env = environments(config, env, eval_env)
+    _, changes = examine_run_dir(config.run, describe_run(config, env, eval_env))
+    for name, (before, now) in changes.items():
+        _line(out, f"{name} would be {now!r} from here on, and was {before!r}")
+    _line(err, f"loading {config.model}")
+    policy = prepare_policy(policy_from_config(config), config)
+    sampling = Sampling(max_tokens=settings.max_tokens, temperature=settings.temperature, stop=settings.stop)
+    scorer = Scorer(env, workers=settings.workers) if isinstance(env, SingleTurnEnv) else None
+    groups = Groups(
+        env,
+        local_sampler(policy, config),
+        group_size=settings.group_size,
+        sampling=sampling,
+        scorer=scorer,
+        max_turns=settings.max_turns,
+        step_s=settings.step_s,
+        schedule=settings.turn_schedule,
+        key=("collect", settings.seed),
+    )
+    try:
+        found = forecast(policy, config, prompt_tokens=longest_prompt(groups))
+        _line(out, str(found))
+        require_room(found, config)
+        [(_, group)] = groups.sample(Cursor(env, seed=settings.seed).take(1))
+        _show(group, out)
+    finally:
+        groups.close()
+        if scorer is not None:
+            scorer.close()
+    _line(out, f"a dry run: nothing was trained, and nothing was written to {config.run}")
+
+
+def settings_table(settings: ResolvedConfig, places: Mapping[str, str]) -> Table:
+    """Every setting of a run with its value and where that comes from.
+
+    Args:
+        settings: of the run.
+        places: by name; what is missing is an algorithm's, and "default" is said more exactly where the value follows
+            from other settings.
+    """
+    table = Table("setting", "value", "from", title="settings")
+    for name, value, place in _rows(settings, places):
+        table.add_row(name, escape(value), escape(place))
+    return table
+
+
+def _rows(settings: ResolvedConfig, places: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    algorithm = settings.algorithm
+    preset = next((f"preset {name}" for name, one in PRESETS.items() if one.paper == algorithm.paper), "algorithm")
+    follows = {
+        "group_size": preset if algorithm.group_size else "default",
+        "temperature": preset,
+        "overlong": preset,
+        "overlong_cache": "a fifth of max_tokens",
+        "eval_temperature": "temperature",
+        "canary": "precision",
+    }
+    written = settings.recorded
+    for field in dataclasses.fields(Config):
+        name, place = field.name, places.get(field.name, "default")
+        if name == "algorithm":
+            yield name, preset.removeprefix("preset "), place
+            continue
+        is_open = name in follows and written.get(name) is None
+        yield name, _shown(getattr(settings, name)), follows[name] if is_open and place == "default" else place
+    for name, number in numbers().items():
+        holder: Any = algorithm if number.part is None else getattr(algorithm, number.part)
+        if number.name and holder is not None:
+            follows_from = _origin(settings, number, getattr(holder, number.name), preset)
+            yield name, _shown(getattr(holder, number.name)), places.get(name, follows_from)
+
+
+def _origin(settings: ResolvedConfig, number: Number, value: Any, preset: str) -> str:
+    """Where a number of the algorithm comes from that neither flag nor file gives."""
+    published = PRESETS.get(preset.removeprefix("preset "))
+    own: Any = published if number.part is None else getattr(published, number.part, None)
+    if own is not None and getattr(own, number.name) == value:
+        return preset
+    return "one_step_off" if number.part == "correction" and settings.one_step_off else "default"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Algorithm):
+        return value.paper
+    if isinstance(value, tuple | list):
+        return " ".join(map(str, value)) or "none"
+    if isinstance(value, Mapping):
+        return json.dumps(dict(value), default=str) if value else "none"
+    return "none" if value is None else str(value)
+
+
+def _show(group: Group, out: Console) -> None:
+    _line(out, f"the first group, of task {group.task.id}:")
+    _line(out, f"prompt: {_cut(str(group.task.prompt))}")
+    for g, rollout in enumerate(group.rollouts):
+        score, ending = rollout.score, "truncated" if rollout.truncated else "ended"
+        total = "no score" if score is None or score.total is None else f"score {score.total:g}"
+        verdict = "" if score is None else f", {score.verdict.outcome.value}: {score.verdict.why}"
+        _line(out, f"{g}: {total}{verdict} ({len(rollout.completion_ids)} tokens, {ending})")
+        _line(out, f"   {_cut(rollout.text)!r}")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
+
+
+def _line(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,289 @@
+"""Function calls, judged by the rules of the Berkeley Function-Calling Leaderboard (BFCL v4, "AST" categories).
+
+The reference has, for each call, the accepted values of each argument.  Calls are read as data, never run: as JSON, or
+as Python calls with literals.  Parallel calls may come in any order.  Rules from the checker's documentation
+(ShishirPatil/gorilla, berkeley-function-call-leaderboard).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from rlvr.errors import DataError, brief
+from rlvr.text import after_thinking
+from rlvr.types import Outcome, Verdict
+from rlvr.verifiers.blocks import sole_answer
+from rlvr.verifiers.json_schema import read_json
+
+__all__ = ["Call", "CallsVerifier", "read_calls"]
+
+_LONGEST: Final = 20_000
+_MOST: Final = 50
+_TAGGED: Final = re.compile(r"<tool_call>([^<]*+)</tool_call>")
+_FOLDED: Final = re.compile(r"[ ,./\-_*^]")
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (float,),
+    "float": (float,),
+    "boolean": (bool,),
+    "array": (list,),
+    "tuple": (list,),
+    "object": (dict,),
+    "dict": (dict,),
+    "any": (str,),
+}
+
+
+class Call(NamedTuple):
+    """One call.
+
+    Attributes:
+        name: of the function, with its dots.
+        arguments: by name.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class CallsVerifier:
+    """Compares the calls of a completion with the calls that are asked for.
+
+    The reference is a mapping:
+
+        functions  the schemas that the model saw: name, parameters.properties (with their types), parameters.required
+        calls      a list; each maps one function to its arguments, and each argument to the accepted values; "" among
+                   them means that it may be left out
+
+    The rules: as many calls as asked for, in any order; the function's name as it is; every required argument, and none
+    that the schema does not have; the type that the schema names, where a whole number may stand for a float, and
+    nothing else for anything else; a value that is accepted.  Texts are compared without case, spaces and the signs
+    , . / - _ * ^, and with one kind of quotation mark.
+    """
+
+    id: str = "calls-verifier-v1"
+
+    def verify(self, completion: str, reference: Any) -> Verdict:
+        """The verdict on a completion.
+
+        Args:
+            completion: its text: calls in JSON or Python, alone, in one fenced block or in <tool_call> tags.
+            reference: see the class.
+
+        Raises:
+            DataError: the reference cannot be used.
+        """
+        functions, wanted = _read_reference(reference)
+        found = read_calls(completion)
+        if isinstance(found, Verdict):
+            return found
+        shown = "; ".join(f"{call.name}({', '.join(call.arguments)})" for call in found)[:200]
+        if len(found) != len(wanted):
+            why = f"other-count: {len(found)} calls, {len(wanted)} are asked for"
+            return Verdict(Outcome.WRONG, why=why, answer=shown)
+        faults = [[_fault(call, one, functions) for one in wanted] for call in found]
+        if _can_be_matched(faults):
+            return Verdict(Outcome.CORRECT, why="same-calls", answer=shown)
+        first = next((row for row in faults if all(row)), faults[0])
+        return Verdict(Outcome.WRONG, why=min(filter(None, first), key=_rank), answer=shown)
+
+    def check(self, reference: Any) -> None:
+        """Refuse a reference that cannot be used.
+
+        Args:
+            reference: see the class.
+
+        Raises:
+            DataError: a call names a function or an argument that no schema has, or no call is asked for.
+        """
+        _read_reference(reference)
+
+
+def read_calls(text: str) -> list[Call] | Verdict:
+    """The calls of a completion, or the verdict that says why there are none.
+
+    Args:
+        text: the completion: a JSON object `{"name": …, "arguments": {…}}` or a list of them, `[f(a=1), g(b="x")]`, or
+            such objects each in <tool_call> tags.
+    """
+    begin = after_thinking(text)
+    if begin is not None and "<tool_call>" in text[begin:]:
+        rest = text[begin : begin + _LONGEST]
+        pieces = _TAGGED.findall(rest)
+        if _TAGGED.sub("", rest).count("<tool_call>") or len(pieces) > _MOST:
+            return Verdict(Outcome.UNPARSED, why="unfinished-call")
+    else:
+        answer = sole_answer(text, {"json", "python", "py", "tool_code", ""}, most=_LONGEST)
+        if isinstance(answer, Verdict):
+            return answer
+        pieces = [answer]
+    found: list[Call] = []
+    for piece in pieces:
+        calls = _read(piece.strip())
+        if isinstance(calls, str):
+            return Verdict(Outcome.UNPARSED, why=f"no-calls: {calls}", answer=piece.strip()[:200])
+        found += calls
+    if not found:
+        return Verdict(Outcome.UNPARSED, why="no-calls: an empty list")
+    return found
+
+
+def _read(text: str) -> list[Call] | str:
+    """Calls from JSON or Python; a text says why there are none."""
+    if text[:1] == "{" or (text[:1] == "[" and text[1:].lstrip()[:1] in ("{", "]")):
+        try:
+            value = read_json(text)
+        except ValueError as error:
+            return str(error)[:200]
+        calls = [_from_json(one) for one in (value if isinstance(value, list) else [value])]
+    else:
+        if max(map(len, re.findall(r"[(\[{]+", text)), default=0) > _MOST or text.count("\n") > 500:
+            return "nested too deep"
+        try:
+            tree: ast.AST = ast.parse(text if text.startswith("[") else f"[{text}]", mode="eval").body
+            calls = [_from_python(one) for one in getattr(tree, "elts", ())]
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            return f"{type(error).__name__}: it is neither JSON nor a list of calls with literals"
+    if len(calls) > _MOST:
+        return f"more than {_MOST} calls"
+    return [call for call in calls if call is not None] if None not in calls else "an entry is no call"
+
+
+def _from_json(value: Any) -> Call | None:
+    """Either `{"name", "arguments"}` (or "parameters"), or BFCL's `{function: {argument: value}}`."""
+    if not isinstance(value, dict):
+        return None
+    arguments = value.get("arguments", value.get("parameters"))
+    if isinstance(value.get("name"), str) and isinstance(arguments, dict):
+        return Call(value["name"], arguments) if value.keys() <= {"name", "arguments", "parameters", "id"} else None
+    if len(value) == 1 and isinstance(next(iter(value.values())), dict):
+        return Call(*next(iter(value.items())))
+    return None
+
+
+def _from_python(node: ast.AST) -> Call | None:
+    if not isinstance(node, ast.Call) or node.args:
+        return None  # arguments without names are none of BFCL's
+    names = [one.arg for one in node.keywords]
+    if None in names or len(set(names)) < len(names):
+        return None
+    function, path = node.func, []
+    while isinstance(function, ast.Attribute):
+        path.append(function.attr)
+        function = function.value
+    if not isinstance(function, ast.Name):
+        return None
+    arguments = {str(one.arg): _plain(ast.literal_eval(one.value)) for one in node.keywords}
+    return Call(".".join([function.id, *reversed(path)]), arguments)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return value
+
+
+def _read_reference(reference: Any) -> tuple[Mapping[str, Any], Sequence[tuple[str, Mapping[str, Any]]]]:
+    if not isinstance(reference, Mapping) or not reference.get("functions") or not reference.get("calls"):
+        raise DataError(f"the reference is {brief(reference)}; it must be a mapping with functions and calls")
+    try:
+        functions = {one["name"]: one.get("parameters", {}) for one in reference["functions"]}
+        wanted = [next(iter(one.items())) for one in reference["calls"]]
+        for name, arguments in wanted:
+            if name not in functions:
+                raise DataError(f"a call of {name!r} is asked for, and the functions are {', '.join(functions)}")
+            known = functions[name].get("properties", {})
+            for argument, accepted in arguments.items():
+                if argument not in known or not isinstance(accepted, list) or not accepted:
+                    raise DataError(f"{name} has no argument {argument!r}, or no list of accepted values for it")
+                kind = known[argument].get("type")
+                if kind not in _TYPES:
+                    raise DataError(
+                        f"argument {argument!r} of {name} has the type {kind!r}; known: {', '.join(_TYPES)}"
+                    )
+    except (TypeError, AttributeError, KeyError, StopIteration) as error:
+        raise DataError(f"the reference {brief(reference)} has another form: {type(error).__name__} {error}") from error
+    return functions, wanted
+
+
+_RANKS: Final = ("other-value", "other-type", "missing-argument", "extra-argument", "other-function")
+
+
+def _rank(fault: str) -> int:
+    """The fault of the wanted call that comes nearest is the one to tell."""
+    return _RANKS.index(fault.partition(":")[0])
+
+
+def _fault(call: Call, wanted: tuple[str, Mapping[str, Any]], functions: Mapping[str, Any]) -> str:
+    """Why a call is not the wanted one; empty if it is."""
+    name, accepted = wanted
+    if call.name != name:
+        return f"other-function: {call.name[:80]}"
+    known, required = functions[name].get("properties", {}), functions[name].get("required", ())
+    for argument in required:
+        if argument not in call.arguments:
+            return f"missing-argument: {argument}"
+    for argument, value in call.arguments.items():
+        if argument not in known or argument not in accepted:
+            return f"extra-argument: {str(argument)[:80]}"
+        if not _is_typed(value, known[argument], accepted[argument]):
+            return f"other-type: {argument} is {type(value).__name__}, not {known[argument].get('type')}"
+        if not any(_accepted(value, one) for one in accepted[argument] if one != "" or value == ""):
+            return f"other-value: {argument}"
+    for argument, values in accepted.items():
+        if argument not in call.arguments and "" not in values:
+            return f"missing-argument: {argument}"
+    return ""
+
+
+def _is_typed(value: Any, schema: Mapping[str, Any], accepted: Sequence[Any]) -> bool:
+    """The type that the schema names, or that of an accepted value: BFCL has texts for names of variables."""
+    kind = schema["type"]
+    if type(value) in _TYPES[kind] or (kind in ("float", "number") and type(value) is int):
+        return True
+    return any(type(value) is type(one) and one != "" for one in accepted if kind != "boolean")
+
+
+def _accepted(value: Any, one: Any) -> bool:
+    if isinstance(value, bool) or isinstance(one, bool):
+        return value is one
+    if isinstance(value, str) and isinstance(one, str):
+        return _folded(value) == _folded(one)
+    if isinstance(value, list) and isinstance(one, list):
+        return len(value) == len(one) and all(map(_accepted, value, one))
+    if isinstance(value, dict) and isinstance(one, dict):  # each key has accepted values of its own
+        return value.keys() <= one.keys() and all(
+            any(_accepted(value[key], it) for it in choices if it != "" or value[key] == "")
+            if key in value
+            else "" in choices
+            for key, choices in ((key, many if isinstance(many, list) else [many]) for key, many in one.items())
+        )
+    return isinstance(value, (int, float)) and isinstance(one, (int, float)) and value == one
+
+
+def _folded(text: str) -> str:
+    return _FOLDED.sub("", text[:_LONGEST]).lower().replace("'", '"')
+
+
+def _can_be_matched(faults: Sequence[Sequence[str]]) -> bool:
+    """True if each call can stand for another wanted one: a perfect matching, by augmenting paths."""
+    owner: dict[int, int] = {}
+
+    def place(call: int, seen: set[int]) -> bool:
+        for wanted, fault in enumerate(faults[call]):
+            if not fault and wanted not in seen:
+                seen.add(wanted)
+                if wanted not in owner or place(owner[wanted], seen):
+                    owner[wanted] = call
+                    return True
+        return False
+
+    return all(place(call, set()) for call in range(len(faults)))
