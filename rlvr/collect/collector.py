@@ -239,8 +239,8 @@ class Collector:
                 self._has_warned_of_length = True
                 warnings.warn(
                     f"the prompt of task {task.id!r} may get {self.groups.limit_of(task)} more tokens, which is "
-                    f"{excess} more than the model has positions: tasks that are too long are left out. Lower max_tokens, or shorten prompts. This "
-                    "warning comes once; the log counts such tasks as dropped/too-long",
+                    f"{excess} more than the model has positions: tasks that are too long are left out. Lower "
+                    "max_tokens, or shorten prompts. This warning comes once; the log counts them as dropped/too-long",
                     RuntimeWarning,
                     stacklevel=4,
                 )
