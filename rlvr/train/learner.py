@@ -48,6 +48,7 @@ class Learner:
         config: settings of the run.
 
     Attributes:
+        parameters: what is trained of the policy.
         reference: the policy as it was given, or at the last reset: a frozen copy, or with LoRA the same weights with
             the adapter switched off; None without a KL penalty.
         critic: the value model; None for algorithms without one.
@@ -64,8 +65,8 @@ class Learner:
     def __init__(self, policy: Policy, config: Config) -> None:
         self.policy, self.config = policy, config.resolve()
         self.algorithm = self.config.algorithm
-        self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
-        if not self._parameters:
+        self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        if not self.parameters:
             raise UsageError("every weight of this model is frozen, so nothing would be trained; unfreeze some")
         self.optimizer = self._fresh_optimizer()
         self.reference = None if self.algorithm.kl is None else policy.frozen()
@@ -77,7 +78,7 @@ class Learner:
     def _fresh_optimizer(self) -> torch.optim.AdamW:
         config = self.config
         return torch.optim.AdamW(
-            self._parameters,
+            self.parameters,
             config.lr,
             betas=config.betas,
             weight_decay=config.weight_decay,
@@ -182,9 +183,9 @@ class Learner:
                 valued.append(self.critic.backward(mini, denominators(mini.completion_mask)))
                 norm = torch.nn.utils.clip_grad_norm_(self.critic.parameters, self.config.grad_clip)
                 valued[-1] |= {"critic_grad_norm": float(norm)}
-            moves = any(p.grad is not None for p in self._parameters)
+            moves = any(p.grad is not None for p in self.parameters)
             if moves:
-                numbers["grad_norm"] = float(torch.nn.utils.clip_grad_norm_(self._parameters, self.config.grad_clip))
+                numbers["grad_norm"] = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.grad_clip))
             if not all(map(math.isfinite, (*numbers.values(), *(valued[-1].values() if valued else ())))):
                 self._skip(mini, on_bad)
                 continue

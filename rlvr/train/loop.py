@@ -26,7 +26,7 @@ from rlvr.environment import Environment, SingleTurnEnv
 from rlvr.errors import UsageError
 from rlvr.scoring import Scorer
 from rlvr.train import checkpoint
-from rlvr.train.alarm import ScoringAlarm
+from rlvr.train.alarm import Alarms, OpinionAlarm, ScoringAlarm, SecondOpinion, lr_alarm
 from rlvr.train.canary import Canary
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch, chosen, collate, credit, minibatches, save_batch
@@ -58,6 +58,7 @@ class Trainer:
         sampler: samples completions, such as an engine's; it is given the weights after every step.  None for the
             local one, in this process.
         console: where progress is printed; None for stderr.
+        second_opinion: another verifier on a share of the rollouts, against hacked rewards; None for none.
 
     Attributes:
         config: the settings, as they were given.
@@ -78,6 +79,7 @@ class Trainer:
         eval_env: Environment | None = None,
         sampler: Sampler | None = None,
         console: Console | None = None,
+        second_opinion: SecondOpinion | None = None,
     ) -> None:
         self.config, self._settings = config, config.resolve()
         config = self._settings
@@ -85,7 +87,10 @@ class Trainer:
         self.reports: dict[int, EvaluationReport] = {}
         self._best, self._stalled = float("-inf"), 0  # best validation score, and validations since, for the reset
         self._ahead: RolloutBatch | None = None
-        self._alarm = ScoringAlarm(config.bad_steps)
+        self._alarm, self._alarms = ScoringAlarm(config.bad_steps), Alarms(config.bad_steps)
+        self._opinion: OpinionAlarm | None = None
+        if second_opinion is not None:
+            self._opinion = OpinionAlarm(second_opinion, config.run / "disagreements.jsonl", config.seed)
         self._console = console or Console(stderr=True)
         if policy is None:
             device_of(config.device)  # fails now, and not after the data are loaded
@@ -116,6 +121,8 @@ class Trainer:
             self.forecast = forecast(self.policy, config, prompt_tokens=longest_prompt(self.collector.groups))
             require_room(self.forecast, config)
             self._say(str(self.forecast))
+            if (line := lr_alarm(self.learner.parameters, config.lr)) is not None:
+                self._say(line)
             self._canary = Canary(self.collector.groups, config.canary)
             self._thread = Threads(1, "trainer")
             self._open.callback(self._thread.close)
@@ -126,6 +133,7 @@ class Trainer:
         """Train until the last step, or until SIGTERM or SIGINT; then the current step is finished and saved.
 
         Raises:
+            Disagreement: the second opinion does not confirm the rewards.
             Diverged: losses or gradients were not finite in `bad_steps` mini-batches in a row; `RUN/bad` holds them.
             CanaryFailed: the sampler does not have the trainer's weights.
             NothingScored: every rollout was UNSCORED in `bad_steps` steps in a row.
@@ -146,6 +154,8 @@ class Trainer:
                 if self._wants_reset(numbers):
                     self.learner.reset()
                     self._best, self._stalled, numbers["reset"] = float("-inf"), 0, 1.0
+                for line in self._alarms.check(numbers):
+                    self._say(line)
                 log(self.step, numbers | self._costs(numbers, time.perf_counter() - started))
                 if self.step % config.checkpoint_every == 0 or self.step == config.steps or stopped():
                     self.save()
@@ -159,9 +169,15 @@ class Trainer:
         """Collect a batch, unless it was collected ahead; train on it; give the sampler the new weights."""
         sampled, later = self._ahead or self._collect(), None
         self._alarm.check(sampled)
+        opinion = {} if self._opinion is None else self._opinion.check(sampled.groups, self.step + 1)
         if self._settings.one_step_off and self.step + 1 < self._settings.steps:
             later = self._thread.submit(self._collect)
-        numbers = {**sampled.stats, "staleness": float(sampled.staleness(self.step)), "collect_s": sampled.wall_s}
+        numbers = {
+            **sampled.stats,
+            **opinion,
+            "staleness": float(sampled.staleness(self.step)),
+            "collect_s": sampled.wall_s,
+        }
         try:
             numbers |= self._learn(sampled)
         finally:
@@ -261,7 +277,7 @@ class Trainer:
             self.learner.state_dict(),
             self.collector.state_dict(),
             self._ahead and self._ahead.state_dict(self.collector),
-            [self._best, self._stalled],
+            [self._best, self._stalled, self._opinion and self._opinion.counts],
             checkpoint.rng_state(self.policy.device),
         )
         state = dict(zip(_STATE, parts, strict=True))
@@ -282,7 +298,9 @@ class Trainer:
         self.learner.load_state_dict(state["learner"])
         self.collector.load_state_dict(state["collector"])
         self._ahead = state["ahead"] and RolloutBatch.from_state(state["ahead"], self.collector)
-        self._best, self._stalled = state["validation"]
+        self._best, self._stalled, *counts = state["validation"]
+        if self._opinion is not None and counts and counts[0]:
+            self._opinion.counts = counts[0]
         self._rng = state["rng"]
         self._sync()
         self._say(f"continuing after step {self.step}, from {path}")

@@ -201,7 +201,7 @@ def test_a_gradient_is_cut_to_its_norm():
     made = learner(CLIPPED, grad_clip=1e-3)
     seen = []
     made.optimizer.register_step_pre_hook(
-        lambda optimizer, args, kwargs: seen.append(torch.cat([p.grad.flatten() for p in made._parameters]).norm())
+        lambda optimizer, args, kwargs: seen.append(torch.cat([p.grad.flatten() for p in made.parameters]).norm())
     )
     numbers = made.update(batch_of(), [range(6)], pytest.fail)
     assert numbers["grad_norm"] > 0.01
