@@ -53,6 +53,7 @@ from rlvr.rewards import (  # noqa: E402
     RelativeLength,
     Repetition,
     Reward,
+    Rubric,
 )
 from rlvr.scoring import Item, Scored, Scorer, replay, score  # noqa: E402
 from rlvr.types import (  # noqa: E402
@@ -94,6 +95,7 @@ __all__ = [
     "RlvrError",
     "Rollout",
     "RowsEnv",
+    "Rubric",
     "Score",
     "Scored",
     "Scorer",

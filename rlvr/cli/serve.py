@@ -1,13 +1,17 @@
 """`rlvr serve`: scores over HTTP.
 
-Modules that need FastAPI are imported when the command runs: `rlvr --help` loads none of them.
+Modules that need uvicorn are imported when the command runs: `rlvr --help` loads none of them.
 """
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
@@ -21,17 +25,20 @@ from rlvr.environment.registry import defaults_of, make
 from rlvr.errors import UsageError
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.serve import ServiceLimits
+from rlvr.validate import require_whole
+from rlvr.workers import usable_cores
 
 __all__ = ["ServeCommand", "environments"]
 
 
 @dataclass
 class ServeCommand:
-    """Score over HTTP until SIGTERM or Ctrl-C; requests under way are then finished first.
+    """Score over HTTP until SIGTERM, SIGHUP or Ctrl-C; requests under way are then finished first.
 
     Example: rlvr serve gsm8k-v2 math-v2 --port 8000
 
-    If the variable RLVR_API_KEY is set, every caller must send that key.  See docs/using/serving.md.
+    If the variable RLVR_API_KEY is set, or --keys names a file, every caller must send a key.  See
+    docs/using/serving.md.
     """
 
     env: Annotated[Positional[tuple[str, ...]], arg(metavar="ENV", help_behavior_hint="(at least one)")]
@@ -42,8 +49,13 @@ class ServeCommand:
     """Port to listen on; 0 takes a free port and prints it."""
     without_key: bool = False
     """Listen without an API key, even on an address that other machines can reach."""
+    keys: str | None = None
+    """File with a name and a key in each line; read again when it changes, so that keys can be revoked."""
+    processes: int = 1
+    """Number of processes that share the port; each has its own workers, limits and answers for repeated requests."""
     workers: int | None = None
-    """Number of worker processes of each environment; by default one per core."""
+    """Number of worker processes of each environment in each process; by default one per core and one more, since no
+    request ever occupies the last one."""
     option: NameValues = ()
     """Set an option of each environment that has it; may be repeated."""
     wall_s: WallSeconds = WALL_S
@@ -51,28 +63,76 @@ class ServeCommand:
     limits: OmitArgPrefixes[Annotated[ServiceLimits, arg(name="")]] = field(default_factory=ServiceLimits)
 
     def run(self, out: Console, err: Console) -> int:
-        key = os.environ.get("RLVR_API_KEY", "").strip() or None
-        service = serve.Service(
-            environments(self.env, self.option),
-            workers=self.workers,
-            wall_s=self.wall_s,
-            memory_mib=self.memory_mib,
-            limits=self.limits,
-            api_key=key,
-        )
-        with serve.listen(self.host, self.port, beyond_this_machine=bool(key) or self.without_key) as listening:
+        require_whole("processes", self.processes, 1)
+        key = _taken_from_environment("RLVR_API_KEY")
+        has_key = key is not None or self.keys is not None
+        envs = environments(self.env, self.option)
+        workers = self.workers if self.workers is not None else max(1, usable_cores() // self.processes) + 1
+
+        def make() -> serve.Service:
+            return serve.Service(
+                envs,
+                workers=workers,
+                wall_s=self.wall_s,
+                memory_mib=self.memory_mib,
+                limits=self.limits,
+                api_key=key,
+                keys_file=None if self.keys is None else Path(self.keys),
+            )
+
+        if self.processes == 1:
+            service = make()  # its errors come before those of the address
+        with serve.listen(self.host, self.port, beyond_this_machine=has_key or self.without_key) as listening:
             host, port = listening.getsockname()[:2]
             where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-            service.warm()
-            needs = "its API key" if key else "no API key"
-            out.print(
-                f"serving {escape(', '.join(service.queues))} on {where}, which wants {needs}; {where}/docs says how",
-                soft_wrap=True,
-                highlight=False,
-            )
-            serve.run(service, listening)
-        out.print("stopped")
+            needs = "its API key" if has_key else "no API key"
+
+            def say_ready() -> None:
+                names = escape(", ".join(envs))
+                _say(out, f"serving {names} on {where}, which wants {needs}; {where}/docs says how")
+
+            if self.processes == 1:
+                serve.run(service, listening, on_ready=say_ready)
+            else:
+                serve.run_processes(make, listening, self.processes, on_ready=say_ready)
+        _say(out, "stopped")
         return 0
+
+
+def _say(out: Console, line: str) -> None:
+    """Print a line, if anything can be printed: a service goes on without its stdout."""
+    with suppress(OSError, ValueError):
+        out.print(line, soft_wrap=True, highlight=False)
+        out.file.flush()
+
+
+def _taken_from_environment(name: str) -> str | None:
+    """The value of a variable, which no process that is started later will find: workers run code of others.
+
+    Nor does it stay in /proc/PID/environ, which is the memory that the process was started with.
+
+    Raises:
+        UsageError: it is blank.
+    """
+    value = os.environ.get(name)
+    if value is None:
+        return None
+    if not value.strip():
+        raise UsageError(f"{name} is blank; set it to a key, or unset it to serve without one")
+    _overwrite(name)
+    del os.environ[name]
+    return value.strip()
+
+
+def _overwrite(name: str) -> None:
+    """Blank out a variable where it stands in memory, where the platform lets us find it."""
+    with suppress(AttributeError, OSError, ValueError):
+        pointers = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), "environ")
+        start = f"{name}=".encode()
+        for place in itertools.takewhile(bool, (pointers[i] for i in itertools.count())):
+            text = ctypes.string_at(place)
+            if text.startswith(start):
+                ctypes.memset(place + len(start), ord("*"), len(text) - len(start))
 
 
 def environments(names: Sequence[str], given: Sequence[str]) -> dict[str, Environment]:

@@ -15,8 +15,8 @@ from rlvr.data.rows import Journal
 from rlvr.errors import SamplingFailed
 from rlvr.samplers.protocol import EndpointReply, replies
 from rlvr.scoring.items import Item
+from rlvr.scoring.ordering import Scored
 from rlvr.scoring.records import record, require_same_run, score_from
-from rlvr.scoring.scorer import Scored
 from rlvr.types import Group, Rollout
 
 __all__ = ["RolloutFile", "Usage", "is_lost", "results_from", "rollout_records", "unfinished"]

@@ -2,6 +2,7 @@
 
 from rlvr.rewards.composition import Bounds, Correct, GroupPart, Observation, Part, Reward
 from rlvr.rewards.parts import Format, Language, Length, Majority, Overlong, RelativeLength, Repetition
+from rlvr.rewards.rubric import Rubric
 
 __all__ = [
     "Bounds",
@@ -17,4 +18,5 @@ __all__ = [
     "RelativeLength",
     "Repetition",
     "Reward",
+    "Rubric",
 ]

@@ -1,14 +1,16 @@
 """Rows of completions become scores, scores become records, and records replay.
 
-items    from rows to completions with their tasks
-scorer   `Scorer` and `score`: worker processes that can be killed
-records  what is written of a score, and `replay`
-tally    counts of outcomes, reasons and parts
+items     from rows to completions with their tasks
+ordering  items out, observations in, scores in the order of the rows
+scorer    `Scorer` and `score`: worker processes that can be killed
+records   what is written of a score, and `replay`
+tally     counts of outcomes, reasons and parts
 """
 
 from rlvr.scoring.items import Item
+from rlvr.scoring.ordering import Scored
 from rlvr.scoring.records import replay
-from rlvr.scoring.scorer import MEMORY_MIB, WALL_S, Scored, Scorer, score
+from rlvr.scoring.scorer import MEMORY_MIB, WALL_S, Scorer, score
 from rlvr.scoring.tally import Tally
 
 __all__ = ["Item", "MEMORY_MIB", "Scored", "Scorer", "Tally", "WALL_S", "replay", "score"]

@@ -19,12 +19,14 @@ from rlvr.environment import Environment
 from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.types import Completion, Task
 
-__all__ = ["Item", "Items", "OnError", "Rows", "item_of"]
+__all__ = ["COLUMNS", "Item", "Items", "OnError", "Rows", "item_of"]
 
 OnError: TypeAlias = Callable[[int, DataError], None]
 """Called with the number of a row, counted from 1, and what is wrong with it."""
 
-_COLUMNS = frozenset({"id", "completion", "length_tokens", "truncated", "task", "prompt", "reference", "meta"})
+COLUMNS = frozenset({"id", "completion", "length_tokens", "truncated", "task", "prompt", "reference", "meta"})
+"""The columns that scoring reads where a row has a reference or names its task; others are passed through."""
+
 _WHOLE = frozenset({"id", "length_tokens", "task"})
 
 
@@ -144,7 +146,7 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
         raise DataError(f"{error}{hint}") from error
     except Exception as error:  # an environment's code, run on a row of any form
         raise DataError(f"{type(error).__name__}: {error}") from error
-    rest = {name: _passed_on(value) for name, value in row.items() if name not in _COLUMNS}
+    rest = {name: _passed_on(value) for name, value in row.items() if name not in COLUMNS}
     name = known.get("id", f"line:{number}")
     return _with_length(env, Item(name if type(name) is int else str(name), task, completion, rest))
 
@@ -162,7 +164,7 @@ def _passed_on(value: Any) -> Any:
 
 def _is_missing(name: str, value: Any) -> bool:
     """Parquet fills gaps with None, pandas with NaN."""
-    return value is None or (name in _COLUMNS and isinstance(value, float) and value != value)
+    return value is None or (name in COLUMNS and isinstance(value, float) and value != value)
 
 
 def _cell(name: str, value: Any) -> Any:

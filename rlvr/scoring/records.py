@@ -21,7 +21,8 @@ from rlvr.environment.registry import make, takes_options
 from rlvr.environment.source import changed_source, source_of
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.scoring.items import Item
-from rlvr.scoring.scorer import Scored, Scorer
+from rlvr.scoring.ordering import Scored
+from rlvr.scoring.scorer import Scorer
 from rlvr.types import Completion, Outcome, Score, Task, Verdict
 
 __all__ = [

@@ -13,14 +13,12 @@ exceptions become values; what the completion did wrong is a verdict already.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from operator import length_hint
 from pathlib import Path
@@ -31,7 +29,8 @@ from rlvr.display import progress_bar
 from rlvr.environment import Environment, MultiTurnEnv
 from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError, WorkerTimeout, described
 from rlvr.rewards import Observation
-from rlvr.scoring.items import Item, Items, OnError, Rows
+from rlvr.scoring.items import Item, OnError, Rows
+from rlvr.scoring.ordering import Ordering, Scored, Scores, Seen, Taken
 from rlvr.types import Completion, Outcome, Score, Task, Verdict
 from rlvr.validate import require_seconds, require_whole
 from rlvr.workers import AsyncPool, BoundedCalls, Handler, WorkerPool, shipped, usable_cores
@@ -39,7 +38,7 @@ from rlvr.workers.loops import finished
 from rlvr.workers.pool import REPLY_MIB
 from rlvr.workers.threads import Threads
 
-__all__ = ["MEMORY_MIB", "Scored", "Scorer", "WALL_S", "score"]
+__all__ = ["MEMORY_MIB", "OnSeen", "Scorer", "WALL_S", "score", "unscored"]
 
 _CHUNK_S = 0.03  # work per chunk: long against the pipe's delay, short enough that no worker is idle at the end
 _CHUNK = 64
@@ -47,35 +46,11 @@ _AHEAD = 100  # chunks per worker that may be done before their turn, so that a 
 WALL_S = 30.0
 MEMORY_MIB = 4096
 
-_Seen: TypeAlias = Observation | DataError
-"""Result of the first stage; a `DataError` for an item that cannot be sent to a worker."""
+_Window: TypeAlias = deque[tuple[list[Taken], Future[list[Seen]]]]
+"""Chunks under way, in order."""
 
-_Window: TypeAlias = deque[tuple[list[tuple[int, Item]], Future[list[_Seen]]]]
-"""Chunks of numbered items under way, in order."""
-
-_Scores: TypeAlias = list[Score] | Future[list[Score]]
-"""Result of the second stage; a future if a group-level part is async."""
-
-_Groups: TypeAlias = deque[tuple[list[Item], _Scores]]
-"""Completions of one task with their scores, in order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """An item and its score.
-
-    Attributes:
-        item: what was scored.
-        score: its score, with total None if UNSCORED.
-    """
-
-    item: Item
-    score: Score
-
-    @property
-    def outcome(self) -> Outcome:
-        """The outcome of the verdict."""
-        return self.score.verdict.outcome
+OnSeen: TypeAlias = Callable[[int, Observation], None]
+"""Called with the place of an item and its observation."""
 
 
 class Scorer:
@@ -195,7 +170,7 @@ class Scorer:
             finally:
                 for future in futures:
                     future.cancel()
-        scores = self._combine(items, observations)
+        scores = self.combine(items, observations)
         return scores.result() if isinstance(scores, Future) else scores
 
     async def ascore(self, task: Task, completion: str | Completion) -> Score:
@@ -216,7 +191,7 @@ class Scorer:
         items = self._group(task, completions)
         futures = [self._begin(chunk) for chunk in self._shares(items)]
         observed = await asyncio.gather(*map(asyncio.wrap_future, futures))
-        scores = self._combine(items, [o for chunk in observed for o in chunk])
+        scores = self.combine(items, [o for chunk in observed for o in chunk])
         return await asyncio.wrap_future(scores) if isinstance(scores, Future) else scores
 
     def _require_single(self) -> None:
@@ -254,44 +229,27 @@ class Scorer:
                 except those of a group that it may belong to.
         """
         window: _Window = deque()
-        groups: _Groups = deque()
-        source = Items(self.env, rows, on_error)
-        items = iter(source)
-        pending: list[tuple[Item, Observation]] = []  # of one task, for a reward that compares
+        ordering = Ordering(self.env, rows, on_error, self.combine)
+        at_once = self.env.max_concurrent
         try:
             while True:
-                while self._wants_more(window) and (chunk := list(itertools.islice(items, self._chunk))):
-                    window.append((chunk, self._begin([item for _, item in chunk])))
+                while self._wants_more(window) and (chunk := ordering.take(self._chunk)):
+                    window.append((chunk, self._begin([taken.item for taken in chunk])))
                 if not window:
                     break
-                if not window[0][1].done():
+                if window[0][1].done():
+                    chunk, future = window.popleft()
+                    for taken, seen in zip(chunk, future.result(), strict=True):
+                        taken.seen = seen
+                else:
                     under_way: list[Future[Any]] = [future for _, future in window if not future.done()]
-                    under_way += [scores for _, scores in itertools.islice(groups, 1) if isinstance(scores, Future)]
-                    wait(under_way, return_when=FIRST_COMPLETED)
-                    yield from _finished(groups, self.env.max_concurrent)
-                    continue
-                chunk, future = window.popleft()
-                for (number, item), seen in zip(chunk, future.result(), strict=True):
-                    if isinstance(seen, DataError):
-                        source.refuse(number, seen)
-                        continue
-                    if pending and not _same(pending[0][0].task, item.task):
-                        self._flush(pending, groups)
-                    pending.append((item, seen))
-                    if not self.env.reward.group_level:  # nothing to wait for, and the next one may take long
-                        self._flush(pending, groups)
-                    yield from _finished(groups, self.env.max_concurrent)
-            if source.error is None:
-                self._flush(pending, groups)
-            yield from _finished(groups, None)
-            if source.error is not None:
-                raise source.error
+                    wait([*under_way, *filter(None, [ordering.combining])], return_when=FIRST_COMPLETED)
+                yield from ordering.scores(at_once)
+            yield from ordering.rest()
         finally:
             for _, future in window:
                 future.cancel()
-            for _, scores in groups:
-                if isinstance(scores, Future):
-                    scores.cancel()
+            ordering.cancel()
 
     def _wants_more(self, window: _Window) -> bool:
         """Three chunks for each worker; more while the first one takes long, so that the other workers have work."""
@@ -302,11 +260,24 @@ class Scorer:
             return False
         return sum(not future.done() for _, future in window) < 3 * at_once
 
-    def _begin(self, items: Sequence[Item]) -> Future[list[_Seen]]:
+    @property
+    def awaits(self) -> bool:
+        """Whether the environment is async: its completions go one by one to `begin`, and others in chunks."""
+        return self._is_async
+
+    def _begin(self, items: Sequence[Item]) -> Future[list[Seen]]:
         """The first stage for a chunk, in the background."""
-        if not self._is_async:
-            return self._threads.submit(self._observe, items)
-        [item] = items
+        return self.begin(*items) if self._is_async else self._threads.submit(self._observe, items)
+
+    def begin(self, item: Item) -> Future[list[Seen]]:
+        """The first stage for a completion of an async environment, in the background; cancelling it gives it up.
+
+        Args:
+            item: the completion.
+
+        Raises:
+            UsageError: the scorer was closed.
+        """
         if self._pool is None:
             return self._here.submit(_observed_here, self.env, item)
         assert isinstance(self._pool, AsyncPool)
@@ -316,40 +287,62 @@ class Scorer:
         except UsageError:
             if (fault := _fault(work)) is None:
                 raise  # the scorer was closed
-        unsent: Future[list[_Seen]] = Future()
+        unsent: Future[list[Seen]] = Future()
         unsent.set_result([fault])
         return unsent
 
-    def _observe(self, items: Sequence[Item]) -> list[_Seen]:
-        """The first stage for a chunk of an environment that is not async."""
+    def _observe(self, items: Sequence[Item]) -> list[Seen]:
         start = time.monotonic()
-        if self._pool is None:
-            seen = [one for item in items for one in finished(_observed_here(self.env, item))]
-        else:
-            seen = self._observed_there(items)
+        seen = self.observe(items)
         self._adapt(len(items), time.monotonic() - start)
         return seen
 
-    def _observed_there(self, items: Sequence[Item]) -> list[_Seen]:
-        """In one worker.  An item that cannot be sent, such as one with a generator in its meta, fails alone."""
+    def observe(
+        self, items: Sequence[Item], *, on_seen: OnSeen | None = None, give_up: Callable[[], bool] | None = None
+    ) -> list[Seen]:
+        """The first stage for a chunk of an environment that is not async, in one worker; blocks.
+
+        An item that cannot be sent, such as one with a generator in its meta, fails alone.
+
+        Args:
+            items: the chunk.
+            on_seen: called in this thread with each observation as soon as it is there.
+            give_up: see `WorkerPool.run`.
+
+        Raises:
+            GivenUp: `give_up` said so.
+            UsageError: the scorer was closed.
+        """
+        if self._pool is None:
+            return [one for item in items for one in finished(_observed_here(self.env, item))]
         work = [(item.task, item.completion) for item in items]
         try:
-            return [*self._ran(work)]
+            return [*self._ran(work, on_seen, give_up)]
         except UsageError:
             faults = [_fault(one) for one in work]
             if not any(faults):
                 raise  # the scorer was closed
-        good = iter(self._ran([one for one, fault in zip(work, faults, strict=True) if fault is None]))
+        good = iter(self._ran([one for one, fault in zip(work, faults, strict=True) if fault is None], None, give_up))
         return [next(good) if fault is None else fault for fault in faults]
 
-    def _ran(self, work: list[tuple[Task, Completion]]) -> list[Observation]:
+    def _ran(
+        self, work: list[tuple[Task, Completion]], on_seen: OnSeen | None, give_up: Callable[[], bool] | None
+    ) -> list[Observation]:
         """Run in the pool; an item that failed is tried once more."""
         assert isinstance(self._pool, WorkerPool)
-        results = [_read(result) for result in self._pool.run(work, wall_s=self.wall_s)]
-        for i, result in enumerate(results):
-            if isinstance(result, Unscored):
-                [results[i]] = map(_read, self._pool.run([work[i]], wall_s=self.wall_s))
-        return [_unscored(r) if isinstance(r, Unscored) else r for r in results]
+        results: dict[int, Observation | Unscored] = {}
+
+        def note(place: int, result: Any) -> None:
+            results[place] = seen = _read(result)
+            if on_seen is not None and isinstance(seen, Observation):
+                on_seen(place, seen)
+
+        self._pool.run(work, wall_s=self.wall_s, on_result=note, give_up=give_up)
+        for place, seen in results.items():
+            if isinstance(seen, Unscored):
+                [again] = map(_read, self._pool.run([work[place]], wall_s=self.wall_s, give_up=give_up))
+                results[place] = unscored(again) if isinstance(again, Unscored) else again
+        return [seen for _, seen in sorted(results.items()) if isinstance(seen, Observation)]
 
     def _adapt(self, done: int, took_s: float) -> None:
         """Double the size of chunks while they are quick, halve it when they are slow."""
@@ -358,16 +351,16 @@ class Scorer:
                 min(2 * done, _CHUNK) if took_s < _CHUNK_S / 2 else max(done // 2, 1) if took_s > _CHUNK_S else done
             )
 
-    def _flush(self, pending: list[tuple[Item, Observation]], groups: _Groups) -> None:
-        """Begin the second stage of what is pending."""
-        if not pending:
-            return
-        items = [item for item, _ in pending]
-        groups.append((items, self._combine(items, [observation for _, observation in pending])))
-        pending.clear()
+    def combine(self, items: Sequence[Item], seen: Sequence[Seen]) -> Scores:
+        """The second stage for the completions of a task: done at once, unless a group-level part is async.
 
-    def _combine(self, items: Sequence[Item], seen: Sequence[_Seen]) -> _Scores:
-        """The second stage for the completions of a task: done at once, unless a group-level part is async."""
+        Args:
+            items: the completions.
+            seen: their results of the first stage.
+
+        Raises:
+            DataError: an item could not be sent to a worker.
+        """
         observations = []
         for one in seen:
             if isinstance(one, DataError):
@@ -393,23 +386,8 @@ class Scorer:
             if isinstance(error, asyncio.CancelledError) and _cancelled_by_us():
                 raise
             late = reward.combines_async and limit.expired()
-            lost = _unscored(WorkerTimeout("it ran out of wall time") if late else WorkerError(*described(error)))
+            lost = unscored(WorkerTimeout("it ran out of wall time") if late else WorkerError(*described(error)))
         return [Score(None, {}, lost.verdict) for _ in items]
-
-
-def _finished(groups: _Groups, most: int | None) -> Iterator[Scored]:
-    """The scores of the first groups, as far as they are there; waits while there are more than `most` groups.
-
-    None waits for all.
-    """
-    while groups:
-        items, scores = groups[0]
-        if isinstance(scores, Future):
-            if not (most is None or len(groups) > most or scores.done()):
-                break
-            scores = scores.result()
-        groups.popleft()
-        yield from map(Scored, items, scores)
 
 
 def score(
@@ -461,9 +439,9 @@ def _async_handler(env: Environment) -> Handler:
     return handle
 
 
-def _seen(result: Any) -> list[_Seen]:
+def _seen(result: Any) -> list[Seen]:
     seen = _read(result)
-    return [_unscored(seen) if isinstance(seen, Unscored) else seen]
+    return [unscored(seen) if isinstance(seen, Unscored) else seen]
 
 
 def _encoded(seen: Observation) -> Any:
@@ -486,7 +464,7 @@ def _read(result: Any) -> Observation | Unscored:
         return WorkerDied(f"a worker's reply is no observation: {type(error).__name__}: {str(error)[:200]}")
 
 
-async def _observed_here(env: Environment, item: Item) -> list[_Seen]:
+async def _observed_here(env: Environment, item: Item) -> list[Seen]:
     """Without workers: the same handling of exceptions, the same round trip through JSON, no containment."""
     for attempt in (1, 2):
         try:
@@ -495,7 +473,7 @@ async def _observed_here(env: Environment, item: Item) -> list[_Seen]:
             seen = await (asyncio.ensure_future(observing) if env.is_async else observing)
             text = json.dumps(_encoded(seen), allow_nan=False)
             if len(text) > REPLY_MIB << 20:
-                return [_unscored(WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB"))]
+                return [unscored(WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB"))]
             return [_decoded(json.loads(text))]
         except KeyboardInterrupt:
             raise
@@ -504,7 +482,7 @@ async def _observed_here(env: Environment, item: Item) -> list[_Seen]:
             if given_up or (env.is_async and isinstance(error, GeneratorExit)):  # after it a coroutine awaits nothing
                 raise
             if attempt == 2:
-                return [_unscored(WorkerError(*described(error)))]
+                return [unscored(WorkerError(*described(error)))]
     raise AssertionError("unreachable")
 
 
@@ -517,7 +495,12 @@ def _cancelled_by_us() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _unscored(error: Unscored) -> Observation:
+def unscored(error: Unscored) -> Observation:
+    """What is said of a completion that we failed at.
+
+    Args:
+        error: how.
+    """
     detail = {"traceback": error.traceback} if isinstance(error, WorkerError) and error.traceback else {}
     return Observation(Verdict(Outcome.UNSCORED, why=f"{error.reason}: {error}", detail=detail), {})
 
@@ -529,7 +512,3 @@ def _fault(work: tuple[Task, Completion]) -> DataError | None:
     except UsageError as error:
         return DataError(str(error))
     return None
-
-
-def _same(task: Task, other: Task) -> bool:
-    return (task.id, task.prompt) == (other.id, other.prompt)  # rows without ids and tasks all have the id "row"

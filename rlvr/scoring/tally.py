@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rlvr.data.lines import Row
-from rlvr.scoring.scorer import Scored
+from rlvr.scoring.ordering import Scored
 from rlvr.types import Outcome
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """The HTTP service: environments whose scores are asked for over HTTP (docs/using/serving.md).
 
-    request ──▶ app: key, size, shape ──▶ EnvironmentQueue ──▶ thread ──▶ Scorer.stream ──▶ Job: lines in order
-                                                                                             │ read by
-                                                                  one response, or NDJSON ◀──┘ the event loop
+    connection ──▶ app: key, size, shape ──▶ EnvironmentQueue ──a chunk of each job in turn──▶ thread ──▶ Scorer.observe
+                                                                                                             │
+                            one response, or NDJSON ◀── read by the event loop ── Job: lines in order ◀──────┘
 
 The event loop only reads, queues and sends.  Threads of the queue look rows up and score them with the scorer's worker
 processes, which can be killed.  The command is `rlvr serve`; the client is `rlvr.serve.client`.
@@ -15,16 +15,16 @@ from rlvr.serve.limits import ServiceLimits
 
 if TYPE_CHECKING:
     from rlvr.serve.app import app_of
-    from rlvr.serve.server import listen, run
+    from rlvr.serve.server import listen, run, run_processes
     from rlvr.serve.service import Service
 
-__all__ = ["Service", "ServiceLimits", "app_of", "listen", "run"]
+__all__ = ["Service", "ServiceLimits", "app_of", "listen", "run", "run_processes"]
 
-_MODULES = {"Service": "service", "app_of": "app", "listen": "server", "run": "server"}
+_MODULES = {"Service": "service", "app_of": "app", "listen": "server", "run": "server", "run_processes": "server"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import lazily what needs FastAPI and uvicorn: `rlvr --help` imports `ServiceLimits` and should load neither."""
+    """Import lazily what needs uvicorn and its kin: `rlvr --help` imports `ServiceLimits` and should load neither."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_optional(f"{__name__}.{_MODULES[name]}", "serve"), name)

@@ -3,105 +3,67 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
+import functools
+import ipaddress
+import logging
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from importlib.metadata import version
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
 
-from fastapi import FastAPI, Request, Response, Security
-from fastapi.security import HTTPBearer
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rlvr.environment import Environment
+from rlvr.scoring.items import COLUMNS
 from rlvr.serve import schema
-from rlvr.serve.jobs import Refused
+from rlvr.serve.jobs import MOST_ID_LETTERS
+from rlvr.serve.memory import MemoryShare
+from rlvr.serve.metrics import CONTENT_TYPE
 from rlvr.serve.openrlhf import items_of, response_of
-from rlvr.serve.responses import ScoresResponse, error_response
-from rlvr.serve.service import MIB, RequestMemory, Service
+from rlvr.serve.refused import Refused
+from rlvr.serve.responses import Left, ScoresResponse, error_response, json_response
+from rlvr.serve.service import Service
 
 __all__ = ["app_of"]
 
-_OPEN = ("/health", "/health/live", "/docs", "/openapi.json")  # need no key: they reveal nothing
-_PATHS = ("/score", "/openrlhf", "/metrics", *_OPEN)
-_MAX_ID_LETTERS = 200
+_LIVE = "/health/live"
+_OPEN = ("/health", _LIVE, "/docs", "/openapi.json")  # need no key: they reveal nothing
+
+_Handler: TypeAlias = Callable[[Request, MemoryShare, str], Awaitable[ASGIApp]]
+
+_log = logging.getLogger("rlvr.serve")
 
 
-def app_of(service: Service) -> FastAPI:
-    """The service as an ASGI application, which closes the service when the server ends.
+def app_of(service: Service) -> ASGIApp:
+    """The service as an ASGI application.
 
     Args:
         service: what the routes score with.
     """
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yield
-        service.close()
-
-    app = FastAPI(
-        title="rlvr",
-        version=version("rlvr"),
-        description=schema.ABOUT,
-        redoc_url=None,
-        lifespan=lifespan,
-        exception_handlers=_handlers(service),
-        dependencies=[Security(HTTPBearer(auto_error=False))] * service.wants_key,  # a field for the key in /docs
-    )
-    app.add_middleware(_Middleware, service=service)
-
-    @app.post("/score", openapi_extra=schema.SCORE)
-    async def score(request: Request) -> Response:
-        """Score completions: one score per row, in the order of the rows; a row that cannot be used gets an error.
-
-        With the header `Accept: application/x-ndjson` the scores come one per line, each as soon as it is there.
-        """
-        body, asked = await _read(service, request)
-        queue = service.queue(_text(asked, "env"))
-        job = service.job(queue, _rows(service, asked), _text(asked, "request_id"), _digest(body))
-        stream = "application/x-ndjson" in request.headers.get("accept", "")
-        return ScoresResponse(service, queue, job, stream=stream)
-
-    @app.post("/openrlhf", openapi_extra=schema.OPENRLHF)
-    @app.post("/openrlhf/{env:path}", openapi_extra=schema.OPENRLHF)
-    async def openrlhf(request: Request, env: str | None = None) -> Response:
-        """The remote reward model of OpenRLHF: give this address as its `--remote_rm_url`."""
-        _, asked = await _read(service, request)
-        queue = service.queue(env)
-        rows = _rows(service, {"rows": items_of(queue.scorer.env, asked)})
-        return ScoresResponse(service, queue, service.job(queue, rows, None, b""), shape=response_of)
-
-    @app.get("/health", openapi_extra=schema.HEALTH)
-    async def health() -> Response:
-        """Readiness: 200 while requests are accepted, 503 while the service stops.  Needs no key."""
-        return _json({"ready": not service.draining}, 503 if service.draining else 200)
-
-    @app.get("/health/live", openapi_extra=schema.HEALTH)
-    async def live() -> Response:
-        """Liveness: 200 as long as the process responds, also while the service stops.  Needs no key."""
-        return _json({"live": True})
-
-    @app.get("/metrics", openapi_extra=schema.METRICS)
-    async def metrics() -> Response:
-        """Counters in Prometheus's text format."""
-        return Response(service.metrics.text(service.gauges()), media_type="text/plain; version=0.0.4")
-
-    return app
+    return _App(service)
 
 
-class _Middleware:
-    """Requires the API key, and counts: seconds, status, bytes in memory, requests under way."""
+class _App:
+    """Requires the API key, finds the route, and counts: seconds, status, memory, requests under way."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app, self._service = app, service
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        routes = _Routes(service)
+        self._routes: dict[str, dict[str, _Handler]] = {
+            "/score": {"POST": routes.score},
+            "/openrlhf": {"POST": routes.openrlhf},
+            "/health": {"GET": routes.health},
+            _LIVE: {"GET": routes.live},
+            "/metrics": {"GET": routes.metrics},
+            "/docs": {"GET": routes.docs},
+            "/openapi.json": {"GET": routes.openapi},
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+            raise NotImplementedError(f"this is an application for HTTP alone, not for {scope['type']}")
         started, status = time.perf_counter(), 499  # the status that nginx logs when the caller disconnects first
 
         async def send_noting_status(message: Message) -> None:
@@ -111,80 +73,153 @@ class _Middleware:
             await send(message)
 
         path = scope["path"]
-        with self._service.track_request() as memory:
-            scope["rlvr.memory"] = memory
+        label = path if path in self._routes else "/openrlhf" if path.startswith("/openrlhf/") else "other"
+        with self._service.track_request() as share:
             try:
-                await self._authorize(scope, receive, send_noting_status)
-            except Exception:
-                status = 500 if status == 499 else status
-                raise
+                await self._answer(scope, receive, send_noting_status, share, label)
             finally:
-                label = next((known for known in _PATHS if path == known), None)
-                label = label or ("/openrlhf" if path.startswith("/openrlhf/") else "other")
                 self._service.metrics.count("rlvr_requests_total", path=label, status=str(status))
                 self._service.metrics.observe_seconds(time.perf_counter() - started, path=label)
 
-    async def _authorize(self, scope: Scope, receive: Receive, send: Send) -> None:
-        header = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"), "")
-        if scope["path"] in _OPEN or self._service.is_authorized(header):
-            await self._app(scope, receive, send)
-            return
-        message = "this service wants its API key; send the header 'Authorization: Bearer KEY'"
-        refused = Refused(401, "unauthorized", message)
-        self._service.metrics.count("rlvr_rejected_total", reason=refused.reason)
-        await error_response(refused)(scope, receive, send)
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, share: MemoryShare, label: str) -> None:
+        metrics = self._service.metrics
+        try:
+            response = await self._response(scope, receive, share, label)
+            await response(scope, receive, send)
+        except Refused as refused:
+            metrics.count("rlvr_rejected_total", reason=refused.reason)
+            await error_response(refused)(scope, receive, send)
+        except (ClientDisconnect, Left) as left:
+            if str(left) == "stalled":
+                metrics.count("rlvr_connections_closed_total", reason="stalled")
+                await _end(scope)
+        except Exception as error:  # noqa: BLE001  a bug of rlvr or of an environment: the log has the traceback
+            _log.exception("a request for %s failed", label)
+            message = f"a bug in the service, {type(error).__name__}; its log has the traceback"
+            await error_response(Refused(500, "bug", message))(scope, receive, send)
+
+    async def _response(self, scope: Scope, receive: Receive, share: MemoryShare, label: str) -> ASGIApp:
+        path, method, service = scope["path"], scope["method"], self._service
+        if path != _LIVE and (scope.get("rlvr.crowded") or service.under_way > service.limits.connections):
+            raise Refused(503, "crowded", "there are too many requests; ask again in 1 s", retry_after_s=1)
+        headers = dict(reversed(scope["headers"]))  # of two with one name the first counts
+        if service.loopback_only and not _is_loopback(headers.get(b"host", b"localhost").decode("latin-1")):
+            message = "the Host header is not this machine's loopback, as if a web page of elsewhere asked; set a key"
+            raise Refused(421, "wrong-host", message)
+        caller = self._caller(headers.get(b"authorization", b"").decode("latin-1"), path)
+        handlers = self._routes.get(label, {})
+        handler = handlers.get("GET" if method == "HEAD" else method)
+        if handler is None:
+            status, what = (405, "Method Not Allowed") if handlers else (404, "Not Found")
+            raise Refused(status, "no-such-page", f"{method[:20]} {path[:200]}: {what}; see /docs for what there is")
+        return await handler(Request(scope, receive), share, caller)
+
+    def _caller(self, authorization: str, path: str) -> str:
+        """The name of the caller's key.
+
+        Raises:
+            Refused: it sends none, and needs one.
+        """
+        if path in _OPEN or not self._service.keys.any:
+            return ""
+        caller = self._service.keys.caller(authorization)
+        if caller is None:
+            message = "this service wants its API key; send the header 'Authorization: Bearer KEY'"
+            raise Refused(401, "unauthorized", message)
+        return caller
 
 
-async def _read(service: Service, request: Request) -> tuple[bytes, dict[str, Any]]:
-    """The body of a request, and the JSON object in it.
+class _Routes:
+    """What each path does."""
 
-    Raises:
-        Refused: it is too large, too slow, or no JSON object.
-    """
-    service.require_accepting()
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json" or request.headers.get("content-encoding", "identity") != "identity":
-        # A web page can send other types to this machine without a CORS request, but never JSON.
-        raise Refused(
-            415, "not-json", f"the body is {kind or 'of no stated type'}; send application/json, uncompressed"
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def score(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
+        """Score completions: one score per row, in the order of the rows; a row that cannot be used gets an error.
+
+        With the header `Accept: application/x-ndjson` the scores come one per line, each as soon as it is there.
+        """
+        service = self._service
+        service.require_accepting()
+        body = await service.bodies.read(request, share)
+        queue = service.queue(_text(body.asked, "env"))
+        request_id = _text(body.asked, "request_id")
+        rows = _rows(service, body.asked)
+        if type(queue.scorer.env).task_of is Environment.task_of:
+            _drop_unread(rows)
+        job = service.job(queue, rows, share, request_id=request_id, digest=body.digest, caller=caller)
+        stream = "application/x-ndjson" in request.headers.get("accept", "")
+        response = ScoresResponse(job, queue.name, service.limits, stream=stream)
+        return _releasing(response, functools.partial(service.release, queue, job))
+
+    async def openrlhf(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
+        """The remote reward model of OpenRLHF: give this address as its `--remote_rm_url`."""
+        service = self._service
+        service.require_accepting()
+        body = await service.bodies.read(request, share)
+        queue = service.queue(request.url.path.removeprefix("/openrlhf").removeprefix("/") or None)
+        _rows(service, {"rows": body.asked.get("query") if isinstance(body.asked.get("query"), list) else []})
+        job = service.job(queue, items_of(queue.scorer.env, body.asked), share, caller=caller)
+        response = ScoresResponse(job, queue.name, service.limits, shape=response_of)
+        return _releasing(response, functools.partial(service.release, queue, job))
+
+    async def health(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
+        """Readiness: 200 while requests are accepted, 503 while the service stops.  Needs no key."""
+        draining = self._service.draining
+        return json_response({"ready": not draining}, 503 if draining else 200)
+
+    async def live(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
+        """Liveness: 200 as long as the process responds, also while the service stops.  Needs no key."""
+        return json_response({"live": True})
+
+    async def metrics(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
+        """Counters in Prometheus's text format."""
+        self._service.update_metrics()
+        return Response(self._service.metrics.text(), headers={"content-type": CONTENT_TYPE})
+
+    async def docs(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
+        """The interface, for reading."""
+        return Response(
+            schema.page(), headers={"content-security-policy": "default-src 'none'"}, media_type="text/html"
         )
-    limits, memory = service.limits, request.scope["rlvr.memory"]
+
+    async def openapi(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
+        """The interface, as data."""
+        return json_response(schema.openapi(wants_key=self._service.keys.any))
+
+
+def _releasing(response: ASGIApp, release: Callable[[], None]) -> ASGIApp:
+    async def responding(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await response(scope, receive, send)
+        finally:
+            release()
+
+    return responding
+
+
+async def _end(scope: Scope) -> None:
+    """Close the connection of a caller that does not read."""
+    end = scope.get("rlvr.end")
+    if end is not None:
+        end("stalled")
+        await asyncio.sleep(0)  # so that the server knows
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether a Host header names this machine's loopback, and no name that another machine gives it."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    if name.lower().rstrip(".") == "localhost" or name.lower().endswith(".localhost"):
+        return True
     try:
-        async with asyncio.timeout(limits.body_s):
-            body = await _body(request, memory, int(limits.body_mib * MIB))
-    except TimeoutError:
-        message = f"the body was not there within {limits.body_s:g} s; send it faster, or less of it"
-        raise Refused(408, "too-slow", message) from None
-    try:
-        asked = json.loads(body, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise Refused(400, "not-json", f"the body is not JSON: {str(error)[:200]}; send one JSON object") from None
-    if not isinstance(asked, dict):
-        raise Refused(422, "not-an-object", f"the body is a {type(asked).__name__}; send one JSON object")
-    return body, asked
-
-
-async def _body(request: Request, memory: RequestMemory, most: int) -> bytes:
-    too_large = Refused(413, "too-large", f"the body has more than {most} bytes; send fewer rows at once")
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared[:20]) > most:
-        raise too_large
-    parts, size = [], 0
-    async for part in request.stream():
-        memory.add(len(part))
-        size += len(part)
-        if size > most:
-            raise too_large
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+        return ipaddress.ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def _rows(service: Service, asked: dict[str, Any]) -> list[Any]:
-    rows = asked.get("rows")
+    rows = asked.pop("rows", None)
     if not isinstance(rows, list):
         what = "missing" if rows is None else f"a {type(rows).__name__}"
         raise Refused(422, "no-rows", f"'rows' is {what}; send a list of rows, each with its 'completion'")
@@ -194,39 +229,19 @@ def _rows(service: Service, asked: dict[str, Any]) -> list[Any]:
     return rows
 
 
+def _drop_unread(rows: list[Any]) -> None:
+    """Drop the columns that scoring does not read, before the rows wait."""
+    for row in rows:
+        # Without a reference or a task the row has the columns of the environment's own data set.
+        if isinstance(row, dict) and ("reference" in row or "task" in row) and not row.keys() <= COLUMNS:
+            for name in row.keys() - COLUMNS:
+                del row[name]
+
+
 def _text(asked: dict[str, Any], name: str) -> str | None:
     value = asked.get(name)
-    if value is not None and not (isinstance(value, str) and 0 < len(value) <= _MAX_ID_LETTERS):
+    if value is not None and not (isinstance(value, str) and 0 < len(value) <= MOST_ID_LETTERS):
         raise Refused(
-            422, f"bad-{name}", f"{name!r} is {str(value)[:60]!r}; send a text of 1 to {_MAX_ID_LETTERS} letters"
+            422, f"bad-{name}", f"{name!r} is {str(value)[:60]!r}; send a text of 1 to {MOST_ID_LETTERS} letters"
         )
     return value
-
-
-def _digest(body: bytes) -> bytes:
-    return hashlib.blake2b(body, digest_size=16).digest()
-
-
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(json.dumps(value, allow_nan=False), status, media_type="application/json")
-
-
-def _handlers(service: Service) -> dict[int | type[Exception], Any]:
-    """The response to each kind of exception."""
-
-    async def refused(request: Request, error: Refused) -> Response:
-        service.metrics.count("rlvr_rejected_total", reason=error.reason)
-        return error_response(error)
-
-    async def no_such_page(request: Request, error: HTTPException) -> Response:
-        message = f"{request.method} {request.url.path[:200]}: {error.detail}; see /docs for what there is"
-        return error_response(Refused(error.status_code, "no-such-page", message))
-
-    async def disconnected(request: Request, error: ClientDisconnect) -> Response:
-        return Response(status_code=400)  # the caller is gone; this is for the metrics alone
-
-    async def bug(request: Request, error: Exception) -> Response:
-        message = f"a bug in the service, {type(error).__name__}; its log has the traceback"
-        return error_response(Refused(500, "bug", message))
-
-    return {Refused: refused, HTTPException: no_such_page, ClientDisconnect: disconnected, Exception: bug}

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TypeAlias
 
-from rlvr.serve.jobs import Job, Refused
+from rlvr.serve.jobs import LINE_BYTES, Job
+from rlvr.serve.refused import Refused
 
 __all__ = ["IdempotencyCache", "Key"]
 
-Key: TypeAlias = tuple[str, str]
-"""Environment and request id."""
+Key: TypeAlias = tuple[str, str, str]
+"""Environment, name of the caller's key, and request id."""
 
-_JOB_BYTES, _LINE_BYTES = 1000, 50  # what Python itself needs, for a job and for each line beside its text
+_JOB_BYTES = 2000  # what Python itself needs for a job
 
 
 class IdempotencyCache:
@@ -35,7 +36,7 @@ class IdempotencyCache:
         """The job of this id; None if there is none, or if it was refused.
 
         Args:
-            key: environment and request id.
+            key: environment, caller and request id.
             digest: of the request's body.
 
         Raises:
@@ -45,7 +46,7 @@ class IdempotencyCache:
             return None
         job, body = self._jobs[key]
         if body != digest:
-            message = f"request_id {key[1]!r} came before with another body; give each request an id of its own"
+            message = f"request_id {key[2]!r} came before with another body; give each request an id of its own"
             raise Refused(409, "conflict", message)
         if job.finished and job.refused is not None:
             self.drop(job)
@@ -57,7 +58,7 @@ class IdempotencyCache:
         """Keep a job that is under way.
 
         Args:
-            key: environment and request id.
+            key: environment, caller and request id.
             digest: of the request's body.
             job: what scores it.
         """
@@ -76,8 +77,7 @@ class IdempotencyCache:
         if job.refused is not None:
             self.drop(job)
             return
-        job.rows = ()
-        self._sizes[key] = _JOB_BYTES + sum(len(line) + _LINE_BYTES for line in job.lines)
+        self._sizes[key] = _JOB_BYTES + sum(len(line) + LINE_BYTES for line in job.lines)
         self.size += self._sizes[key]
         while self.size > self._max_bytes:
             oldest = next(old for old in self._jobs if old in self._sizes)

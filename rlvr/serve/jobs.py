@@ -1,84 +1,226 @@
-"""Scoring of requests: a bounded queue per environment, threads that score, and lines that come out in order."""
+"""The rows of a request on their way to lines, one for each row and in the order of the rows."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import threading
-import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing, suppress
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
-from rlvr.data.lines import Line
-from rlvr.errors import DataError, Unscored, UsageError, WorkerDied
+from rlvr.data.lines import Line, Row
+from rlvr.errors import DataError
 from rlvr.scoring import Scored, Scorer
 from rlvr.scoring.items import Item
+from rlvr.scoring.ordering import Ordering, Seen, Taken
 from rlvr.scoring.records import score_fields
-from rlvr.serve.limits import ServiceLimits
-from rlvr.serve.metrics import Metrics
-from rlvr.types import Outcome, Score, Verdict
-from rlvr.workers.threads import Threads
+from rlvr.serve.memory import MemoryShare
+from rlvr.serve.refused import Refused
 
-__all__ = ["EnvironmentQueue", "Job", "Refused"]
+__all__ = ["Job", "LINE_BYTES", "MOST_ID_LETTERS", "OnLine"]
 
-_THREADS = 32  # requests of an environment that are scored at once, at least; they share the scorer's workers
-_PAUSES_S = (0.1, 0.5, 2.0)  # before rows for which no worker would start are tried again
-_RETRY_AFTER_S = 1  # a queue empties by thousands of rows in a second, or is blocked for an unknown time
+MOST_ID_LETTERS = 200
+_MOST_ERROR_LETTERS = 500
+LINE_BYTES = 60  # what Python needs for a line beside its text
 
-_log = logging.getLogger("rlvr.serve")
-
-
-class Refused(Exception):
-    """A request that is not answered with scores.  The message is one line: the value, the rule and the fix.
-
-    Args:
-        status: the HTTP status.
-        reason: short and stable, counted in the metrics.
-        message: what the caller is told.
-        retry_after_s: seconds after which the request may be sent again; None if it would be refused again.
-    """
-
-    def __init__(self, status: int, reason: str, message: str, *, retry_after_s: int | None = None) -> None:
-        super().__init__(message)
-        self.status, self.reason, self.retry_after_s = status, reason, retry_after_s
+OnLine = Callable[[str | None], None]
+"""Called with the outcome of each row that has its line; None if the row could not be used."""
 
 
 class Job:
-    """The rows of one request and their scores.  A thread puts lines in; any number of coroutines read them, in order.
+    """The rows of one request and their scores.  Threads put lines in; any number of coroutines read them, in order.
 
     A line is the JSON of one row's score, or of its error: exactly one for each row.
 
     Args:
-        rows: the rows of the request.
+        rows: the rows of the request.  They are let go of one by one, as they are taken to be scored.
+        scorer: combines what was observed.
+        owner: whose turn it uses among the other jobs.
+        share: the memory of the request; the job releases it.
         loop: the event loop of the readers.
+        on_line: see `OnLine`.
+        on_end: called when the job has ended.
     """
 
-    def __init__(self, rows: Sequence[Any], loop: asyncio.AbstractEventLoop) -> None:
-        self.rows = rows
+    def __init__(
+        self,
+        rows: Sequence[Any],
+        scorer: Scorer,
+        owner: Hashable,
+        share: MemoryShare,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        on_line: OnLine,
+        on_end: Callable[[Job], None],
+    ) -> None:
+        self.count, self.share = len(rows), share
+        self.owner = self if owner is None else owner
         self.lines: list[bytes] = []
         self.readers = 0
         self.finished = False
         self.refused: Refused | None = None  # set if it ended before its last row
-        self.cancelled = False
-        self.future: Future[None] | None = None
+        self.chunk = 1  # items to take at once: more while they are quick, fewer when they are slow
+        self.struck = False  # no worker would start for it
+        self._returned: list[Taken] = []  # taken, and to be observed elsewhere
+        self._under_way: dict[Taken, Future[Any] | None] = {}
+        self._rows = list(reversed(rows))  # a row is let go of when its turn comes
+        self._id: Any = None  # of the row that was taken last
+        self._ids: dict[int, Any] = {}  # of items that turned out to be unfit
+        self._errors: dict[int, tuple[str, str]] = {}
+        self._ordering = Ordering(scorer.env, self._next_rows(), self._refuse, scorer.combine)
+        self._combining: Future[Any] | None = None
+        self._size = 0  # of the lines, in bytes
+        self._on_line, self._on_end = on_line, on_end
+        # Held while an environment's code looks rows up, so never taken by the event loop.
+        self._lock = threading.RLock()
         self._loop = loop
         self._changed = asyncio.Event()
         self._waking = False
 
-    def put(self, line: dict[str, Any]) -> None:
-        """Add the line of the next row.
+    # ------------------------------------------------------------------------------------------ for the threads
+
+    @property
+    def left(self) -> int:
+        """How many rows wait to be taken."""
+        return 0 if self.finished else len(self._rows) + len(self._returned)
+
+    @property
+    def waiting(self) -> int:
+        """How many rows have no line yet."""
+        return 0 if self.finished else self.count - len(self.lines)
+
+    def take(self, most: int) -> list[Taken]:
+        """Items to observe now; none if the job has no more.
 
         Args:
-            line: its score or its error, as `score_fields` gives it.
+            most: greatest number of items.
         """
-        self.lines.append(json.dumps(line, allow_nan=False).encode())
+        with self._lock:
+            if self.finished:
+                return []
+            if self._returned:
+                taken, self._returned = self._returned[:most], self._returned[most:]
+            else:
+                taken = self._ordering.take(most)
+                if not (self._rows or self._ordering.ended):
+                    self._ordering.take(1)  # tells it that this was the end
+                if self._ordering.error is not None:
+                    raise self._ordering.error
+            self._under_way.update(dict.fromkeys(taken))
+            self._advance()
+            return taken
+
+    def watch(self, taken: Taken, future: Future[Any]) -> None:
+        """Cancel this future if the job ends before the item is observed.
+
+        Args:
+            taken: an item of this job.
+            future: of its observation.
+        """
+        with self._lock:
+            if taken in self._under_way:
+                self._under_way[taken] = future
+        if self.finished:
+            future.cancel()
+
+    def observed(self, taken: Taken, seen: Seen | None) -> None:
+        """Put in an observation; only the first of an item counts.
+
+        Args:
+            taken: an item of this job.
+            seen: what was observed; None if it was given up.
+        """
+        with self._lock:
+            self._under_way.pop(taken, None)
+            if seen is not None and self.is_awaited(taken):
+                taken.seen = seen
+                if isinstance(seen, DataError):
+                    self._ids[taken.number] = taken.item.id
+                self._advance()
+            self._let_go()
+
+    def is_awaited(self, taken: Taken) -> bool:
+        """Whether an item's observation is still of use.
+
+        Args:
+            taken: an item of this job.
+        """
+        return taken.seen is None and not self.finished
+
+    def give_back(self, taken: Taken) -> None:
+        """Let an item be taken again.
+
+        Args:
+            taken: an item of this job that may not have been observed.
+        """
+        with self._lock:
+            if self.is_awaited(taken):
+                self._returned.append(taken)
+
+    def _next_rows(self) -> Iterator[Line]:
+        while True:
+            number = self.count - len(self._rows) + 1
+            try:
+                row: Any = self._rows.pop()
+            except IndexError:  # also when the job was ended meanwhile
+                return
+            self._id = row.id if isinstance(row, Item) else row.get("id") if isinstance(row, dict) else None
+            if not isinstance(row, (dict, Item)):
+                yield Line(number, None, "null, not a mapping of columns" if row is None else _kind(row))
+            elif len(str(self._id)) > MOST_ID_LETTERS:
+                yield Line(number, None, f"the id has more than {MOST_ID_LETTERS} letters; give a shorter one")
+            else:
+                yield Line(number, cast("Row", row), "")
+
+    def _refuse(self, number: int, error: DataError) -> None:
+        given, text = self._ids.pop(number, self._id), str(error)
+        name = f"line:{number}" if given is None else str(given)[:MOST_ID_LETTERS]
+        self._errors[number] = name, text if len(text) <= _MOST_ERROR_LETTERS else f"{text[:_MOST_ERROR_LETTERS]}…"
+
+    def _advance(self) -> None:
+        """Put in the lines whose turn has come."""
+        for scored in self._ordering.scores():
+            self._put_errors()
+            self._put(_fields(scored), scored.outcome.value)
+        self._put_errors()
+        combining = self._ordering.combining
+        if combining is not None and combining is not self._combining:
+            self._combining = combining
+            combining.add_done_callback(self._combined)
+        if len(self.lines) == self.count:
+            self.finish()
+
+    def _combined(self, _: Future[Any]) -> None:
+        with self._lock:
+            if not self.finished:
+                self._advance()
+
+    def _put_errors(self) -> None:
+        """Put in the errors of the next rows: they are known before the next item is taken."""
+        while (number := len(self.lines) + 1) in self._errors:
+            name, error = self._errors.pop(number)
+            self._put({"id": name, "error": error}, None)
+
+    def _put(self, line: dict[str, Any], outcome: str | None) -> None:
+        if self.finished:
+            return
+        text = json.dumps(line, allow_nan=False).encode()
+        try:
+            self.share.add(len(text) + LINE_BYTES)
+        except Refused as refused:
+            self.finish(refused)
+            return
+        self._size += len(text) + LINE_BYTES
+        self.lines.append(text)
+        self._on_line(outcome)
         self._wake_readers()
 
+    # ------------------------------------------------------------------------------------------ for any thread
+
     def finish(self, refused: Refused | None = None) -> None:
-        """End the job; only the first call counts.
+        """End the job; only the first call counts.  What waits is let go of at once, what is under way is given up.
 
         Args:
             refused: why it ended before its last row; None if it did not.
@@ -86,7 +228,27 @@ class Job:
         if not self.finished:
             self.refused = refused
             self.finished = True
+            self._rows.clear()
+            self._returned.clear()
+            for future in list(self._under_way.values()):
+                if future is not None:
+                    future.cancel()
+            if refused is not None:
+                self._ordering.cancel()
+            self._let_go()
+            self._on_end(self)
             self._wake_readers()
+
+    def release(self) -> None:
+        """Let go of the memory of the lines too: they are sent, or kept elsewhere."""
+        self._size = 0
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self.finished and not self._under_way:
+            self.share.set(min(self._size, self.share.held))
+
+    # ------------------------------------------------------------------------------------------ for the readers
 
     async def read(self) -> AsyncIterator[list[bytes]]:
         """The lines from the first one on, in batches, as they are put in.
@@ -107,6 +269,19 @@ class Job:
         if self.refused is not None:
             raise self.refused
 
+    async def wait(self) -> None:
+        """Wait for the last line.
+
+        Raises:
+            Refused: it ended before its last row.
+        """
+        while not self.finished:
+            changed = self._changed
+            if not self.finished:
+                await changed.wait()
+        if self.refused is not None:
+            raise self.refused
+
     def _wake_readers(self) -> None:
         """Wake the readers once for many lines, not once for each."""
         if not self._waking:
@@ -120,152 +295,9 @@ class Job:
         self._changed = asyncio.Event()
 
 
-class EnvironmentQueue:
-    """The requests for one environment: a bounded queue and the threads that score them.
-
-    Args:
-        name: of the environment, as requests name it.
-        scorer: scores its completions.
-        limits: limits of the service, of which `queue_rows` holds here.
-        metrics: counts scores and refusals.
-    """
-
-    def __init__(self, name: str, scorer: Scorer, limits: ServiceLimits, metrics: Metrics) -> None:
-        self.name, self.scorer = name, scorer
-        self._limits, self._metrics = limits, metrics
-        self._threads = Threads(max(_THREADS, scorer.at_once), "service")
-        self._lock = threading.Lock()
-        self._jobs: set[Job] = set()
-        self.waiting = 0  # rows
-
-    def submit(self, rows: Sequence[Any], loop: asyncio.AbstractEventLoop) -> Job:
-        """Add a request to the queue.
-
-        Args:
-            rows: the rows of the request.
-            loop: the event loop that reads the job.
-
-        Raises:
-            Refused: the queue is full.
-        """
-        job = Job(rows, loop)
-        with self._lock:
-            if self.waiting + len(rows) > self._limits.queue_rows:
-                raise Refused(
-                    429,
-                    "queue-full",
-                    f"{self.waiting} rows for {self.name} are waiting and {len(rows)} more would exceed the limit of "
-                    f"{self._limits.queue_rows}; ask again in {_RETRY_AFTER_S} s",
-                    retry_after_s=_RETRY_AFTER_S,
-                )
-            self.waiting += len(rows)
-            self._jobs.add(job)
-        job.future = self._threads.submit(self._run, job)
-        return job
-
-    def cancel(self, job: Job) -> None:
-        """Stop a job that has no readers any more; rows whose scoring has begun are finished.
-
-        Args:
-            job: a job of this queue.
-        """
-        self._metrics.count("rlvr_cancelled_total", env=self.name)
-        job.cancelled = True
-        if job.future is not None and job.future.cancel():
-            self._remove(job)
-
-    def abort(self, refused: Refused) -> None:
-        """End all jobs under way.
-
-        Args:
-            refused: what their callers are told.
-        """
-        with self._lock:
-            jobs = list(self._jobs)
-        for job in jobs:
-            job.finish(refused)
-            job.cancelled = True
-
-    def close(self) -> None:
-        """Kill the workers."""
-        self._threads.close()
-        self.scorer.close()
-
-    def _remove(self, job: Job) -> None:
-        with self._lock:
-            self._jobs.remove(job)
-            self.waiting -= len(job.rows) - len(job.lines)
-
-    def _run(self, job: Job) -> None:
-        """Score a job; runs in a thread."""
-        refused = None
-        try:
-            self._score_with_retries(job)
-        except Unscored as error:
-            self._put_unscored(job, error)
-        except UsageError as error:
-            refused = Refused(503, "closed", f"{self.name} is no longer served: {error}")
-        except Exception as error:  # noqa: BLE001  a bug of rlvr or of an environment: the caller is told that the request is not at fault
-            _log.exception("a request for %s failed", self.name)
-            refused = Refused(500, "bug", f"a bug in the service, {type(error).__name__}; its log has the traceback")
-        if job.cancelled and refused is None and len(job.lines) < len(job.rows):
-            refused = Refused(503, "cancelled", "this request was given up by its caller; ask again")
-        self._remove(job)
-        job.finish(refused)
-
-    def _score_with_retries(self, job: Job) -> None:
-        """Score, and try again a few times, after a pause, if workers die while they start."""
-        for pause_s in (*_PAUSES_S, None):
-            try:
-                return None if job.cancelled else self._score(job)
-            except WorkerDied:
-                if pause_s is None:
-                    raise
-                time.sleep(pause_s)
-        raise AssertionError("unreachable")
-
-    def _score(self, job: Job) -> None:
-        """Score the rows that have no line yet."""
-        errors: dict[int, str] = {}
-
-        def put_errors() -> None:
-            """Put in the errors of the next rows: the scorer reports a row it leaves out before it scores the next."""
-            while (number := len(job.lines) + 1) in errors:
-                self._put(job, {"id": _id_of(job.rows[number - 1], number), "error": errors.pop(number)})
-
-        def refuse(number: int, error: DataError) -> None:
-            errors[number] = str(error)
-
-        rest = enumerate(job.rows[len(job.lines) :], len(job.lines) + 1)
-        rows = [Line(number, row, "null, not a mapping of columns") for number, row in rest]
-        with closing(self.scorer.stream(rows, on_error=refuse)) as scores:
-            for scored in scores:
-                put_errors()
-                self._put(job, _line(scored))
-                if job.cancelled:
-                    return
-        put_errors()
-
-    def _put_unscored(self, job: Job, error: Unscored) -> None:
-        score = Score(None, {}, Verdict(Outcome.UNSCORED, why=f"{error.reason}: {error}"))
-        for number in range(len(job.lines) + 1, len(job.rows) + 1):
-            self._put(job, {"id": _id_of(job.rows[number - 1], number), **score_fields(score)})
-
-    def _put(self, job: Job, line: dict[str, Any]) -> None:
-        with self._lock:
-            self.waiting -= 1
-        job.put(line)
-        if "error" in line:
-            self._metrics.count("rlvr_rows_refused_total", env=self.name)
-        else:
-            self._metrics.count("rlvr_scores_total", env=self.name, outcome=line["outcome"])
+def _kind(row: Any) -> str:
+    return f"a {type(row).__name__}, not a mapping of columns"
 
 
-def _line(scored: Scored) -> dict[str, Any]:
+def _fields(scored: Scored) -> dict[str, Any]:
     return {"id": scored.item.id, **score_fields(scored.score)}
-
-
-def _id_of(row: Any, number: int) -> str:
-    """The id that the scorer would give to a row, for one that it cannot use."""
-    given = row.id if isinstance(row, Item) else row.get("id") if isinstance(row, dict) else None
-    return f"line:{number}" if given is None else str(given)

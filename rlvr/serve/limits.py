@@ -19,10 +19,15 @@ class ServiceLimits:
         body_mib: Greatest size of a request's body, in MiB.
         request_rows: Greatest number of rows in a request.
         queue_rows: Greatest number of rows of an environment that wait or are being scored; beyond it, status 429.
-        held_mib: Greatest size of all request bodies in memory together, in MiB; beyond it, status 429.
+        body_values: Greatest number of values in a request's body: texts, and items of lists and objects.
+        held_mib: Memory for the rows of all requests and the answers that are not read yet, in MiB; beyond it, 429.
         body_s: Seconds within which the body of a request must arrive.
         request_s: Seconds within which a request must be answered.
         drain_s: Seconds that requests under way get to finish when the service is told to stop.
+        stall_s: Seconds within which a caller must read the next part of its answer, or is cut off.
+        head_s: Seconds within which a connection must send the head of a request.
+        connections: Greatest number of connections; beyond it the longest idle one is closed, and if none is idle, 503.
+        peer_connections: The same for the connections of one address.
         remembered_mib: Greatest size of the responses that are kept for requests sent again with the same id, in MiB.
 
     Raises:
@@ -32,10 +37,15 @@ class ServiceLimits:
     body_mib: float = 32
     request_rows: int = 4096
     queue_rows: int = 16384
+    body_values: int = 200_000
     held_mib: float = 256
     body_s: float = 60
     request_s: float = 600
     drain_s: float = 30
+    stall_s: float = 30
+    head_s: float = 10
+    connections: int = 1000
+    peer_connections: int = 500
     remembered_mib: float = 64
 
     def __post_init__(self) -> None:

@@ -1,101 +1,152 @@
-"""Counters and a histogram in Prometheus's text format 0.0.4.
+"""What the service counts, in Prometheus's text format.
 
-Written here because Prometheus's client library has one registry, which all services of a process would share.
+Several processes on one port keep their numbers in files of one folder (`PROMETHEUS_MULTIPROC_DIR`, the way of
+Prometheus's client library), so that each of them answers for all: counters go on when a process is replaced.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+import os
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
-__all__ = ["Gauges", "Metrics"]
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+    values,
+)
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+__all__ = ["CONTENT_TYPE", "Gauges", "Metrics", "are_shared", "forget_process", "share_in"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 _COUNTERS = {
-    "rlvr_requests_total": "Requests that were answered, by path and status.",
-    "rlvr_scores_total": "Completions that were scored, by outcome; unscored ones are failures of the service.",
-    "rlvr_rows_refused_total": "Rows that could not be used and got an error instead of a score.",
-    "rlvr_rejected_total": "Requests that were refused, by reason.",
-    "rlvr_repeated_total": "Requests whose id was known: answered without scoring again.",
-    "rlvr_cancelled_total": "Requests whose caller disconnected before the response.",
+    "rlvr_requests_total": ("Requests that were answered, by path and status.", ("path", "status")),
+    "rlvr_scores_total": (
+        "Completions that were scored, by outcome; unscored ones are failures of the service.",
+        ("env", "outcome"),
+    ),
+    "rlvr_rows_refused_total": ("Rows that could not be used and got an error instead of a score.", ("env",)),
+    "rlvr_rejected_total": ("Requests that were refused, by reason.", ("reason",)),
+    "rlvr_repeated_total": ("Requests whose id was known: answered without scoring again.", ("env",)),
+    "rlvr_cancelled_total": ("Requests whose caller disconnected before the response.", ("env",)),
+    "rlvr_connections_closed_total": ("Connections that the service closed, by reason.", ("reason",)),
+    "rlvr_log_lines_dropped_total": ("Lines that were not logged, as there were too many of their kind.", ()),
+    "rlvr_worker_starts_total": ("Worker processes started, warm spares and replacements included.", ("env",)),
+    "rlvr_worker_losses_total": ("Worker processes that died or were killed before their time.", ("env",)),
+}
+_GAUGES = {
+    "rlvr_queue_rows": ("Rows that wait or are being scored.", ("env",)),
+    "rlvr_queue_limit_rows": ("Rows beyond which requests get 429.", ("env",)),
+    "rlvr_workers": ("Worker processes at work at once.", ("env",)),
+    "rlvr_under_way": ("Requests that are not answered yet.", ()),
+    "rlvr_connections": ("Connections that are open.", ()),
+    "rlvr_held_bytes": ("Memory of requests: rows that wait, and answers that are not sent.", ()),
+    "rlvr_remembered_bytes": ("Responses kept for requests that are sent again.", ()),
+    "rlvr_ready": ("1 while requests are accepted, 0 while the service stops.", ()),
 }
 _SECONDS = "rlvr_request_seconds"
 
-_Labels: TypeAlias = tuple[tuple[str, str], ...]
+Gauges: TypeAlias = Mapping[str, Mapping[str, float]]
+"""Name → environment → value; the environment is "" where a gauge has none."""
 
-Gauges: TypeAlias = Mapping[str, tuple[str, str, Mapping[str, float]]]
-"""Name → (type, help, environment → value), read when `/metrics` is asked for."""
+
+def share_in(folder: str) -> None:
+    """Keep the numbers of this process, and of those that it forks, in a folder.
+
+    Args:
+        folder: an empty one.
+    """
+    os.environ[_FOLDER] = folder
+    # The library looks at the variable once, when it is imported.
+    values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
+
+
+def are_shared() -> bool:
+    """Whether `share_in` was called."""
+    return _FOLDER in os.environ
+
+
+def forget_process(pid: int) -> None:
+    """Leave out the gauges of a process that has ended; its counters stay.
+
+    Args:
+        pid: its id.
+    """
+    mark_process_dead(pid)  # type: ignore[no-untyped-call]
 
 
 class Metrics:
     """Counts what the service has done.  Safe from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: dict[str, dict[_Labels, int]] = {name: defaultdict(int) for name in _COUNTERS}
-        self._seconds: dict[_Labels, list[float]] = {}  # one count per bucket, one beyond them all, the sum
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = CollectorRegistry()
+        more: Any = {"registry": self._registry}
+        self._counters = {name: Counter(name, what, labels, **more) for name, (what, labels) in _COUNTERS.items()}
+        self._gauges = {
+            name: Gauge(name, what, labels, multiprocess_mode="livemin" if name == "rlvr_ready" else "livesum", **more)
+            for name, (what, labels) in _GAUGES.items()
+        }
+        self._seconds = Histogram(
+            _SECONDS, "Seconds from a request's head to its answer's last byte.", ("path",), buckets=_BUCKETS_S, **more
+        )
+        self._known: dict[tuple[str, ...], Any] = {}  # looking labels up is the slow part
+        self._totals: dict[tuple[str, str], float] = {}
 
-    def count(self, name: str, number: int = 1, **labels: str) -> None:
+    def count(self, name: str, number: float = 1, **labels: str) -> None:
         """Add to a counter.
 
         Args:
             name: one of the counters above.
             number: how much to add.
-            labels: names and values of the counter's labels.
+            labels: values of the counter's labels.
         """
-        with self._lock:
-            self._counts[name][tuple(labels.items())] += number
+        self._child(self._counters[name], name, labels).inc(number)
 
-    def observe_seconds(self, seconds: float, **labels: str) -> None:
+    def observe_seconds(self, seconds: float, path: str) -> None:
         """Add the duration of a request to the histogram.
 
         Args:
             seconds: how long it took.
-            labels: names and values of the histogram's labels.
+            path: what was asked for.
         """
-        with self._lock:
-            counts = self._seconds.setdefault(tuple(labels.items()), [0] * (len(_BUCKETS_S) + 1) + [0.0])
-            counts[next((i for i, most in enumerate(_BUCKETS_S) if seconds <= most), len(_BUCKETS_S))] += 1
-            counts[-1] += seconds
+        self._child(self._seconds, _SECONDS, {"path": path}).observe(seconds)
 
-    def text(self, gauges: Gauges) -> str:
-        """All metrics in the text format.
+    def update(self, values: Gauges) -> None:
+        """Set gauges; a counter that is counted elsewhere grows to its value.
 
         Args:
-            gauges: to be printed after the counters and the histogram.
+            values: as they are now.
         """
-        with self._lock:
-            return "".join(f"{line}\n" for line in (*self._lines(), *_gauge_lines(gauges)))
+        for name, by_env in values.items():
+            for env, value in by_env.items():
+                labels = {"env": env} if env else {}
+                if name in self._gauges:
+                    self._child(self._gauges[name], name, labels).set(value)
+                else:
+                    more, self._totals[name, env] = value - self._totals.get((name, env), 0), value
+                    self.count(name, max(more, 0), **labels)
 
-    def _lines(self) -> Iterator[str]:
-        for name, counts in self._counts.items():
-            yield from _header(name, "counter", _COUNTERS[name])
-            for labels, number in sorted(counts.items()):
-                yield f"{name}{_label_text(labels)} {number}"
-        yield from _header(_SECONDS, "histogram", "Seconds from a request's first byte to its answer's last.")
-        for where, (*inside, total) in sorted(self._seconds.items()):
-            so_far = 0.0
-            for most, here in zip((*map(repr, _BUCKETS_S), "+Inf"), inside, strict=True):
-                so_far += here
-                yield f"{_SECONDS}_bucket{_label_text((*where, ('le', most)))} {so_far:.0f}"
-            yield f"{_SECONDS}_sum{_label_text(where)} {total!r}"
-            yield f"{_SECONDS}_count{_label_text(where)} {so_far:.0f}"
+    def text(self) -> bytes:
+        """All metrics in the text format, of all processes of the service."""
+        if not are_shared():
+            return generate_latest(self._registry)
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
 
-
-def _gauge_lines(gauges: Gauges) -> Iterator[str]:
-    for name, (kind, what, values) in gauges.items():
-        yield from _header(name, kind, what)
-        for env, value in values.items():
-            yield f"{name}{_label_text((('env', env),) if env else ())} {value!r}"
-
-
-def _header(name: str, kind: str, what: str) -> tuple[str, str]:
-    return f"# HELP {name} {what}", f"# TYPE {name} {kind}"
-
-
-def _label_text(labels: _Labels) -> str:
-    escaped = [(name, value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")) for name, value in labels]
-    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped) + "}" if labels else ""
+    def _child(self, metric: Any, name: str, labels: Mapping[str, str]) -> Any:
+        key = (name, *labels.values())
+        child = self._known.get(key)
+        if child is None:
+            child = self._known[key] = metric.labels(**labels) if labels else metric
+        return child

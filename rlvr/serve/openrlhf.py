@@ -16,7 +16,7 @@ from rlvr.errors import RlvrError
 from rlvr.interop.adapter import task_key
 from rlvr.interop.openrlhf import reply_of, work_of
 from rlvr.scoring.items import Item
-from rlvr.serve.jobs import Refused
+from rlvr.serve.refused import Refused
 from rlvr.types import Task
 
 __all__ = ["items_of", "response_of"]

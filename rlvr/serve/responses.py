@@ -1,21 +1,35 @@
-"""Responses: one JSON object, NDJSON line by line, or an error."""
+"""Responses: one JSON object, NDJSON line by line, or an error; written in pieces, as fast as the caller reads."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from rlvr.serve.jobs import EnvironmentQueue, Job, Refused
-from rlvr.serve.service import Service
+from rlvr.serve.jobs import Job
+from rlvr.serve.limits import ServiceLimits
+from rlvr.serve.refused import Refused
 
-__all__ = ["ScoresResponse", "error_response"]
+__all__ = ["Left", "ScoresResponse", "error_response", "json_response"]
 
-_GRACE_S = 10.0  # beyond the request's own time: to send an error, or to notice that the caller stopped reading
+_PIECE_BYTES = 1 << 16
+_WATCH_AFTER_S = 0.02  # most answers are there before it is worth watching whether the caller is
+_CLOSING = (401, 408, 413, 431, 503)  # the rest of the body is not read, or another service takes over
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    """A response of one JSON value.
+
+    Args:
+        value: what is JSON-able.
+        status: the HTTP status.
+    """
+    return Response(_json_bytes(value), status, media_type="application/json")
 
 
 def error_response(refused: Refused) -> Response:
@@ -29,99 +43,168 @@ def error_response(refused: Refused) -> Response:
         headers["Retry-After"] = str(refused.retry_after_s)
     if refused.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if refused.status == 503:
-        headers["Connection"] = (
-            "close"  # the caller's next request needs a new connection, to the service that takes over
-        )
+    if refused.status in _CLOSING:
+        headers["Connection"] = "close"
     return Response(_json_bytes({"error": str(refused)}), refused.status, headers, "application/json")
 
 
-class ScoresResponse(Response):
-    """Sends the lines of a job.  Releases the job when the caller disconnects.
+class ScoresResponse:
+    """Sends the lines of a job, to one of its readers.
 
     Args:
-        service: the service, which knows the time limits.
-        queue: the queue of the job's environment.
         job: the rows of the request, with the lines that threads put in.
+        env: the name of the environment.
+        limits: of the service.
         stream: True sends each line when it is there; False sends all of them in one object.
         shape: makes that object from the lines; by default `{"env": …, "scores": […]}`.
     """
 
     def __init__(
         self,
-        service: Service,
-        queue: EnvironmentQueue,
         job: Job,
+        env: str,
+        limits: ServiceLimits,
         *,
         stream: bool = False,
         shape: Callable[[Sequence[bytes]], Any] | None = None,
     ) -> None:
-        super().__init__(media_type="application/x-ndjson" if stream else "application/json")
-        del self.headers["content-length"]  # not known yet
-        self._service, self._queue, self._job, self._shape = service, queue, job, shape
-        self._send_lines = self._send_stream if stream else self._send_whole
+        self._job, self._env, self._limits, self._stream, self._shape = job, env, limits, stream, shape
+        self._began = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = asyncio.create_task(self._send_in_time(scope, receive, send))
-        leaving = asyncio.create_task(_disconnected(receive))
-        try:
-            limit_s = self._service.limits.request_s + _GRACE_S
-            await asyncio.wait({sending, leaving}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
-        finally:
-            for task in (sending, leaving):
-                task.cancel()
-            self._service.release(self._queue, self._job)
+        """Send the answer.
 
-    async def _send_in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._began = False
+        Raises:
+            Refused: there is none, and nothing was sent yet.
+            Left: the caller has disconnected, or does not read.
+        """
+        try:
+            async with _while_connected(receive):
+                await self._send_in_time(send)
+        except TimeoutError:
+            raise Left("stalled") from None
+
+    async def _send_in_time(self, send: Send) -> None:
         try:
             try:
-                async with asyncio.timeout(self._service.limits.request_s):
-                    await self._send_lines(send)
+                async with asyncio.timeout(self._limits.request_s):
+                    await (self._send_stream(send) if self._stream else self._job.wait())
             except TimeoutError:
-                most = self._service.limits.request_s
-                message = (
-                    f"{len(self._job.lines)} of {len(self._job.rows)} rows were scored within {most:g} s; send fewer"
-                )
+                job, most = self._job, self._limits.request_s
+                message = f"{len(job.lines)} of {job.count} rows were scored within {most:g} s; send fewer"
                 raise Refused(504, "too-long", message) from None
         except Refused as refused:
-            self._service.metrics.count("rlvr_rejected_total", reason=refused.reason)
-            if self._began:  # the status is sent already: the error goes into a last line, which is no row's
-                last = {"stopped": str(refused), "status": refused.status}
-                await send({"type": "http.response.body", "body": _json_bytes(last) + b"\n"})
-            else:
-                await error_response(refused)(scope, receive, send)
+            if not self._began:
+                raise
+            # The status is sent already: the error goes into a last line, which is no row's.
+            last = {"stopped": str(refused), "status": refused.status}
+            await self._write(send, _json_bytes(last) + b"\n", more=False)
+            return
+        if not self._stream:
+            await self._send_whole(send)
 
     async def _send_whole(self, send: Send) -> None:
-        lines = [line async for batch in self._job.read() for line in batch]
+        lines = self._job.lines
         if self._shape is None:
-            body = b'{"env": %s, "scores": [%s]}' % (_json_bytes(self._queue.name), b", ".join(lines))
+            head = b'{"env": %s, "scores": [' % _json_bytes(self._env)
+            size = len(head) + sum(map(len, lines)) + 2 * max(len(lines) - 1, 0) + 2
+            pieces = _pieces(_whole(head, lines))
         else:
             body = _json_bytes(self._shape(lines))
-        self.headers["content-length"] = str(len(body))
-        await self._begin(send)
-        await send({"type": "http.response.body", "body": body})
+            size = len(body)
+            pieces = iter([body[i : i + _PIECE_BYTES] for i in range(0, len(body), _PIECE_BYTES)])
+        await self._begin(send, (b"content-type", b"application/json"), (b"content-length", b"%d" % size))
+        piece = next(pieces)
+        for following in pieces:
+            await self._write(send, piece)
+            piece = following
+        await self._write(send, piece, more=False)
 
     async def _send_stream(self, send: Send) -> None:
         async for batch in self._job.read():
             if not self._began:
-                await self._begin(send)
-            body = b"".join(line + b"\n" for line in batch)
-            await send({"type": "http.response.body", "body": body, "more_body": True})
+                await self._begin(send, (b"content-type", b"application/x-ndjson"))
+            for piece in _pieces(line + b"\n" for line in batch):
+                await self._write(send, piece)
         if not self._began:
-            await self._begin(send)
-        await send({"type": "http.response.body", "body": b""})
+            await self._begin(send, (b"content-type", b"application/x-ndjson"))
+        await self._write(send, b"", more=False)
 
-    async def _begin(self, send: Send) -> None:
+    async def _begin(self, send: Send, *headers: tuple[bytes, bytes]) -> None:
         self._began = True
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await send({"type": "http.response.start", "status": 200, "headers": list(headers)})
+
+    async def _write(self, send: Send, piece: bytes, *, more: bool = True) -> None:
+        """Send a piece once there is room for it: the server holds back while the caller does not read."""
+        try:
+            async with asyncio.timeout(self._limits.stall_s):
+                await send({"type": "http.response.body", "body": piece, "more_body": more})
+        except TimeoutError:
+            raise Left("stalled") from None
 
 
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+class Left(Exception):
+    """The caller has disconnected, or does not read its answer.
+
+    Args:
+        how: "disconnected" or "stalled".
+    """
+
+
+@asynccontextmanager
+async def _while_connected(receive: Receive) -> AsyncIterator[None]:
+    """Ends what is under way when the caller disconnects.
+
+    Raises:
+        Left: it did.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    watching: list[asyncio.Task[None]] = []
+    left = False
+
+    async def watch() -> None:
+        nonlocal left
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        left = True
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(_WATCH_AFTER_S, lambda: watching.append(loop.create_task(watch())))
+    try:
+        yield
+    except asyncio.CancelledError:
+        if left and task.uncancel() == 0:
+            raise Left("disconnected") from None
+        raise
+    finally:
+        timer.cancel()
+        for one in watching:
+            one.cancel()
+
+
+def _whole(head: bytes, lines: Sequence[bytes]) -> Iterator[bytes]:
+    yield head
+    for number, line in enumerate(lines):
+        if number:
+            yield b", "
+        yield line
+    yield b"]}"
+
+
+def _pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes, in pieces of some size."""
+    piece: list[bytes] = []
+    size = 0
+    for part in parts:
+        piece.append(part)
+        size += len(part)
+        if size >= _PIECE_BYTES:
+            yield b"".join(piece)
+            piece, size = [], 0
+    if piece:
+        yield b"".join(piece)
 
 
 def _json_bytes(value: Any) -> bytes:

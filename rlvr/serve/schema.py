@@ -1,12 +1,16 @@
-"""The OpenAPI description of requests and responses, which /docs shows."""
+"""The interface: as OpenAPI, and as a page that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
+import functools
+import html
+import json
+from importlib.metadata import version
 from typing import Any
 
-__all__ = ["ABOUT", "HEALTH", "METRICS", "OPENRLHF", "SCORE"]
+__all__ = ["openapi", "page"]
 
-ABOUT = """Verifiable rewards over HTTP.
+_ABOUT = """Verifiable rewards over HTTP.
 
 `total` is null exactly where `outcome` is `unscored`: the service failed, not the completion, and 0 would be a reward.
 Every response is JSON; an error is `{"error": "…"}` and names the value, the rule and the fix."""
@@ -32,8 +36,9 @@ def _operation(asked: dict[str, Any], example: Any, answered: dict[str, Any], **
         "413": "too large, or too many rows",
         "415": "not application/json",
         "422": "not of this shape",
-        "429": "the queue is full; Retry-After says when to send it again",
-        "503": "the service is stopping; send it again",
+        "421": "the Host header is not this machine's",
+        "429": "the queue or the memory is full; Retry-After says when to send it again",
+        "503": "the service is stopping, or has too many connections; send it again",
         "504": "it took too long",
     }
     error = {"application/json": {"schema": _object({"error": _TEXT})}}
@@ -64,7 +69,7 @@ _SCORED = _object(
     }
 )
 
-SCORE = _operation(
+_SCORE = _operation(
     _object(
         {
             "env": {**_TEXT, "description": "may be left out where only one is served"},
@@ -91,12 +96,63 @@ SCORE = _operation(
     **{"application/x-ndjson": {"schema": _SCORED}},
 )
 
-OPENRLHF = _operation(
+_OPENRLHF = _operation(
     _object({"query": _list(_TEXT), "prompts": _list(_TEXT), "labels": _list({})}, required=["query", "labels"]),
     {"query": ["What is 1 + 1? It is \\boxed{2}."], "prompts": ["What is 1 + 1?"], "labels": ["2"]},
     _object({"rewards": _list(_NUMBER), "scores": _list(_NUMBER), "extra_logs": {"type": "object"}}),
 )
 
-HEALTH: dict[str, Any] = {"responses": {"200": {"description": "yes"}, "503": {"description": "no longer"}}}
+_HEALTH: dict[str, Any] = {"responses": {"200": {"description": "yes"}, "503": {"description": "no longer"}}}
 
-METRICS: dict[str, Any] = {"responses": {"200": {"description": "text format 0.0.4", "content": {"text/plain": {}}}}}
+_METRICS: dict[str, Any] = {"responses": {"200": {"description": "text format 0.0.4", "content": {"text/plain": {}}}}}
+
+_PATHS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "/score": ("post", "Score completions: one entry per row, in order; as NDJSON if that is accepted.", _SCORE),
+    "/openrlhf": ("post", "The remote reward model of OpenRLHF: its --remote_rm_url.", _OPENRLHF),
+    "/openrlhf/{env}": ("post", "The same, for one of several environments.", _OPENRLHF),
+    "/health": (
+        "get",
+        "Readiness: 200 while requests are accepted, 503 while the service stops. Needs no key.",
+        _HEALTH,
+    ),
+    "/health/live": ("get", "Liveness: 200 as long as the process responds. Needs no key.", _HEALTH),
+    "/metrics": ("get", "Counters in Prometheus's text format.", _METRICS),
+}
+
+
+@functools.cache
+def openapi(*, wants_key: bool) -> dict[str, Any]:
+    """The interface as OpenAPI 3.1.
+
+    Args:
+        wants_key: whether callers must send a key.
+    """
+    key = {"key": {"type": "http", "scheme": "bearer"}}
+    paths: dict[str, Any] = {}
+    for path, (method, summary, operation) in _PATHS.items():
+        names = [{"name": "env", "in": "path", "required": True, "schema": _TEXT}] if "{env}" in path else []
+        paths[path] = {method: {"summary": summary, "parameters": names, **operation}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "rlvr", "version": version("rlvr"), "description": _ABOUT},
+        "paths": paths,
+        **({"components": {"securitySchemes": key}, "security": [{"key": []}]} if wants_key else {}),
+    }
+
+
+@functools.cache
+def page() -> str:
+    """The interface as HTML, without scripts."""
+    parts = [f"<!doctype html><title>rlvr</title><h1>rlvr {version('rlvr')}</h1><p>{html.escape(_ABOUT)}</p>"]
+    parts.append('<p><a href="openapi.json">The same as OpenAPI.</a></p>')
+    for path, (method, summary, operation) in _PATHS.items():
+        parts.append(f"<h2><code>{method.upper()} {path}</code></h2><p>{html.escape(summary)}</p>")
+        asked = operation.get("requestBody", {}).get("content", {}).get("application/json")
+        if asked:
+            parts.append(f"<pre>{html.escape(json.dumps(asked['example'], indent=2))}</pre>")
+        rows = "".join(
+            f"<tr><td>{status}<td>{html.escape(answer['description'])}"
+            for status, answer in operation["responses"].items()
+        )
+        parts.append(f"<table>{rows}</table>")
+    return "\n".join(parts)

@@ -1,25 +1,38 @@
-"""The listening process: on which addresses it may listen, and how it stops."""
+"""The listening process: on which addresses it may listen, how it stops, and several of them on one port."""
 
 from __future__ import annotations
 
+import functools
 import ipaddress
+import logging
+import os
+import resource
 import signal
 import socket
+import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import uvicorn
 
-from rlvr.errors import UsageError
+from rlvr.errors import RlvrError, UsageError
 from rlvr.serve.app import app_of
+from rlvr.serve.connections import Connection, Connections
+from rlvr.serve.keys import LEAST_KEY_LETTERS
+from rlvr.serve.metrics import Metrics, are_shared, forget_process, share_in
 from rlvr.serve.service import Service
 from rlvr.validate import require_whole
 
-__all__ = ["listen", "run"]
+__all__ = ["is_loopback", "listen", "run", "run_processes"]
 
-_CONNECTIONS = 1000  # at once; further ones get 503
-_IDLE_S = 75  # how long a connection may be idle between two requests
 _CLOSE_S = 5  # for connections to close once every response is sent
+_OTHER_FILES = 512  # descriptors beside those of connections: pipes of workers, files
+_LINES, _LINES_S = 10, 10.0  # log lines of one kind in so many seconds
+_SWITCH_S = 0.001  # between two threads: the event loop shares the interpreter with those that score
+_RESTART_S = 1.0
 
 
 def listen(host: str, port: int, *, beyond_this_machine: bool = False) -> socket.socket:
@@ -50,35 +63,84 @@ def listen(host: str, port: int, *, beyond_this_machine: bool = False) -> socket
     return listening
 
 
-def run(service: Service, listening: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT, then drain: refuse new requests with 503, finish those under way, and return.
+def is_loopback(listening: socket.socket) -> bool:
+    """Whether only this machine can reach a socket.
+
+    Args:
+        listening: from `listen`.
+    """
+    return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
+
+
+def run(service: Service, listening: socket.socket, *, on_ready: Callable[[], None] | None = None) -> None:
+    """Serve until SIGTERM, SIGINT or SIGHUP, then drain: refuse new requests with 503, finish those under way, return.
 
     Requests that are not finished `limits.drain_s` later get 503.  A second signal does not wait for them.
 
     Args:
         service: what to serve.
         listening: from `listen`.
+        on_ready: called when the workers have started.
+
+    Raises:
+        UsageError: a key is too short for an address that other machines can reach.
     """
+    if not is_loopback(listening) and service.keys.any and service.keys.shortest < LEAST_KEY_LETTERS:
+        raise UsageError(
+            f"a key has {service.keys.shortest} letters, and other machines can reach "
+            f"{listening.getsockname()[0]}; use {LEAST_KEY_LETTERS} or more, such as those of `openssl rand -hex 16`"
+        )
+    service.loopback_only = is_loopback(listening) and not service.keys.any
+    _allow_files(service.limits.connections + _OTHER_FILES)
+    connections = Connections(service.limits, service.metrics)
     config = uvicorn.Config(
         app_of(service),
+        http=functools.partial(Connection, connections=connections),  # type: ignore[arg-type]  # makes a protocol
+        loop="uvloop",
+        ws="none",
+        lifespan="off",
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=_CONNECTIONS,
-        timeout_keep_alive=_IDLE_S,
         timeout_graceful_shutdown=_CLOSE_S,
     )
-    with service:
-        _Server(config, service).run(sockets=[listening])
+    sys.setswitchinterval(_SWITCH_S)
+    with service, _few_log_lines(service.metrics):
+        if on_ready is not None:
+            on_ready()
+        _Server(config, service, connections).run(sockets=[listening])
+
+
+def _allow_files(wanted: int) -> None:
+    """Raise the limit of open files to what the connections need, as far as that is allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 class _Server(uvicorn.Server):
     """uvicorn stops listening at the first signal; this keeps responding with 503 until all requests are answered."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, connections: Connections) -> None:
         super().__init__(config)
-        self._service = service
+        self._service, self._connections = service, connections
         self._until = 0.0
+        self._parent = os.getppid()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGHUP too: it comes when a terminal is closed, unless nohup has it ignored."""
+        with super().capture_signals():
+            if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+                yield
+                return
+            before = signal.signal(signal.SIGHUP, self.handle_exit)
+            try:
+                yield
+            finally:
+                signal.signal(signal.SIGHUP, before)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._service.draining:
@@ -89,9 +151,147 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second."""
+        self._service.open = self._connections.open
+        if are_shared():
+            self._service.update_metrics()  # for the other processes, which cannot ask for them
+            if os.getppid() != self._parent and not self._service.draining:
+                self.handle_exit(signal.SIGTERM, None)
         if self._service.draining and not self.should_exit:
             late = time.monotonic() > self._until
             if late:
                 self._service.abort()
             self.should_exit = late or not self._service.under_way
         return await super().on_tick(counter)
+
+
+class _FewLines(logging.Filter):
+    """Lets through so many lines of a kind in a while, and counts the others."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__()
+        self._metrics = metrics
+        self._since: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a line is logged."""
+        kind, now = str(record.msg)[:100], time.monotonic()
+        since, lines = self._since.get(kind, (0.0, 0))
+        if now - since > _LINES_S:
+            since, lines = now, 0
+        if len(self._since) > 1000:
+            self._since.clear()
+        self._since[kind] = since, lines + 1
+        if lines >= _LINES:
+            self._metrics.count("rlvr_log_lines_dropped_total")
+        return lines < _LINES
+
+
+@contextmanager
+def _few_log_lines(metrics: Metrics) -> Iterator[None]:
+    """What one caller can cause again and again must not fill the log."""
+    few = _FewLines(metrics)
+    loggers = [logging.getLogger(name) for name in ("uvicorn.error", "rlvr.serve", "asyncio")]
+    for logger in loggers:
+        logger.addFilter(few)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(few)
+
+
+# ------------------------------------------------------------------------------------------ several processes
+
+
+def run_processes(
+    make: Callable[[], Service], listening: socket.socket, count: int, *, on_ready: Callable[[], None]
+) -> None:
+    """Serve with several processes that take the connections of one socket; each has a service of its own.
+
+    A process that ends is replaced.  The signals of `run` stop all of them.
+
+    Args:
+        make: makes the service of a process, in the process.
+        listening: from `listen`.
+        count: number of processes.
+        on_ready: called when the workers of all have started.
+
+    Raises:
+        RlvrError: a process did not start; it has printed why.
+    """
+    with tempfile.TemporaryDirectory(prefix="rlvr-metrics-") as folder:
+        share_in(folder)
+        _Processes(make, listening, count, on_ready).run()
+
+
+class _Processes:
+    """The parent of the processes of a service, which serves nothing itself."""
+
+    def __init__(
+        self, make: Callable[[], Service], listening: socket.socket, count: int, on_ready: Callable[[], None]
+    ) -> None:
+        self._make, self._listening, self._count, self._on_ready = make, listening, count, on_ready
+        self._pids: set[int] = set()
+        self._stopping: int | None = None
+
+    def run(self) -> None:
+        before = {sig: signal.signal(sig, self._stop) for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+        try:
+            ready = [self._start() for _ in range(self._count)]
+            for reader in ready:
+                said = os.read(reader, 1)
+                os.close(reader)
+                if not said and self._stopping is None:
+                    self._stop(signal.SIGTERM, None)
+                    self._wait()
+                    raise RlvrError("a process of the service did not start; the reason is above")
+            if self._stopping is None:
+                self._on_ready()
+            self._wait()
+        finally:
+            for sig, handler in before.items():
+                signal.signal(sig, handler)
+
+    def _start(self) -> int:
+        """Fork a process; gives what it writes to when it is ready."""
+        reader, writer = os.pipe()
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid:
+            os.close(writer)
+            self._pids.add(pid)
+            return reader
+        code = 1
+        try:
+            os.setpgid(0, 0)  # Ctrl-C comes through the parent, once
+            os.close(reader)
+            for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(sig, signal.SIG_DFL)
+            run(self._make(), self._listening, on_ready=lambda: _say_ready(writer))
+            code = 0
+        except RlvrError as error:
+            with suppress(OSError):
+                os.write(2, f"rlvr: {error}\n".encode())
+        finally:
+            os._exit(code)
+
+    def _wait(self) -> None:
+        """Until all have ended; one that ends by itself is replaced."""
+        while self._pids:
+            pid, _ = os.wait()
+            self._pids.discard(pid)
+            forget_process(pid)
+            if self._stopping is None:
+                time.sleep(_RESTART_S)
+                os.close(self._start())
+
+    def _stop(self, sig: int, frame: FrameType | None) -> None:
+        self._stopping = sig
+        for pid in self._pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, sig)
+
+
+def _say_ready(writer: int) -> None:
+    os.write(writer, b"1")
+    os.close(writer)

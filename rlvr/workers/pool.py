@@ -32,7 +32,7 @@ from rlvr.validate import require_optional_whole, require_seconds, require_whole
 from rlvr.workers import clock
 from rlvr.workers.framing import FrameTooLong, framed, take_frame
 
-__all__ = ["Handler", "REPLY_MIB", "WorkerPool", "shipped", "usable_cores"]
+__all__ = ["GivenUp", "Handler", "REPLY_MIB", "WorkerPool", "shipped", "usable_cores"]
 
 Handler: TypeAlias = Callable[[Any], Any]
 """Runs in the worker: one item in, a JSON-able value out."""
@@ -40,6 +40,7 @@ Handler: TypeAlias = Callable[[Any], Any]
 REPLY_MIB = 64
 """The largest reply of a worker; a longer one is the loss of its item."""
 _STARTS = 3  # how often workers may die before they begin an item, until the item counts as lost
+_ASK_S = 0.1  # between two looks whether the caller has given up
 _SLICE_S = 1.0  # of a wait: a look that comes far later says that this process was stopped meanwhile
 
 
@@ -126,35 +127,52 @@ class WorkerPool:
             raise result
         return result
 
-    def run(self, items: Sequence[Any], *, wall_s: float, cpu_s: float | None = None) -> list[Any]:
+    def run(
+        self,
+        items: Sequence[Any],
+        *,
+        wall_s: float,
+        cpu_s: float | None = None,
+        on_result: Callable[[int, Any], None] | None = None,
+        give_up: Callable[[], bool] | None = None,
+    ) -> list[Any]:
         """Run items one after another; if one is lost, the others still run.
 
         Args:
             items: anything that cloudpickle can send.
             wall_s, cpu_s: limits of each item; see `call`.
+            on_result: called in this thread with the place of an item and its result, as soon as that is there.
+            give_up: called in this thread about ten times a second while an item takes long; once it returns True the
+                worker is killed.
 
         Returns:
             One entry per item: the handler's value, or the `Unscored` error that ended it.
 
         Raises:
             UsageError: see `call`.
+            GivenUp: `give_up` returned True.
         """
         require_seconds("wall_s", wall_s)
         require_seconds("cpu_s", cpu_s, or_none=True)
         results: list[Any] = []
+
+        def note(result: Any) -> None:
+            results.append(result)
+            if on_result is not None:
+                on_result(len(results) - 1, result)
+
         unbegun = 0
         while len(results) < len(items):
             # After a bad start the next item goes alone: it may be the one that cannot be unpacked.
             rest = items[len(results) : len(results) + 1 if unbegun else None]
             request = framed(shipped(rest))  # before a worker is taken, which would be lost if this raises
             with self._checkout() as worker:
-                begun, done, lost = worker.run(request, len(rest), wall_s, cpu_s, self._start_s)
+                begun, lost = worker.run(request, len(rest), wall_s, cpu_s, self._start_s, note, give_up)
             if lost is not None and self._closed:
                 raise _pool_closed()  # it was our own kill, which says nothing about the item
-            results += done
             unbegun = 0 if begun else unbegun + 1
             if lost is not None and (begun or unbegun == _STARTS):  # three times in a row: the item is to blame
-                results.append(lost)
+                note(lost)
                 unbegun = 0
         return results
 
@@ -326,34 +344,43 @@ class _Worker:
         self.ready = True
 
     def run(
-        self, request: memoryview, count: int, wall_s: float, cpu_s: float | None, start_s: float
-    ) -> tuple[bool, list[Any], Unscored | None]:
-        """Returns (whether it began, the results before the loss, the error that the next item was lost to)."""
+        self,
+        request: memoryview,
+        count: int,
+        wall_s: float,
+        cpu_s: float | None,
+        start_s: float,
+        note: Callable[[Any], None],
+        give_up: Callable[[], bool] | None,
+    ) -> tuple[bool, Unscored | None]:
+        """Notes the results before a loss; returns (whether it began, the error that the next item was lost to)."""
         self._unsent = request
         self._number += 1
-        done: list[Any] = []
+        done = 0
         begun = False
         self.fit = False  # until the last reply is in, so that an interrupt leaves nothing half-read behind
         try:
             since = self._begin()
             self._send(since, start_s)
-            kind, wall, cpu, value = self._receive(since, start_s, ("begin", "unread"), 0)
+            kind, wall, cpu, value = self._receive(since, start_s, ("begin", "unread"), 0, give_up=give_up)
             if kind == "unread":
-                return begun, done, WorkerError(*value)
+                return begun, WorkerError(*value)
             begun = True
-            while len(done) < count:
+            while done < count:
                 cpu_until = None if cpu_s is None else cpu + cpu_s
-                kind, wall, cpu, value = self._receive(wall, wall_s, ("ok", "error", "last"), len(done), cpu_until)
+                kinds = ("ok", "error", "last")
+                kind, wall, cpu, value = self._receive(wall, wall_s, kinds, done, cpu_until, give_up)
                 self.items += 1
-                done.append(value if kind == "ok" else WorkerError(*value))
+                done += 1
+                note(value if kind == "ok" else WorkerError(*value))
                 if kind == "last":  # it ran out of memory and will not go on
-                    return begun, done, None
+                    return begun, None
         except _Late as late:
-            return begun, done, WorkerTimeout(str(late) if begun else f"a worker did not begin within {start_s:g} s")
+            return begun, WorkerTimeout(str(late) if begun else f"a worker did not begin within {start_s:g} s")
         except WorkerDied as died:
-            return begun, done, died
+            return begun, died
         self.fit = True
-        return begun, done, None
+        return begun, None
 
     def strike(self) -> None:
         """SIGKILL it and all processes that it started.  Any thread may call this."""
@@ -419,7 +446,13 @@ class _Worker:
             raise self._died() from None
 
     def _receive(
-        self, since: float, wall_s: float, kinds: tuple[str, ...], item: int, cpu_until: float | None = None
+        self,
+        since: float,
+        wall_s: float,
+        kinds: tuple[str, ...],
+        item: int,
+        cpu_until: float | None = None,
+        give_up: Callable[[], bool] | None = None,
     ) -> tuple[str, float, float, Any]:
         """The next reply, within so many seconds since a moment.
 
@@ -427,7 +460,9 @@ class _Worker:
 
         Raises:
             WorkerDied: it has ended, or its reply is none of these kinds, or not to this request and item.
+            GivenUp: `give_up` said so.
         """
+        longest = _SLICE_S if give_up is None else _ASK_S
         while True:
             frame = self._frame()
             if frame is not None:
@@ -435,7 +470,9 @@ class _Worker:
             left = self._left(since, wall_s)
             cpu_left = left if cpu_until is None else cpu_until - clock.cpu_s(self._process.pid)
             # A reply that is already in the pipe counts, however late we look.
-            if not self._poll.poll(max(0.0, min(left, cpu_left, _SLICE_S)) * 1000):
+            if not self._poll.poll(max(0.0, min(left, cpu_left, longest)) * 1000):
+                if give_up is not None and give_up():
+                    raise GivenUp
                 if left <= 0:
                     raise _Late("it ran out of wall time")
                 if cpu_left <= 0:
@@ -486,6 +523,10 @@ _WITH_ERROR = frozenset(("failed", "unread", "error", "last"))
 def _is_error(value: Any) -> bool:
     """The name, message and traceback of an exception."""
     return isinstance(value, list) and len(value) == 3 and all(isinstance(part, str) for part in value)
+
+
+class GivenUp(Exception):
+    """The caller of `WorkerPool.run` has given its items up."""
 
 
 class _Late(Exception):

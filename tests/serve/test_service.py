@@ -14,7 +14,7 @@ import pytest
 import rlvr
 from rlvr.errors import MissingDependency, UsageError, WorkerDied
 from rlvr.scoring.records import score_from
-from rlvr.serve import Service, ServiceLimits, jobs, listen
+from rlvr.serve import Service, ServiceLimits, listen, queue
 from tests.environments import right
 from tests.processes import PATIENCE_S
 from tests.serve.serving import ENVS, Call, ask, error, score, serving, talk
@@ -167,7 +167,7 @@ def test_a_body_is_refused_as_soon_as_it_is_too_large():
         status, body = asyncio.run(asyncio.wait_for(conversation(), PATIENCE_S))
         assert status == 413
         assert b"more than 1048 bytes; send fewer rows at once" in body
-        assert service.held == 0
+        assert service.memory.held == 0
 
 
 def test_bodies_have_a_limit_together():
@@ -176,13 +176,13 @@ def test_bodies_have_a_limit_together():
 
         async def conversation() -> tuple[int, int]:
             first = Call(service).send(b" " * 1000, more=True)
-            while not service.held:
+            while not service.memory.held:
                 await asyncio.sleep(0)
             second = Call(service).send(b" " * 1000, more=True)
             refused = await second.status()
             first.leave()
             await first.task
-            return refused, service.held
+            return refused, service.memory.held
 
         assert asyncio.run(asyncio.wait_for(conversation(), PATIENCE_S)) == (429, 0)
         assert score(service, right(1)).status_code == 200
@@ -404,17 +404,16 @@ def test_what_nobody_waits_for_is_not_begun(tmp_path, fifo):
 
         asyncio.run(asyncio.wait_for(conversation(), PATIENCE_S))
         assert len(logged(log)) < 500
-        assert 'rlvr_cancelled_total{env="trials"}' in service.metrics.text({})
+        assert 'rlvr_cancelled_total{env="trials"}' in service.metrics.text().decode()
 
 
 def test_a_bug_is_said_to_be_ours(service, monkeypatch, caplog):
     """500 and JSON; the log has the traceback, the caller does not."""
 
-    def stream(*args, **more):
+    def observe(*args, **more):
         raise RuntimeError("inner secret")
-        yield
 
-    monkeypatch.setattr(service.queues["trials"].scorer, "stream", stream)
+    monkeypatch.setattr(service.queues["trials"].scorer, "observe", observe)
     answer = score(service, right(1), request_id="bug")
     assert answer.status_code == 500
     assert "a bug in the service, RuntimeError" in error(answer)
@@ -424,28 +423,29 @@ def test_a_bug_is_said_to_be_ours(service, monkeypatch, caplog):
     assert score(service, right(1), request_id="bug").status_code == 200  # what failed is not remembered
 
 
-@pytest.mark.parametrize("deaths", [1, 3, 4])
+@pytest.mark.parametrize("deaths", [1, 3, 100])
 def test_rows_for_which_no_worker_starts_are_tried_again(service, monkeypatch, deaths):
     """Then they are unscored: each request has its answer, also on a machine that is out of processes."""
-    real, pauses = service.queues["trials"].scorer.stream, []
+    real, pauses = service.queues["trials"].scorer.observe, []
 
-    def stream(rows, **more):
+    def observe(items, **more):
         if len(pauses) == deaths:
-            yield from real(rows, **more)
-        else:
-            yield from real(rows[:1], **more) if not pauses else ()
-            raise WorkerDied("no process is left")
+            return real(items, **more)
+        if not pauses:
+            real(items[:1], **more)
+        raise WorkerDied("no process is left")
 
-    monkeypatch.setattr(service.queues["trials"].scorer, "stream", stream)
-    monkeypatch.setattr(jobs.time, "sleep", pauses.append)
+    monkeypatch.setattr(service.queues["trials"].scorer, "observe", observe)
+    monkeypatch.setattr(queue.time, "sleep", pauses.append)
     got = score(service, [*right(1), {}, {"task": 3, "completion": "3", "id": "c"}, *right(4)]).json()["scores"]
     assert [row["id"] for row in got] == ["line:1", "line:2", "c", "line:4"]
+    assert "no column 'completion'" in got[1].pop("error")
     if deaths <= 3:
         assert [row.get("total") for row in got] == [1.0, None, 1.0, 1.0]
-        assert "no column 'completion'" in got[1]["error"]
     else:
-        assert [row["total"] for row in got] == [1.0, None, None, None]
+        assert [row.get("total") for row in got] == [1.0, None, None, None]
         assert got[3]["why"] == "worker-died: no process is left"
+        assert len(pauses) == 4  # one for the first row, three for the next, and none for what comes after it
 
 
 def test_a_service_that_stops_says_so():

@@ -41,6 +41,47 @@ NEXT = {
     "solutions": json.dumps(["print(int(input()) + 1)"]),
 }
 
+_LIGHTHOUSE = (
+    "The lighthouse stands on a narrow rock above the harbour. Its keeper climbs two hundred steps every evening and "
+    "lights the great lantern before the fishing boats come home. Sailors trust that warm beam more than any chart."
+)
+_GARDEN = (
+    "<<A garden in March>>\nMy grandmother plants beans as soon as frost has left the ground. Rabbits watch from "
+    "behind the shed while sparrows steal half of the seeds. By summer nobody remembers how bare the beds looked."
+)
+INSTRUCTED = [
+    {
+        "key": 1,
+        "prompt": "Describe a lighthouse. Use the words 'keeper' and 'harbour'. No commas.",
+        "instruction_id_list": ["punctuation:no_comma", "keywords:existence"],
+        "kwargs": [{}, {"keywords": ["keeper", "harbour"]}],
+        "example": _LIGHTHOUSE,
+    },
+    {
+        "key": 2,
+        "prompt": "Write about a garden, with a title in double angular brackets and the word 'beans'.",
+        "instruction_id_list": ["detectable_format:title", "keywords:existence"],
+        "kwargs": [{"num_words": None}, {"keywords": ["beans"]}],
+        "example": _GARDEN,
+    },
+]
+BENCHED = [
+    {
+        "key": "1",
+        "prompt": "Describe a lighthouse at night. Include the word 'lantern' in the second sentence.",
+        "instruction_id_list": ["sentence:keyword"],
+        "kwargs": [{"word": "lantern", "N": 2.0}],
+        "example": _LIGHTHOUSE,
+    },
+    {
+        "key": "2",
+        "prompt": "Write about a garden. Mention at least 2 of these names: Emma, Liam, Noah, Mia.",
+        "instruction_id_list": ["count:person_names"],
+        "kwargs": [{"N": 2}],
+        "example": f"Emma and Noah read this aloud.\n{_GARDEN}",
+    },
+]
+
 OURS = {
     "arithmetic-v1": (None, {"difficulty": 4}),
     "gsm8k-v2": (GSM8K, {}),
@@ -48,6 +89,8 @@ OURS = {
     "humaneval-v2": ([DOUBLE], {"cpu_s": 1.0}),
     "mbpp-v2": ([ADD], {"cpu_s": 1.0}),
     "code-stdio-v2": ([NEXT], {"cpu_s": 1.0}),
+    "ifbench-v1": (BENCHED, {}),
+    "ifeval-v1": (INSTRUCTED, {}),
     "rows-v1": (MATH, {"prompt": "problem", "reference": "answer"}),
 }
 
@@ -55,6 +98,9 @@ OURS = {
 EVERY_DAY = ("arithmetic-v1", "math-v2", "mbpp-v2")
 WHOLE = ("arithmetic-v1",)
 """Checked in other processes and as episodes too; for the others that part is slow."""
+
+WHOLE_TEXTS = ("ifbench-v1", "ifeval-v1")
+"""Their answers are whole texts, so that a hedge between two of them is no hedge."""
 
 
 @pytest.mark.parametrize(
@@ -80,7 +126,8 @@ def test_a_bundled_environment_passes_its_check(name: str, left_out: tuple[str, 
     report = check(rlvr.make(name, **options), tasks=5, skip=left_out)
     assert report.clean, "\n".join(map(str, report.findings))
     left_out = [it.what for it in report.findings if it.hole in ("not-checked", "no-example")]
-    assert not [what for what in left_out if "took more than" not in what]  # a loaded machine is slow now and then
+    fine = ("took more than", *["no short answer"] * (name in WHOLE_TEXTS))  # a loaded machine is slow now and then
+    assert not [what for what in left_out if not any(words in what for words in fine)]
     assert report.completions > 70
 
 

@@ -13,8 +13,9 @@ import pytest
 from rlvr.errors import UsageError, WorkerDied, WorkerError, WorkerTimeout
 from rlvr.workers import WorkerPool, usable_cores
 from rlvr.workers import pool as workers
+from rlvr.workers.pool import GivenUp
 from tests.environments import acting
-from tests.processes import ended
+from tests.processes import PATIENCE_S, ended
 
 WALL_S = 60.0  # never reached by what is expected to succeed
 
@@ -405,3 +406,23 @@ def test_an_item_that_cannot_be_shipped_costs_no_worker(pool):
     with pytest.raises(UsageError, match="cannot be sent to a worker process"):
         pool.call(threading.Lock(), wall_s=WALL_S)
     assert pool.call("@pid", wall_s=WALL_S) == before
+
+
+def test_results_come_one_by_one(fifo):
+    """The first is told while the second is still at work; a lost one is told in its place."""
+    told: list[tuple[int, object]] = []
+    with WorkerPool(acting) as pool:
+        results = pool.run([1, "@kill", 3], wall_s=PATIENCE_S, on_result=lambda *one: told.append(one))
+    assert told == list(enumerate(results))
+    assert isinstance(told[1][1], WorkerDied)
+
+
+def test_a_caller_that_gives_up_frees_the_worker(fifo):
+    """The worker is killed in the midst of an item, and the next caller gets another one at once."""
+    told: list[tuple[int, object]] = []
+    with WorkerPool(acting) as pool:
+        with pytest.raises(GivenUp):
+            pool.run([1, "@hang"], wall_s=1e6, on_result=lambda *one: told.append(one), give_up=lambda: bool(told))
+        assert told == [(0, 1)]
+        assert pool.lost == 1
+        assert pool.call(2, wall_s=PATIENCE_S) == 2

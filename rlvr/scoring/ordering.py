@@ -1,0 +1,168 @@
+"""Items out one after the other, observations back in any order, scores in the order of the rows."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rlvr.environment import Environment
+from rlvr.errors import DataError
+from rlvr.rewards import Observation
+from rlvr.scoring.items import Item, Items, OnError, Rows
+from rlvr.types import Outcome, Score, Task
+
+__all__ = ["Ordering", "Scored", "Scores", "Seen", "Taken"]
+
+Seen: TypeAlias = Observation | DataError
+"""Result of the first stage; a `DataError` for an item that cannot be sent to a worker."""
+
+Scores: TypeAlias = list[Score] | Future[list[Score]]
+"""Result of the second stage; a future if a group-level part is async."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """An item and its score.
+
+    Attributes:
+        item: what was scored.
+        score: its score, with total None if UNSCORED.
+    """
+
+    item: Item
+    score: Score
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome of the verdict."""
+        return self.score.verdict.outcome
+
+
+@dataclass(slots=True, eq=False)
+class Taken:
+    """An item that was taken to be observed.
+
+    Attributes:
+        number: of its row, counted from 1.
+        item: what is to be scored.
+        seen: its observation, once it is there.
+    """
+
+    number: int
+    item: Item
+    seen: Seen | None = None
+
+
+class Ordering:
+    """The rows of one run between the two stages of scoring.  Not safe from threads.
+
+    Args:
+        env: the environment whose tasks the rows answer.
+        rows, on_error: see `Scorer.stream`.
+        combine: the second stage, for the completions of one task.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        rows: Rows,
+        on_error: OnError | None,
+        combine: Callable[[Sequence[Item], Sequence[Observation]], Scores],
+    ) -> None:
+        self._source = Items(env, rows, on_error)
+        self._items = iter(self._source)
+        self._group_level = env.reward.group_level
+        self._combine = combine
+        self._window: deque[Taken] = deque()
+        self._pending: list[tuple[Item, Observation]] = []  # of one task, for a reward that compares
+        self._groups: deque[tuple[list[Item], Scores]] = deque()  # completions of one task with their scores
+        self.ended = False  # whether every row was taken
+
+    def take(self, most: int) -> list[Taken]:
+        """The next items; fewer than `most` only if there are no more.
+
+        Args:
+            most: greatest number of items.
+        """
+        taken = [Taken(number, item) for number, item in itertools.islice(self._items, most)]
+        self.ended = len(taken) < most
+        self._window += taken
+        return taken
+
+    def scores(self, most: int | None = None) -> Iterator[Scored]:
+        """The scores whose turn has come.
+
+        Args:
+            most: waits for async group-level parts while more than so many groups are under way; None never waits.
+
+        Raises:
+            DataError: see `Scorer.stream`.
+        """
+        while self._window and self._window[0].seen is not None:
+            taken = self._window.popleft()
+            assert taken.seen is not None
+            if isinstance(taken.seen, DataError):
+                self._source.refuse(taken.number, taken.seen)
+                continue
+            if self._pending and not _same(self._pending[0][0].task, taken.item.task):
+                self._flush()
+            self._pending.append((taken.item, taken.seen))
+            if not self._group_level:  # nothing to wait for, and the next one may take long
+                self._flush()
+            yield from self._finished(most)
+        if self.ended and not self._window and self._source.error is None:
+            self._flush()
+        yield from self._finished(most)
+
+    def rest(self) -> Iterator[Scored]:
+        """The scores of the groups that are under way, when every item was observed; waits for them.
+
+        Raises:
+            Exception: what ended the run before its last row.
+        """
+        yield from self.scores(0)
+        if self._source.error is not None:
+            raise self._source.error
+
+    @property
+    def error(self) -> Exception | None:
+        """What ended the rows before their last one."""
+        return self._source.error
+
+    @property
+    def combining(self) -> Future[list[Score]] | None:
+        """The first group whose scores are waited for; None if there is none."""
+        scores = self._groups[0][1] if self._groups else None
+        return scores if isinstance(scores, Future) else None
+
+    def cancel(self) -> None:
+        """Give up the groups that are under way."""
+        for _, scores in self._groups:
+            if isinstance(scores, Future):
+                scores.cancel()
+
+    def _flush(self) -> None:
+        """Begin the second stage of what is pending."""
+        if self._pending:
+            items, seen = [item for item, _ in self._pending], [observation for _, observation in self._pending]
+            self._pending.clear()
+            self._groups.append((items, self._combine(items, seen)))
+
+    def _finished(self, most: int | None) -> Iterator[Scored]:
+        """The scores of the first groups, as far as they are there."""
+        while self._groups:
+            items, scores = self._groups[0]
+            if isinstance(scores, Future):
+                if not (scores.done() or (most is not None and len(self._groups) > most)):
+                    break
+                scores = scores.result()
+            self._groups.popleft()
+            yield from map(Scored, items, scores)
+
+
+def _same(task: Task, other: Task) -> bool:
+    return (task.id, task.prompt) == (other.id, other.prompt)  # rows without ids and tasks all have the id "row"

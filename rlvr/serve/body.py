@@ -1,0 +1,216 @@
+"""Bodies of requests: read within their limits, and parsed so that the event loop goes on meanwhile.
+
+`json.loads` holds the interpreter until it returns.  So a large body is first scanned for how many values it has, which
+bounds the time and the memory of parsing it, and then parsed row by row, in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+
+from rlvr.serve.limits import ServiceLimits
+from rlvr.serve.memory import MIB, MemoryShare
+from rlvr.serve.refused import Refused
+
+__all__ = ["Body", "BodyReader"]
+
+_AT_ONCE_BYTES = 1 << 14  # parsed in the event loop: it takes less than a hop to another thread and back
+_VALUE_BYTES = 120  # what Python needs for a value beside its text, on average, in the worst of shapes
+_SIGNS = (b",", b":", b"[", b"{")
+_SIGN = re.compile(rb'[\[\]{},"]')
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The body of a request.
+
+    Attributes:
+        asked: the JSON object in it.
+        digest: of its bytes.
+    """
+
+    asked: dict[str, Any]
+    digest: bytes
+
+
+class BodyReader:
+    """Reads and parses the bodies of a service's requests.
+
+    Args:
+        limits: of the service.
+    """
+
+    def __init__(self, limits: ServiceLimits) -> None:
+        self._limits = limits
+        self._thread = ThreadPoolExecutor(1, "rlvr-bodies")  # one: two would take the interpreter from each other
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def read(self, request: Request, share: MemoryShare) -> Body:
+        """The body of a request; what its values take of memory is held by `share` then.
+
+        Args:
+            request: with a body that was not read yet.
+            share: the request's memory.
+
+        Raises:
+            Refused: it is too large, too slow, or no JSON object.
+        """
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json" or request.headers.get("content-encoding", "identity") != "identity":
+            # A web page can send other types to this machine without a CORS request, but never JSON.
+            named = kind[:60] or "of no stated type"
+            raise Refused(415, "not-json", f"the body is {named}; send application/json, uncompressed")
+        try:
+            async with asyncio.timeout(self._limits.body_s):
+                parts, size = await self._parts(request, share)
+        except TimeoutError:
+            message = f"the body was not there within {self._limits.body_s:g} s; send it faster, or less of it"
+            raise Refused(408, "too-slow", message) from None
+        if size <= _AT_ONCE_BYTES:
+            return self._parsed(parts, share)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._parsed, parts, share)
+
+    async def _parts(self, request: Request, share: MemoryShare) -> tuple[list[bytes], int]:
+        most = int(self._limits.body_mib * MIB)
+        too_large = Refused(413, "too-large", f"the body has more than {most} bytes; send fewer rows at once")
+        declared = request.headers.get("content-length", "")
+        if declared.isdecimal() and int(declared[:20]) > most:
+            raise too_large
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                raise too_large
+            share.add(len(part))
+            parts.append(part)
+        return parts, size
+
+    def _parsed(self, parts: list[bytes], share: MemoryShare) -> Body:
+        """Called in a thread, unless the body is small."""
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        try:
+            if len(body) <= _AT_ONCE_BYTES:
+                share.set(len(body) * _width(body) + _VALUE_BYTES * sum(map(body.count, _SIGNS)))
+                asked = _loaded(body)
+            else:
+                values, places = _scanned(body, self._limits.body_values)
+                share.set(len(body) * (1 + _width(body)) + _VALUE_BYTES * values)
+                asked = _loaded_by_rows(body, places) if places else _loaded(body)
+        except (ValueError, RecursionError) as error:
+            message = f"the body is not JSON: {str(error)[:200]}; send one JSON object"
+            raise Refused(400, "not-json", message) from None
+        if not isinstance(asked, dict):
+            raise Refused(422, "not-an-object", f"the body is a {type(asked).__name__}; send one JSON object")
+        digest = hashlib.blake2b(body, digest_size=16).digest() if "request_id" in asked else b""
+        if len(body) > _AT_ONCE_BYTES:
+            share.add(-len(body))  # the bytes are gone, the values stay
+        return Body(asked, digest)
+
+
+def _width(body: bytes) -> int:
+    """Bytes that a letter of the body's texts may take in Python, for each byte that it has here."""
+    if body.isascii() and (b"\\" not in body or b"\\u" not in body):
+        return 1
+    return 4 if re.search(rb"\\u[dD][89abAB]|[\xf0-\xf7]", body) else 2
+
+
+def _loaded(text: bytes) -> Any:
+    return json.loads(text.decode("utf-8", "surrogatepass"), parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _scanned(body: bytes, most: int) -> tuple[int, Sequence[tuple[int, int]]]:
+    """(number of values, where the objects in the list `rows` are); no places if they are not plain to see.
+
+    A step of the loop is a text or a bracket, so that other threads have their turn.
+
+    Raises:
+        Refused: there are more than `most` values.
+    """
+    values = depth = begin = end = 0
+    places: list[tuple[int, int]] = []
+    in_rows = seen_rows = False
+    last = b""  # the text at depth 1 that came just before
+    while (found := _SIGN.search(body, end)) is not None:
+        at, sign = found.start(), found.group()
+        end = at + 1
+        if sign in b"]}":
+            depth -= 1
+            if in_rows and depth == 2 and sign == b"}":
+                places.append((begin, end))
+            elif depth == 1:
+                in_rows = False
+            continue
+        values += 1
+        if values > most:
+            message = f"the body has more than {most} values; send fewer rows at once, or fewer columns"
+            raise Refused(413, "too-many-values", message)
+        if sign == b'"':
+            end = _end_of_text(body, end)
+            if depth == 1:
+                last = body[at:end] if end - at < 10 else b""
+        elif sign == b",":
+            if depth == 1:
+                last = b""
+        else:
+            if depth == 2 and in_rows:
+                begin = at
+            if depth == 1 and sign == b"[" and last == b'"rows"':
+                if seen_rows:
+                    return values + len(body) // 2, ()  # twice: it is not for us to decide which counts
+                in_rows = seen_rows = True
+            depth += 1
+    return values, places
+
+
+def _end_of_text(body: bytes, at: int) -> int:
+    """The place behind the quotation mark that ends a text.
+
+    Args:
+        at: the place behind the one that begins it.
+    """
+    while (end := body.find(b'"', at)) >= 0:
+        text = body[at:end]
+        if (len(text) - len(text.rstrip(b"\\"))) % 2 == 0:
+            return end + 1
+        at = end + 1
+    return len(body)
+
+
+def _loaded_by_rows(body: bytes, places: Sequence[tuple[int, int]]) -> Any:
+    """The same as `_loaded`, in as many steps as there are rows.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    (start, _), (_, end) = places[0], places[-1]
+    between = zip((stop for _, stop in places), (begin for begin, _ in places[1:]), strict=False)
+    try:
+        asked = _loaded(body[:start] + body[end:])  # with an empty list
+    except ValueError:
+        asked = None
+    if not isinstance(asked, dict) or asked.get("rows") != [] or any(body[a:b].strip() != b"," for a, b in between):
+        return _loaded(body)  # rows that are no objects, or an error, which is found once more
+    rows = []
+    for number, (begin, stop) in enumerate(places, 1):
+        try:
+            rows.append(_loaded(body[begin:stop]))
+        except ValueError as error:
+            raise ValueError(f"row {number}: {error}") from None
+    return asked | {"rows": rows}

@@ -1,0 +1,274 @@
+"""Connections: how long each may take to say what it wants, and which of them go when there are too many.
+
+uvicorn parses and answers requests; what is added here is for callers that it trusts: one that goes on sending after
+its answer, that never sends a request, that sends the next one before the answer, or that does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from rlvr.serve.limits import ServiceLimits
+from rlvr.serve.memory import MIB
+from rlvr.serve.metrics import Metrics
+
+__all__ = ["Connection", "Connections"]
+
+_KEPT_S = 75.0  # that a connection may be idle between two requests
+_LINGER_S = 5.0  # that a caller may go on sending after its answer
+_SIP_S = 0.02  # between two reads of what is not wanted: 1-byte chunks then cost 50 reads a second and no more
+_MOST_HEAD = 1 << 16  # bytes
+_RESERVE = 16  # connections beyond the limit, which get a 503 instead of silence
+_SWEEP_S = 0.5
+
+
+class Connections:
+    """The connections of a service.  Only the event loop uses it.
+
+    Args:
+        limits: of the service.
+        metrics: counts the connections that are closed.
+    """
+
+    def __init__(self, limits: ServiceLimits, metrics: Metrics) -> None:
+        self.limits, self.metrics = limits, metrics
+        self._idle: dict[Connection, float] = {}  # those without a request under way; the longest idle is first
+        self._peers: Counter[str] = Counter()
+        self.open = 0
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    def opened(self, connection: Connection) -> None:
+        """Count a new connection, and make room for it.
+
+        Args:
+            connection: that has just been made.
+        """
+        self.open += 1
+        self._peers[connection.peer] += 1
+        of_peer, of_all = self._over(connection)
+        if of_peer > 0 or of_all > 0:
+            peer = connection.peer if of_peer > 0 else None
+            oldest = next((one for one in self._idle if peer is None or one.peer == peer), None)
+            if oldest is not None:
+                oldest.end("crowded")
+            else:
+                connection.crowded = True
+                if max(of_peer, of_all) > _RESERVE:
+                    connection.refuse(503, "there are too many connections; ask again in 1 s")
+        self.is_idle(connection)
+        if self._sweeping is None:
+            self._sweep()
+
+    def _over(self, connection: Connection) -> tuple[int, int]:
+        limits = self.limits
+        return self._peers[connection.peer] - limits.peer_connections, self.open - limits.connections
+
+    def is_idle(self, connection: Connection) -> None:
+        """Count the time from now on in which a connection has no request under way.
+
+        Args:
+            connection: one that is open.
+        """
+        self._idle.pop(connection, None)
+        self._idle[connection] = time.monotonic()
+
+    def is_busy(self, connection: Connection) -> None:
+        """Note that the head of a request is there.
+
+        Args:
+            connection: that has sent it.
+        """
+        self._idle.pop(connection, None)
+
+    def lost(self, connection: Connection) -> None:
+        """Forget a connection.
+
+        Args:
+            connection: that was closed, by either side.
+        """
+        self._idle.pop(connection, None)
+        self.open -= 1
+        self._peers[connection.peer] -= 1
+        if not self._peers[connection.peer]:
+            del self._peers[connection.peer]
+
+    def _sweep(self) -> None:
+        """Close what has been idle for too long."""
+        now = time.monotonic()
+        for connection, since in list(self._idle.items()):
+            if now - since > connection.allowed_s:
+                connection.end(connection.waits_for)
+        self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep) if self.open else None
+
+
+class Connection(HttpToolsProtocol):
+    """One connection.
+
+    Args:
+        connections: all of them.
+        more: what uvicorn gives to a protocol.
+    """
+
+    def __init__(self, *, connections: Connections, **more: Any) -> None:
+        super().__init__(**more)
+        self._all = connections
+        self.peer = ""
+        self.crowded = False
+        self.allowed_s, self.waits_for = connections.limits.head_s, "slow-head"
+        self._head_bytes = 0
+        self._in_headers = True
+        self._pipelined = False
+        self._sipped: int | None = None  # bytes read after the answer, once that is all that is done
+
+    # ------------------------------------------------------------------------------------------ what arrives
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.peer = self.client[0] if self.client else ""
+        self._all.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._all.lost(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._sipped is not None:
+            self._sip_again(len(data))
+            return
+        if self._answered:
+            if not self._head_bytes:
+                self.allowed_s, self.waits_for = self._all.limits.head_s, "slow-head"
+                self._all.is_idle(self)
+            self._head_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # the request is answered as any other
+        except httptools.HttpParserError:
+            if self._pipelined:
+                self.cycle.keep_alive = False
+                self.flow.pause_reading()
+            elif self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
+                self._all.metrics.count("rlvr_rejected_total", reason="not-http")
+                self.refuse(400, "this is no HTTP/1.1 request")
+            return
+        if self._head_bytes > _MOST_HEAD and self._answered:
+            self._all.metrics.count("rlvr_rejected_total", reason="large-head")
+            self.refuse(431, f"the head of the request has more than {_MOST_HEAD} bytes")
+
+    @property
+    def _answered(self) -> bool:
+        """Whether no request is under way."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def on_message_begin(self) -> None:
+        if not self._answered:
+            self._pipelined = True
+            raise ValueError("a request before the answer to the last one")
+        super().on_message_begin()
+        self._in_headers = True
+        self.scope["rlvr.end"] = self.end  # type: ignore[typeddict-unknown-key]
+        if self.crowded:
+            self.scope["rlvr.crowded"] = True  # type: ignore[typeddict-unknown-key]
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_headers:  # and no trailer, of which there may be any number
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        self._head_bytes = 0
+        super().on_headers_complete()
+        self.cycle.transport = _Lingering(self)  # type: ignore[assignment]
+        self._all.is_busy(self)
+
+    # ------------------------------------------------------------------------------------------ after the answer
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing() or self._sipped is not None:
+            return
+        if self.cycle.more_body:
+            self.linger()
+            return
+        self.flow.resume_reading()
+        self.allowed_s, self.waits_for = _KEPT_S, "idle"
+        self._all.is_idle(self)
+
+    def close_after_answer(self) -> None:
+        """Close; but a caller that is still sending would then lose its answer."""
+        if self.cycle.more_body or self._pipelined:
+            self.linger()
+        else:
+            self.transport.close()
+            self.allowed_s, self.waits_for = self._all.limits.stall_s, "stalled"
+            self._all.is_idle(self)
+
+    def linger(self) -> None:
+        """Read what is still sent, unparsed, little and not for long; then close."""
+        if self._sipped is None:
+            self._sipped = 0
+            self.allowed_s, self.waits_for = _LINGER_S, "lingering"
+            self._all.is_idle(self)
+            self._sip_again(0)
+
+    def _sip_again(self, size: int) -> None:
+        assert self._sipped is not None
+        self._sipped += size
+        if self._sipped > self._all.limits.body_mib * MIB + _MOST_HEAD:
+            self.end("lingering")
+            return
+        self.flow.pause_reading()
+        self.loop.call_later(_SIP_S, self._sip)
+
+    def _sip(self) -> None:
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+
+    def send_400_response(self, msg: str) -> None:
+        self.refuse(400, msg)
+
+    def refuse(self, status: int, message: str) -> None:
+        """Answer without a request, and close.
+
+        Args:
+            status: the HTTP status.
+            message: what the caller is told.
+        """
+        body = json.dumps({"error": message}).encode()
+        retry = b"retry-after: 1\r\n" if status == 503 else b""
+        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%s\r\n"
+        self.transport.write(STATUS_LINE[status] + head % (len(body), retry) + body)
+        self.linger()
+
+    def end(self, reason: str) -> None:
+        """Close now, whatever is under way.
+
+        Args:
+            reason: is counted.
+        """
+        self._all.metrics.count("rlvr_connections_closed_total", reason=reason)
+        self._all.is_busy(self)  # not to be ended twice
+        if reason in ("stalled", "lingering") or self.transport.get_write_buffer_size():
+            self.transport.abort()  # closing would wait until the caller has read
+        else:
+            self.transport.close()
+
+
+class _Lingering:
+    """A connection's transport, as the answer to a request sees it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.write = connection.transport.write
+        self.is_closing = connection.transport.is_closing
+
+    def close(self) -> None:
+        self._connection.close_after_answer()

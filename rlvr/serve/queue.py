@@ -1,0 +1,427 @@
+"""The queue of an environment: whose rows are scored next, and by how many workers.
+
+    jobs ──▶ ring of owners ──one chunk of each, in turn──▶ thread ──▶ Scorer.observe ──▶ Job: lines in order
+
+An owner is a caller whose key has a name, else a single request.  It never occupies the last worker, so that the next
+one is served however long the rows of the first take.  Nothing is prefetched: a chunk begins when a worker is free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Hashable, Sequence
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+from rlvr.errors import Unscored, UsageError, WorkerDied
+from rlvr.rewards import Observation
+from rlvr.scoring import Scorer
+from rlvr.scoring.ordering import Seen, Taken
+from rlvr.scoring.scorer import unscored
+from rlvr.serve.jobs import Job
+from rlvr.serve.limits import ServiceLimits
+from rlvr.serve.memory import MemoryShare
+from rlvr.serve.metrics import Metrics
+from rlvr.serve.refused import Refused
+from rlvr.workers.pool import GivenUp
+from rlvr.workers.threads import Threads
+
+__all__ = ["EnvironmentQueue"]
+
+_CHUNK_S = 0.03  # work per chunk: long against the pipe's delay, short for the next owner
+_MOST_ITEMS = 64  # in a chunk of one job
+_MOST_TOGETHER = 16  # in a chunk of several jobs, which wait for each other
+_SMALL = 64  # rows of a request for which the last eighth of the queue is kept
+_PAUSES_S = (0.1, 0.5, 2.0)  # before rows for which no worker would start are tried again
+_ASYNC_THREADS = 2  # which only look rows up and hand them over
+_KNOWN_ROWS = 64  # from which on the time of a row is estimated
+
+_log = logging.getLogger("rlvr.serve")
+
+_Part = tuple[Job, Taken]
+
+
+class EnvironmentQueue:
+    """The requests for one environment.  Safe from any thread.
+
+    Args:
+        name: of the environment, as requests name it.
+        scorer: scores its completions.
+        limits: limits of the service.
+        metrics: counts scores and refusals.
+    """
+
+    def __init__(self, name: str, scorer: Scorer, limits: ServiceLimits, metrics: Metrics) -> None:
+        self.name, self.scorer = name, scorer
+        self._limits, self._metrics = limits, metrics
+        # Not for the threads of the scorer: these look rows up and combine as well.
+        self._threads = Threads(_ASYNC_THREADS if scorer.awaits else scorer.at_once, "service")
+        self._most_threads = _ASYNC_THREADS if scorer.awaits else scorer.at_once
+        kept = scorer.at_once // 8 if scorer.awaits else 1  # for other owners
+        self._most_of_one = max(1, scorer.at_once - max(1, kept))
+        self._lock = threading.Lock()
+        self._jobs: set[Job] = set()
+        self._most_waiting = 0  # all rows of these, also those that have a line
+        self._ring: OrderedDict[Hashable, deque[Job]] = OrderedDict()  # jobs that have rows to take; the first is next
+        self._busy: Counter[Hashable] = Counter()  # chunks of each owner that are under way
+        self._under_way = 0  # chunks; items, if the environment is async
+        self._running = 0  # threads
+        self._spent_s = self._spent_rows = 0.0  # by workers, of late
+
+    @property
+    def waiting(self) -> int:
+        """Rows that have no line yet."""
+        with self._lock:
+            return self._waiting()
+
+    def _waiting(self) -> int:
+        return sum(job.waiting for job in self._jobs)
+
+    def submit(
+        self, rows: Sequence[Any], share: MemoryShare, loop: asyncio.AbstractEventLoop, caller: str | None = None
+    ) -> Job:
+        """Add a request to the queue.
+
+        Args:
+            rows: the rows of the request.
+            share: its memory.
+            loop: the event loop that reads the job.
+            caller: the name of its key, if keys have names.
+
+        Raises:
+            Refused: the queue is full, or the wait would be too long.
+        """
+        job = Job(rows, self.scorer, caller, share, loop, on_line=self._count_line, on_end=self._forget)
+        with self._lock:
+            self._admit(job)
+            self._jobs.add(job)
+            self._most_waiting += job.count
+            if job.count:
+                self._ring.setdefault(job.owner, deque()).append(job)
+        if job.count:
+            self._spur()
+        else:
+            job.finish()
+        return job
+
+    def _admit(self, job: Job) -> None:
+        small = job.count <= _SMALL
+        most = self._limits.queue_rows if small else self._limits.queue_rows - self._limits.queue_rows // 8
+        own_most = most if job.owner is job else most // 2
+        row_s = self._row_s() / self.scorer.at_once
+        if self._most_waiting + job.count <= own_most and row_s * self._most_waiting <= self._limits.request_s:
+            return  # without a look at each job
+        waiting = self._waiting()
+        if waiting and waiting + job.count > most:
+            raise self._full(
+                "queue-full",
+                f"{waiting} rows for {self.name} are waiting and {job.count} more would exceed the limit of {most}",
+                row_s * waiting / 2,
+            )
+        own = sum(other.waiting for other in self._jobs if other.owner == job.owner)
+        if own and own + job.count > own_most:
+            raise self._full(
+                "caller-full",
+                f"{own} rows of this caller are waiting and {job.count} more would exceed its limit of {own_most}",
+                row_s * own / 2,
+            )
+        # Each owner has a chunk in turn, so that a short request waits for a few rows of each long one.
+        ahead = min(waiting, job.count * (len(self._ring) + len(self._busy)))
+        if row_s * ahead > self._limits.request_s:
+            raise self._full(
+                "queue-slow",
+                f"about {row_s * ahead:.0f} s of work are ahead of these {job.count} rows, and a request may take "
+                f"{self._limits.request_s:g} s",
+                row_s * ahead - self._limits.request_s,
+            )
+
+    def _full(self, reason: str, what: str, wait_s: float) -> Refused:
+        retry_after_s = int(min(max(wait_s, 1), 60))
+        return Refused(429, reason, f"{what}; ask again in {retry_after_s} s", retry_after_s=retry_after_s)
+
+    def _row_s(self) -> float:
+        return self._spent_s / self._spent_rows if self._spent_rows >= _KNOWN_ROWS else 0.0
+
+    def cancel(self, job: Job) -> None:
+        """Stop a job that has no readers any more.  A worker that has only such rows is killed if they take long.
+
+        Args:
+            job: a job of this queue.
+        """
+        self._metrics.count("rlvr_cancelled_total", env=self.name)
+        job.finish(Refused(503, "cancelled", "this request was given up by its caller; ask again"))
+
+    def abort(self, refused: Refused) -> None:
+        """End all jobs under way.
+
+        Args:
+            refused: what their callers are told.
+        """
+        with self._lock:
+            jobs = list(self._jobs)
+        for job in jobs:
+            job.finish(refused)
+
+    def close(self) -> None:
+        """Kill the workers."""
+        self._threads.close()
+        self.scorer.close()
+
+    def _count_line(self, outcome: str | None) -> None:
+        if outcome is None:
+            self._metrics.count("rlvr_rows_refused_total", env=self.name)
+        else:
+            self._metrics.count("rlvr_scores_total", env=self.name, outcome=outcome)
+
+    # ------------------------------------------------------------------------------------------ whose turn it is
+
+    def _spur(self) -> None:
+        """Start a thread if there is work for one more."""
+        with self._lock:
+            if not self._ring or self._running >= self._most_threads:
+                return
+            self._running += 1
+        try:
+            self._threads.submit(self._work)
+        except UsageError:
+            with self._lock:
+                self._running -= 1
+            self.abort(self._closed())
+
+    def _work(self) -> None:
+        """Score chunks until there are none; runs in a thread."""
+        while (jobs := self._next()) is not None:
+            self._spur()
+            try:
+                self._begin(jobs)
+            except Exception as error:  # noqa: BLE001  a bug of rlvr or of an environment: the callers are told that their requests are not at fault
+                _log.exception("a request for %s failed", self.name)
+                what = f"a bug in the service, {type(error).__name__}; its log has the traceback"
+                self._end_all(jobs, Refused(500, "bug", what))
+
+    def _next(self) -> list[Job] | None:
+        """The jobs that the next chunk is of, which are out of the ring then; None if this thread is not needed."""
+        with self._lock:
+            owner = None
+            if self._under_way < self.scorer.at_once:
+                owner = next((one for one in self._ring if self._busy[one] < self._most_of_one), None)
+            if owner is None:
+                self._running -= 1
+                return None
+            jobs = [self._popped(owner)]
+            small = jobs[0].left
+            room = min(_MOST_TOGETHER, -(-sum(map(len, self._ring.values())) // self.scorer.at_once) + small)
+            while not self.scorer.awaits and small < room and self._ring:
+                owner = next(iter(self._ring))
+                if self._busy[owner] >= self._most_of_one or small + self._ring[owner][0].left > room:
+                    break
+                jobs.append(self._popped(owner))
+                small += jobs[-1].left
+            self._under_way += 1
+            for job in jobs:
+                self._busy[job.owner] += 1
+            return jobs
+
+    def _popped(self, owner: Hashable) -> Job:
+        jobs = self._ring[owner]
+        job = jobs.popleft()
+        if jobs:
+            self._ring.move_to_end(owner)
+        else:
+            del self._ring[owner]
+        return job
+
+    def _return(self, job: Job) -> None:
+        """Put a job back into the ring, if it has rows to take."""
+        with self._lock:
+            if job.left and job in self._jobs:
+                mine = self._ring.setdefault(job.owner, deque())
+                if job not in mine:
+                    mine.append(job)
+
+    def _freed(self, owner: Hashable) -> None:
+        """An owner has one chunk less under way."""
+        with self._lock:
+            self._busy[owner] -= 1
+            if not self._busy[owner]:
+                del self._busy[owner]
+
+    def _done(self, rows: int, took_s: float) -> None:
+        """A worker is free again."""
+        with self._lock:
+            self._under_way -= 1
+            self._spent_s = self._spent_s * 0.99 + took_s
+            self._spent_rows = self._spent_rows * 0.99 + rows
+        self._spur()
+
+    def _forget(self, job: Job) -> None:
+        """Called when a job has ended."""
+        with self._lock:
+            if job not in self._jobs:
+                return
+            self._jobs.remove(job)
+            self._most_waiting -= job.count
+            mine = self._ring.get(job.owner)
+            if mine is not None and job in mine:
+                mine.remove(job)
+                if not mine:
+                    del self._ring[job.owner]
+
+    def _end_all(self, jobs: list[Job], refused: Refused) -> None:
+        for job in jobs:
+            job.finish(refused)
+
+    def _closed(self) -> Refused:
+        return Refused(503, "closed", f"{self.name} is no longer served; ask again")
+
+    # ------------------------------------------------------------------------------------------ a chunk
+
+    def _begin(self, jobs: list[Job]) -> None:
+        """Take the items of a chunk and have them observed."""
+        parts: list[_Part] = []
+        try:
+            for job in jobs:
+                most = 1 if self.scorer.awaits else job.chunk
+                parts += [(job, taken) for taken in job.take(most)]
+                self._return(job)
+        except BaseException:
+            self._finish(jobs, parts, 0.0)
+            raise
+        if not parts:
+            self._finish(jobs, parts, 0.0)
+        elif self.scorer.awaits:
+            self._begin_async(*parts[0])
+        else:
+            _Chunk(self, jobs, parts).run()
+
+    def _finish(self, jobs: list[Job], parts: list[_Part], took_s: float) -> None:
+        """Account for a chunk that has ended, however it did."""
+        for job, taken in parts:
+            job.observed(taken, None)
+        for job in jobs:
+            self._freed(job.owner)
+        self._done(len(parts), took_s)
+
+    def _begin_async(self, job: Job, taken: Taken) -> None:
+        start = time.monotonic()
+
+        def done(future: Future[list[Seen]]) -> None:
+            try:
+                self._put([(job, taken)], future.result())
+            except CancelledError:
+                pass
+            except BaseException as error:  # noqa: BLE001  it belongs to the item; nothing else waits for this future
+                self._failed([(job, taken)], error)
+            self._finish([job], [(job, taken)], time.monotonic() - start)
+
+        try:
+            future = self.scorer.begin(taken.item)
+        except UsageError:
+            self._end_all([job], self._closed())
+            self._finish([job], [(job, taken)], 0.0)
+            return
+        job.watch(taken, future)
+        future.add_done_callback(done)
+
+    def _put(self, parts: list[_Part], seen: list[Seen]) -> None:
+        for (job, taken), one in zip(parts, seen, strict=True):
+            job.observed(taken, one)
+
+    def _failed(self, parts: list[_Part], error: BaseException) -> None:
+        """No worker would score these items."""
+        if isinstance(error, Unscored):
+            self._put(parts, [unscored(error)] * len(parts))
+        elif isinstance(error, UsageError):
+            self._end_all([job for job, _ in parts], self._closed())
+        else:
+            _log.error("a request for %s failed", self.name, exc_info=error)
+            what = f"a bug in the service, {type(error).__name__}; its log has the traceback"
+            self._end_all([job for job, _ in parts], Refused(500, "bug", what))
+
+
+class _Chunk:
+    """Items that one worker observes one after another; used by one thread.
+
+    Args:
+        queue: of the environment.
+        jobs: whose items they are.
+        parts: the items.
+    """
+
+    def __init__(self, queue: EnvironmentQueue, jobs: list[Job], parts: list[_Part]) -> None:
+        self._queue, self._jobs, self._parts = queue, jobs, parts
+        self._left = parts  # those that were not observed before an attempt
+        self._done = 0  # of these, from the first on
+        self._slow: int | None = None  # the first that took long
+
+    def run(self) -> None:
+        start = time.monotonic()
+        pauses = () if self._jobs[0].struck else _PAUSES_S
+        try:
+            for pause_s in (*pauses, None):
+                try:
+                    self._observe()
+                    break
+                except WorkerDied:
+                    if pause_s is None:
+                        for job in self._jobs:
+                            job.struck = True
+                        raise
+                    time.sleep(pause_s)
+            self._adapt(time.monotonic() - start)
+        except GivenUp:
+            pass
+        except Exception as error:  # noqa: BLE001  what it means is decided there
+            self._queue._failed([part for part in self._parts if part[0].is_awaited(part[1])], error)
+        finally:
+            self._queue._finish(self._jobs, self._parts, time.monotonic() - start)
+
+    def _observe(self) -> None:
+        self._left = [part for part in self._parts if part[0].is_awaited(part[1])]
+        self._done, self._slow = 0, None
+        items = [taken.item for _, taken in self._left]
+        if items:
+            seen = self._queue.scorer.observe(items, on_seen=self._on_seen, give_up=self._give_up)
+            self._queue._put(self._left, seen)
+
+    def _on_seen(self, place: int, seen: Observation) -> None:
+        self._done = place + 1
+        job, taken = self._left[place]
+        job.observed(taken, seen)
+
+    def _give_up(self) -> bool:
+        """Asked while an item takes long: what stands behind it goes elsewhere, each row in its owner's turn.
+
+        The worker still has those items and may be the first to be done with them; but one more that takes long would
+        be a second turn.
+        """
+        if self._slow is None:
+            self._slow = self._done
+            self._scatter()
+        if self._done != self._slow:
+            return True
+        return not any(job.is_awaited(taken) for job, taken in self._left[self._done :])
+
+    def _scatter(self) -> None:
+        slow_job, _ = self._left[self._done]
+        for job, taken in self._left[self._done + 1 :]:
+            job.give_back(taken)
+        others = [job for job in self._jobs if job is not slow_job]
+        self._jobs = [slow_job]
+        for job in others:
+            self._queue._freed(job.owner)
+        for job in (slow_job, *others):
+            self._queue._return(job)
+        self._queue._spur()
+
+    def _adapt(self, took_s: float) -> None:
+        if len(self._jobs) == 1 and len(self._parts) >= self._jobs[0].chunk:
+            job, rows = self._jobs[0], len(self._parts)
+            if took_s < _CHUNK_S / 2:
+                job.chunk = min((4 if took_s < _CHUNK_S / 8 else 2) * rows, _MOST_ITEMS)
+            elif took_s > _CHUNK_S:
+                job.chunk = max(rows // 2, 1)

@@ -1,0 +1,400 @@
+"""Instructions: the published rules under `reference`, the mended ones under `strict`, and what neither may pay."""
+
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import rlvr
+from rlvr.types import Outcome, Task
+from rlvr.verifiers.instructions import KINDS, InstructionVerifier, read_instruction
+
+STRICT, REFERENCE = InstructionVerifier(), InstructionVerifier("reference")
+
+FILLER = (
+    "Every morning the baker opens her shop before dawn. She mixes flour with water and salt. "
+    "Neighbours arrive early because warm bread smells wonderful. Children wait outside on cold days."
+)
+"""27 different words, no commas: what an answer needs under `strict` beside its instruction."""
+
+ANY: dict[str, Any] = {
+    "keywords": ["harbour", "lantern"],
+    "forbidden_words": ["apple"],
+    "keyword": "harbour",
+    "frequency": 2,
+    "relation": "at least",
+    "letter": "e",
+    "let_frequency": 3,
+    "let_relation": "at least",
+    "language": "de",
+    "capital_frequency": 2,
+    "capital_relation": "at least",
+    "num_sentences": 3,
+    "num_words": 40,
+    "num_paragraphs": 2,
+    "nth_paragraph": 1,
+    "first_word": "ok",
+    "num_placeholders": 2,
+    "postscript_marker": "P.S.",
+    "num_bullets": 3,
+    "num_highlights": 2,
+    "section_spliter": "Section",
+    "num_sections": 2,
+    "prompt_to_repeat": "Write a poem about bread and salt.",
+    "end_phrase": "Is there anything else?",
+    "phrase": "the quick brown fox",
+    "small_n": 2,
+    "N": 3,
+    "n": 1,
+    "m": 1,
+    "n_start": 2,
+    "n_end": 9,
+    "n_sent": 1,
+    "n_words": 1,
+    "last_word": "ok",
+    "keyword1": "one",
+    "keyword2": "two",
+    "keyword3": "three",
+    "keyword4": "four",
+    "keyword5": "five",
+    "min_words": 30,
+    "max_words": 50,
+    "percentage": 50,
+    "reference_text": "Every morning the baker opens her shop before dawn.",
+    "options": "yes/no/maybe",
+    "sep": "-",
+    "word": "ok",
+}
+"""An argument of each name."""
+
+
+def asked(kind: str, **arguments: Any) -> list[dict[str, Any]]:
+    return [{"kind": kind, "arguments": arguments}]
+
+
+def holds(text: str, kind: str, verifier: InstructionVerifier = STRICT, **arguments: Any) -> bool:
+    return verifier.verify(text, asked(kind, **arguments)).correct
+
+
+def test_the_registry_has_what_was_published():
+    """25 of IFEval, 29 of IFTrain and 58 of IFBench."""
+    assert Counter(kind.family for kind in KINDS.values()) == {"ifeval": 25, "iftrain": 29, "ifbench": 58}
+
+
+VACUOUS = (
+    "",
+    " \n",
+    "ok",
+    "x",
+    "123",
+    "a",
+    ".",
+    "!",
+    "ok " * 5000,
+    "x! " * 400,
+    "\u200b",
+    "[][][]",
+    "{}",
+    "****** ******",
+    "<think>" + FILLER,
+    "<think>" + FILLER + "</think>",
+    "yes/no/maybe",
+    "My answer is yes. My answer is no. My answer is maybe.",
+)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_kind_pays_for_nothing(name: str):
+    """domains.md 1.5: of 56 kinds of IFBench 19 pass on "ok" and 18 on "x".  Under `strict` none of ours does."""
+    kind = KINDS[name]
+    reference = asked(name, **{argument: ANY[argument] for argument in kind.arguments})
+    for text in VACUOUS:
+        verdict = STRICT.verify(text, reference)
+        assert not verdict.correct, f"{text[:40]!r} follows {name}"
+        assert verdict.value == 0
+
+
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if not kind.whole])
+def test_no_kind_pays_for_the_prompt(name: str):
+    """A prompt repeated, once or twice, in a box or after its answer's keywords, is no answer."""
+    arguments = {argument: ANY[argument] for argument in KINDS[name].arguments}
+    prompt = (
+        f"Write about a lighthouse keeper who collects old maps, for readers of a small magazine. {name}: {arguments}"
+    )
+    task = Task("t", prompt, asked(name, **arguments))
+    for text in (prompt, f"{prompt}\n\n{prompt}", f"\\boxed{{{prompt}}}", f"harbour lantern one two {prompt}"):
+        assert not STRICT.verify(text, task.reference, task).correct
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "text"),
+    [
+        ("keywords:existence", {"keywords": ["a.b"]}, "axb " + FILLER),
+        ("keywords:existence", {"keywords": ["cat"]}, "concatenate " + FILLER),
+        ("keywords:frequency", {"keyword": "art", "frequency": 2, "relation": "at least"}, "start the party " + FILLER),
+        ("keywords:forbidden_words", {"forbidden_words": ["cat"]}, "cats " + FILLER),
+        ("keywords:forbidden_words", {"forbidden_words": ["C++"]}, "C++ " + FILLER),
+        ("keywords:forbidden_words", {"forbidden_words": ["bread"]}, "br\u200bead " + FILLER.replace("bread", "it")),
+        ("language:response_language", {"language": "de"}, "12345 !!!"),
+        (
+            "change_case:capital_word_frequency",
+            {"capital_frequency": 2, "capital_relation": "at least"},
+            "A1 B-2 " + FILLER,
+        ),
+        ("length_constraints:number_sentences", {"num_sentences": 8, "relation": "at least"}, FILLER + " x!" * 9),
+        (
+            "length_constraints:number_sentences",
+            {"num_sentences": 3, "relation": "less than"},
+            FILLER.replace(".", "") * 4,
+        ),
+        ("length_constraints:number_words", {"num_words": 60, "relation": "at least"}, FILLER + " a_b_c.1.2.3" * 6),
+        ("length_constraints:number_paragraphs", {"num_paragraphs": 3}, FILLER + " ***bold italic*** words " + FILLER),
+        ("detectable_content:number_placeholders", {"num_placeholders": 3}, FILLER + " [][][] [1](url) - [ ] [x]"),
+        ("detectable_content:postscript", {"postscript_marker": "P.S."}, FILLER + "\nThe g.p.s. shows it."),
+        ("detectable_content:postscript", {"postscript_marker": "P.P.S"}, FILLER + "\np.p.sausage is food."),
+        ("detectable_format:number_bullet_lists", {"num_bullets": 3}, FILLER + "\n---\n-5 degrees\n*emphasis* line"),
+        ("detectable_format:constrained_response", {}, "My answer is yes. My answer is no. My answer is maybe."),
+        ("detectable_format:constrained_response", {}, "My answer is yes. Or maybe not."),
+        ("detectable_format:number_highlighted_sections", {"num_highlights": 2}, FILLER + " 2*3*4*5*6\n* item one *"),
+        (
+            "detectable_format:multiple_sections",
+            {"section_spliter": "Section", "num_sections": 2},
+            FILLER + " see Section 5 and Section 7 of it",
+        ),
+        ("detectable_format:json_format", {}, "1"),
+        ("detectable_format:json_format", {}, '"hello"'),
+        ("detectable_format:json_format", {}, "NaN"),
+        ("detectable_format:json_format", {}, "[" * 100_000),
+        ("detectable_format:json_format", {}, "[" * 300 + f'"{FILLER}"' + "]" * 300),
+        ("detectable_format:title", {}, FILLER + "\nstd::cout << a_name >> b"),
+        ("combination:two_responses", {}, FILLER + "******" + FILLER + "."),
+        ("combination:two_responses", {}, FILLER + "*******" + "Something else with other words entirely, no bread."),
+        ("combination:repeat_prompt", {"prompt_to_repeat": FILLER}, FILLER),
+        ("startend:quotation", {}, '""'),
+        ("startend:quotation", {}, f'"{FILLER}" and "{FILLER}"'),
+        ("punctuation:no_comma", {}, FILLER + " one， two、 three، four"),
+        ("detectable_format:square_brackets", {}, "[]"),
+        ("keywords:exclude_word_harder", {"keyword": "bread"}, FILLER + " Bread. bread!"),
+        ("keywords:palindrome", {}, "a I " + FILLER),
+        ("format:options", {"options": "yes/no/maybe"}, "yes/no/maybe"),
+        ("ratio:sentence_type", {}, FILLER.replace(".", ";")),
+        ("ratio:sentence_balance", {}, FILLER.replace(".", ";")),
+        ("sentence:increment", {"small_n": 2}, FILLER.replace(".", ";")),
+        ("format:sub-bullets", {}, FILLER),
+        ("format:quote_unquote", {}, FILLER),
+        ("format:line_indent", {}, FILLER),
+        ("custom:date_format_list", {}, "1800-02-29, 1801-00-00"),
+        ("count:numbers", {"N": 2}, FILLER + " 3.14"),
+        ("words:palindrome", {}, FILLER + " aaaaa" * 10),
+        ("detectable_format:sentence_hyphens", {}, FILLER),
+        ("first_word:first_word_answer", {"first_word": "Every"}, "Every"),
+    ],
+)
+def test_the_published_checkers_holes_are_closed(kind: str, arguments: dict[str, Any], text: str):
+    """domains.md 1.3 to 1.5, each input as it was run against the reference."""
+    assert not holds(text, kind, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "text"),
+    [
+        ("keywords:existence", {"keywords": ["a.b"]}, "axb"),
+        ("keywords:existence", {"keywords": ["cat"]}, "concatenate"),
+        ("keywords:forbidden_words", {"forbidden_words": ["cat"]}, "cats"),
+        ("length_constraints:number_words", {"num_words": 3, "relation": "at least"}, "1.2.3"),
+        ("length_constraints:number_paragraphs", {"num_paragraphs": 3}, "a ***bold italic*** b"),
+        ("detectable_content:number_placeholders", {"num_placeholders": 3}, "[][][]"),
+        ("detectable_content:postscript", {"postscript_marker": "P.S."}, "the g.p.s. shows it"),
+        ("detectable_format:number_bullet_lists", {"num_bullets": 3}, "---\n-5 degrees\n*emphasis* line"),
+        ("detectable_format:number_highlighted_sections", {"num_highlights": 2}, "2*3*4*5*6"),
+        ("detectable_format:json_format", {}, "NaN"),
+        ("detectable_format:title", {}, "cout << a >> b"),
+        ("combination:two_responses", {}, "a ****** a."),
+        ("startend:quotation", {}, '""'),
+        ("punctuation:no_comma", {}, "one， two"),
+        ("keywords:palindrome", {}, "a"),
+        ("count:numbers", {"N": 1}, "3.14"),
+        ("ratio:sentence_type", {}, "ok"),
+        ("custom:date_format_list", {}, "1800-02-29"),
+    ],
+)
+def test_reference_keeps_the_published_rules(kind: str, arguments: dict[str, Any], text: str):
+    """So that figures can be compared with published ones; never for training."""
+    assert holds(text, kind, REFERENCE, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "text"),
+    [
+        ("keywords:existence", {"keywords": ["Bread", "warm bread"]}, FILLER),
+        ("keywords:frequency", {"keyword": "bread", "frequency": 2, "relation": "less than"}, FILLER),
+        ("keywords:forbidden_words", {"forbidden_words": ["moth"]}, FILLER + " Her mother waits."),
+        ("change_case:english_capital", {}, FILLER.upper()),
+        ("change_case:english_lowercase", {}, FILLER.lower()),
+        (
+            "change_case:capital_word_frequency",
+            {"capital_frequency": 2, "capital_relation": "at least"},
+            "NASA, ESA: " + FILLER,
+        ),
+        ("length_constraints:number_sentences", {"num_sentences": 4, "relation": "at least"}, FILLER),
+        (
+            "length_constraints:number_sentences",
+            {"num_sentences": 5, "relation": "less than"},
+            "Dr. Who said: " + FILLER,
+        ),
+        ("length_constraints:number_paragraphs", {"num_paragraphs": 2}, f"{FILLER}\n\n***\n\n{FILLER}"),
+        (
+            "length_constraints:nth_paragraph_first_word",
+            {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "every"},
+            f"Her day:\n\n{FILLER}",
+        ),
+        ("detectable_content:number_placeholders", {"num_placeholders": 2}, f"[name], [your address]: {FILLER}"),
+        ("detectable_content:postscript", {"postscript_marker": "P.S."}, f"{FILLER}\n\n**P.S.** Come early tomorrow."),
+        (
+            "detectable_format:number_bullet_lists",
+            {"num_bullets": 2},
+            f"{FILLER}\n* one point\n  - a point of it\n* two",
+        ),
+        ("detectable_format:constrained_response", {}, "My answer is no."),
+        ("detectable_format:constrained_response", {}, "There is no doubt about it. My answer is no."),
+        (
+            "detectable_format:number_highlighted_sections",
+            {"num_highlights": 2},
+            f"*Her day* and **her bread**: {FILLER}",
+        ),
+        (
+            "detectable_format:multiple_sections",
+            {"section_spliter": "SECTION", "num_sections": 2},
+            f"**Section 1**\n{FILLER}\n\n**Section 2**: {FILLER}",
+        ),
+        ("detectable_format:json_format", {}, f'```json\n{{"story": "{FILLER}"}}\n```'),
+        ("detectable_format:title", {}, f"# <<Warm bread>>\n{FILLER}"),
+        ("combination:two_responses", {}, f"{FILLER}\n******\nOnce a fisherman lost his boat and swam home laughing."),
+        ("combination:repeat_prompt", {"prompt_to_repeat": "Tell a tale."}, f"Tell a tale.\n{FILLER}"),
+        ("startend:end_checker", {"end_phrase": "Is that all?"}, f"{FILLER} **Is that all?**"),
+        ("startend:quotation", {}, f"“{FILLER}”"),
+        ("startend:quotation", {}, f'"She said "come in" to all. {FILLER}"'),
+        ("punctuation:no_comma", {}, FILLER),
+        (
+            "language:response_language",
+            {"language": "ta"},
+            "நான் தமிழ் பேசுகிறேன் " * 3 + "இது ஒரு நல்ல நாள் மற்றும் வானிலை அழகாக இருக்கிறது என்று அவர் சொன்னார் நாங்கள் வீட்டில்",
+        ),
+        ("copy:copy", {"prompt_to_repeat": "Say it."}, "Say it."),
+        ("copy:copying_multiple", {"prompt_to_repeat": "Say it.", "N": 2}, "Say it.\n******\nSay it."),
+        ("new:copy_span_idx", {"prompt_to_repeat": "abcdefgh", "n_start": 2, "n_end": 4}, "cde"),
+        (
+            "copy:repeat_phrase",
+            {"phrase": "the quick brown fox", "small_n": 2},
+            "The quick red fox, the slow brown fox.",
+        ),
+        ("keywords:palindrome", {}, FILLER + " Level ground."),
+        ("keywords:start_end", {}, FILLER + " And so it goes, every"),
+        (
+            "count:count_unique",
+            {},
+            "Every morning one baker opens her shop before dawn with flour, water and salt; neighbours arrive early.",
+        ),
+        ("detectable_format:sentence_hyphens", {}, FILLER.replace(". ", ".-")),
+        ("detectable_format:square_brackets", {}, " ".join(f"[{word}]" for word in FILLER.split())),
+        (
+            "detectable_format:bigram_wrapping",
+            {},
+            " ".join(f"<<{a} {b}>>" for a, b in zip(FILLER.split()[::2], FILLER.split()[1::2], strict=False)),
+        ),
+        ("ratio:sentence_type", {}, FILLER + " Is it good? Will they come?"),
+        ("format:line_indent", {}, "\n".join(" " * at + line for at, line in enumerate(FILLER.split(". ")))),
+        ("words:start_verb", {}, "Consider this. " + FILLER),
+    ],
+)
+def test_honest_answers_are_followed(kind: str, arguments: dict[str, Any], text: str):
+    """The mended rules refuse no ordinary way of following them."""
+    assert STRICT.verify(text, asked(kind, **arguments)).why == "followed"
+
+
+def test_letter_of_a_row_may_be_a_sign():
+    """Keys 1122 and 1129 of IFEval ask for `#` and `!`; the reference counts a letter that it draws at random."""
+    row = {"letter": "#", "let_frequency": 2, "let_relation": "at least"}
+    assert holds("# " + FILLER + " #", "keywords:letter_frequency", **row)
+    assert not holds("# " + FILLER, "keywords:letter_frequency", **row)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        ("keywords:existance", {}, "no instruction 'keywords:existance'; did you mean 'keywords:existence'"),
+        (
+            "length_constraints:number_words",
+            {"num_words": 5, "relation": "at most"},
+            "relation is .*at most.*'less than' or",
+        ),
+        ("length_constraints:number_words", {"num_words": 5}, "needs the argument 'relation'"),
+        ("length_constraints:number_words", {"num_words": 5.5, "relation": "at least"}, "num_words is .*whole number"),
+        ("length_constraints:number_words", {"num_words": True, "relation": "at least"}, "num_words is .*whole number"),
+        ("punctuation:no_comma", {"num": 3}, "has no argument 'num'; it takes none"),
+        ("keywords:existence", {"keywords": []}, "keywords is .*list of texts"),
+        ("keywords:existence", {"keywords": "word"}, "keywords is .*list of texts"),
+        ("keywords:letter_frequency", {"letter": "ab", "let_frequency": 1, "let_relation": "at least"}, "letter is"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_an_error(kind: str, arguments: dict[str, Any], message: str):
+    """No random default, and no instruction that silently counts as followed."""
+    with pytest.raises(rlvr.DataError, match=message):
+        read_instruction(kind, arguments)
+
+
+def test_arguments_that_are_null_are_absent():
+    """Data sets with one schema have every argument in every row."""
+    assert read_instruction("punctuation:no_comma", {"num_words": None}).arguments == {}
+    assert read_instruction("count:numbers", {"N": 5.0}).arguments == {"N": 5}
+
+
+@pytest.mark.parametrize("reference", [[], None, "punctuation:no_comma", [{"id": "x"}]])
+def test_an_empty_list_of_instructions_is_an_error(reference: Any):
+    """`all([])` pays for anything: NeMo Gym gives 1.0."""
+    with pytest.raises(rlvr.DataError, match="instruction"):
+        STRICT.verify("ok", reference)
+
+
+def test_share_pays_for_part_and_never_for_nothing():
+    """One of two followed is worth a half, if asked for; an empty answer is worth nothing all the same."""
+    both = asked("punctuation:no_comma") + asked("keywords:existence", keywords=["harbour"])
+    half = InstructionVerifier(share=True)
+    assert half.verify(FILLER, both).value == 0.5
+    assert half.verify("ok", both).value == 0
+    assert STRICT.verify(FILLER, both).value == 0
+    assert STRICT.verify(FILLER, both).detail["instructions"] == ["", "the keyword 'harbour' is missing"]
+
+
+def test_loose_looks_behind_the_first_line():
+    """IFEval's loose accuracy drops the first and the last line and asterisks; strict does not."""
+    text = "Sure, here it is:\n" + FILLER
+    assert not holds(text, "punctuation:no_comma", REFERENCE)
+    assert holds(text, "punctuation:no_comma", InstructionVerifier("reference", loose=True))
+
+
+def test_thinking_is_no_part_of_the_answer():
+    """Commas in the thinking do not count, and an answer that only thinks is none."""
+    assert holds(f"<think>a, b, c</think>{FILLER}", "punctuation:no_comma")
+    assert STRICT.verify(f"<think>{FILLER}", asked("punctuation:no_comma")).outcome is Outcome.UNPARSED
+
+
+HOSTILE = ("[", "<<a", "** ", " ", ".\n", "a ", "'", "Section ", "(", "!?", "A.b.", "é，")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in KINDS if "language" not in name and "english" not in name])
+def test_checks_take_linear_time(name: str):
+    """20,000 `[` cost the reference 3.6 s, which is quadratic.  The slowest of ours takes 0.2 s for all of these."""
+    instruction = read_instruction(name, {argument: ANY[argument] for argument in KINDS[name].arguments})
+    started = time.process_time()
+    for sign in HOSTILE:
+        for strict in (True, False):
+            instruction.why_not("x" + sign * (20_000 // len(sign)), strict=strict)
+    assert time.process_time() - started < 10
+
+
+def test_a_million_characters_are_refused():
+    """And one fewer are read."""
+    assert STRICT.verify(FILLER + "a" * 1_000_000, asked("punctuation:no_comma")).reason == "limit"

@@ -1,0 +1,825 @@
+"""The 58 instructions of IFBench (arXiv:2507.02833; allenai/IFBench), both policies.  For evaluation."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import itertools
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from rlvr.errors import import_optional
+from rlvr.verifiers.instructions.registry import (
+    COUNT,
+    PERCENTAGE,
+    POSITIVE,
+    TEXT,
+    WORD,
+    WORDS_NEEDED,
+    Argument,
+    kind,
+)
+from rlvr.verifiers.instructions.text import (
+    PUNCTUATION,
+    bare_words,
+    count_word,
+    plain_words,
+    reference_sentences,
+    reference_tokens,
+    sentences,
+    without_punctuation,
+    words,
+)
+
+_FAMILY: Final = "ifbench"
+_TWO_SENTENCES = "fewer than two sentences"
+_VOWELS, _CONSONANTS = frozenset("aeiou"), frozenset("bcdfghjklmnpqrstvwxyz")
+
+
+def _sentences(text: str, strict: bool) -> list[str]:
+    return sentences(text) if strict else reference_sentences(text)
+
+
+def _stripped(text: str) -> str:
+    return text.strip(PUNCTUATION + " ")
+
+
+def _exactly(count: int, asked: int, what: str) -> str:
+    return "" if count == asked else f"{count} {what}, not {asked}"
+
+
+def _at_least(count: int, asked: int, what: str) -> str:
+    return "" if count >= asked else f"{count} {what}, fewer than {asked}"
+
+
+# ------------------------------------------------------------------------------------------------------- counts
+
+
+@kind(
+    "count:word_count_range",
+    _FAMILY,
+    least=lambda given: max(1, min(WORDS_NEEDED, given["min_words"] // 2)),
+    min_words=COUNT,
+    max_words=COUNT,
+)
+def _word_range(text: str, strict: bool, min_words: int, max_words: int) -> str:
+    count = len(words(text) if strict else plain_words(text))
+    return "" if min_words <= count <= max_words else f"{count} words, not {min_words} to {max_words}"
+
+
+@kind("count:unique_word_count", _FAMILY, N=COUNT)
+def _different_words(text: str, strict: bool, N: int) -> str:  # noqa: N803  the data set's name
+    said = set(words(text.lower())) if strict else {word.strip(PUNCTUATION + " ") for word in text.lower().split()}
+    return _at_least(len(said), N, "different words")
+
+
+_CONJUNCTIONS = frozenset("and but for nor or so yet".split())
+
+
+@kind("count:conjunctions", _FAMILY, small_n=COUNT)
+def _conjunctions(text: str, strict: bool, small_n: int) -> str:
+    said = {word for word in text.split() if _stripped(word).lower() in _CONJUNCTIONS}
+    if strict:
+        said = set(words(text.lower())) & _CONJUNCTIONS
+    return _at_least(len(said), small_n, "different conjunctions")
+
+
+_NAMES = """Emma Liam Sophia Jackson Olivia Noah Ava Lucas Isabella Mason Mia Ethan Charlotte Alexander Amelia Benjamin
+    Harper Leo Zoe Daniel Chloe Samuel Lily Matthew Grace Owen Abigail Gabriel Ella Jacob Scarlett Nathan Victoria
+    Elijah Layla Nicholas Audrey David Hannah Christopher Penelope Thomas Nora Andrew Aria Joseph Claire Ryan Stella
+    Jonathan""".split()
+
+
+@kind("count:person_names", _FAMILY, N=COUNT)
+def _names(text: str, strict: bool, N: int) -> str:  # noqa: N803
+    said = set(plain_words(text)) & set(_NAMES)
+    if strict and len(words(text)) < 2 * len(said):
+        return "little but names"
+    return _at_least(len(said), N, "of the names")
+
+
+@kind("count:numbers", _FAMILY, N=COUNT)
+def _numbers(text: str, strict: bool, N: int) -> str:  # noqa: N803
+    # Strictly, 3.14 and 1,000 are one number each.
+    found = re.findall(r"\d+(?:[.,]\d+)*", text) if strict else re.findall(r"\d+", without_punctuation(text))
+    return _exactly(len(found), N, "numbers")
+
+
+_PRONOUNS = frozenset(
+    """i me we us you he him she her it they them my mine our ours your yours his hers its their theirs myself ourselves
+    yourself yourselves himself herself itself themselves this that these those who whom whose which what whoever
+    whomever whatever whichever anybody anyone anything everybody everyone everything nobody nothing somebody someone
+    something each either neither both all some any none""".split()
+)
+
+
+@kind("count:pronouns", _FAMILY, N=COUNT)
+def _pronouns(text: str, strict: bool, N: int) -> str:  # noqa: N803
+    said = re.findall(r"[a-z]+", text.lower()) if strict else reference_tokens(text.lower().replace("/", " "))
+    count = sum(word in _PRONOUNS for word in said)
+    if strict and 2 * count > len(said):
+        return "little but pronouns"
+    return _at_least(count, N, "pronouns")
+
+
+@kind("count:punctuation", _FAMILY)
+def _every_mark(text: str, strict: bool) -> str:
+    if not any(bang in text for bang in ("!?", "?!", "‽")):
+        return "there is no interrobang"
+    rest = text.replace("?!", "", 1)
+    if len(rest) == len(text):
+        rest = text.replace("!?", "", 1)
+    missing = set(".,!?;:") - set(rest)
+    return f"no {min(missing)!r}" if missing else ""
+
+
+@kind("count:keywords_multiple", _FAMILY, keyword1=WORD, keyword2=WORD, keyword3=WORD, keyword4=WORD, keyword5=WORD)
+def _many_keywords(text: str, strict: bool, **keywords: str) -> str:
+    for word, asked in zip((keywords[f"keyword{n}"] for n in range(1, 6)), (1, 2, 3, 5, 7), strict=True):
+        count = count_word(word, text) if strict else text.lower().count(word.lower())
+        if count != asked:
+            return f"{count} times {word!r}, not {asked}"
+    return ""
+
+
+@kind("count:words_japanese", _FAMILY, N=POSITIVE)
+def _japanese(text: str, strict: bool, N: int) -> str:  # noqa: N803
+    said = text.split()
+    if strict and len(said) < N:
+        return f"fewer than {N} words"
+    for word in map(_stripped, said[N - 1 :: N]):
+        if word and not word.isdigit() and not re.search("[\u3040-\u30ff\u4e00-\u9fff]", word):
+            return f"{word[:40]!r} is not Japanese"
+    return ""
+
+
+# ------------------------------------------------------------------------------------------------------- ratios
+
+# The English stop words of NLTK (Porter and others).
+_STOP_WORDS = frozenset(
+    """i me my myself we our ours ourselves you you're you've you'll you'd your yours yourself yourselves he him his
+    himself she she's her hers herself it it's its itself they them their theirs themselves what which who whom this
+    that that'll these those am is are was were be been being have has had having do does did doing a an the and but
+    if or because as until while of at by for with about against between into through during before after above below
+    to from up down in out on off over under again further then once here there when where why how all any both each
+    few more most other some such no nor not only own same so than too very s t can will just don don't should
+    should've now d ll m o re ve y ain aren aren't couldn couldn't didn didn't doesn doesn't hadn hadn't hasn hasn't
+    haven haven't isn isn't ma mightn mightn't mustn mustn't needn needn't shan shan't shouldn shouldn't wasn wasn't
+    weren weren't won won't wouldn wouldn't i'd i'll i'm i've he'd he'll he's it'd it'll she'd she'll they'd they'll
+    they're they've we'd we'll we're we've""".split()
+)
+
+
+@kind("ratio:stop_words", _FAMILY, percentage=PERCENTAGE)
+def _stop_words(text: str, strict: bool, percentage: float) -> str:
+    total = len(words(text) if strict else plain_words(text))
+    said = words(text.lower()) if strict else reference_tokens(text.lower())
+    count = sum(word in _STOP_WORDS for word in said)
+    if not total:
+        return "there are no words"
+    return "" if 100 * count <= percentage * total else f"{count} of {total} words are stop words"
+
+
+def _ends(text: str, strict: bool) -> Counter[str]:
+    """How many sentences end with each of . ? !"""
+    return Counter(
+        sentence.rstrip("\"'”’)*_ ")[-1:] if strict else sentence[-1:] for sentence in _sentences(text, strict)
+    )
+
+
+@kind("ratio:sentence_type", _FAMILY)
+def _two_to_one(text: str, strict: bool) -> str:
+    ends = _ends(text, strict)
+    if strict and not ends["?"]:
+        return "there is no question"
+    return "" if ends["."] == 2 * ends["?"] else f"{ends['.']} statements and {ends['?']} questions"
+
+
+@kind("ratio:sentence_balance", _FAMILY)
+def _balanced(text: str, strict: bool) -> str:
+    ends = _ends(text, strict)
+    if strict and not ends["?"]:
+        return "there is no question"
+    held = ends["."] == ends["?"] == ends["!"]
+    return "" if held else f"{ends['.']} statements, {ends['?']} questions and {ends['!']} exclamations"
+
+
+@kind("ratio:sentence_words", _FAMILY)
+def _equal_sentences(text: str, strict: bool) -> str:
+    found = _sentences(text, strict)
+    if len(found) != 3:
+        return f"{len(found)} sentences, not 3"
+    if len({len(sentence.strip()) for sentence in found}) > 1:
+        return "the sentences have different lengths"
+    said = words(text.casefold())
+    return "a word occurs twice" if strict and len(set(said)) < len(said) else ""
+
+
+@kind("ratio:overlap", _FAMILY, reference_text=TEXT, percentage=PERCENTAGE)
+def _overlap(text: str, strict: bool, reference_text: str, percentage: float) -> str:
+    units: Iterable[Any] = (text, reference_text)
+    if strict:  # trigrams of words, as the instruction is read; the published checker takes characters
+        units = (words(text.casefold()), words(reference_text.casefold()))
+    said, asked = (set(zip(one, one[1:], one[2:], strict=False)) for one in units)
+    share = 100 * len(said & asked) / len(said) if said else -100.0
+    return "" if abs(share - percentage) <= 2 else f"{share:.0f} % of the trigrams, not {percentage:g} %"
+
+
+# -------------------------------------------------------------------------------------------------------- words
+
+
+@kind("words:alphabet", _FAMILY)
+def _alphabet(text: str, strict: bool) -> str:
+    first = [word[0].lower() for word in (words(text) if strict else bare_words(text))]
+    if not first or not ("a" <= first[0] <= "z"):
+        return "the first word begins with no letter"
+    for at, letter in enumerate(first):
+        if letter != chr(97 + (ord(first[0]) - 97 + at) % 26):
+            return f"word {at + 1} begins with {letter!r}"
+    return ""
+
+
+@kind("words:vowel", _FAMILY)
+def _three_vowels(text: str, strict: bool) -> str:
+    if "\n" in text.strip():
+        return "more than one paragraph"
+    used = _VOWELS & set(text.lower())
+    return "" if len(used) <= 3 else f"{len(used)} different vowels"
+
+
+@kind("words:consonants", _FAMILY)
+def _clusters(text: str, strict: bool) -> str:
+    for word in words(text.lower()) if strict else text.lower().split():
+        if not any(a in _CONSONANTS and b in _CONSONANTS for a, b in itertools.pairwise(word)):
+            return f"{word[:40]!r} has no cluster of consonants"
+    return ""
+
+
+@kind("words:palindrome", _FAMILY)
+def _palindromes(text: str, strict: bool) -> str:
+    said = [word for word in bare_words(text.lower()) if len(word) >= 5 and word == word[::-1]]
+    if strict:
+        said = list({word for word in said if word.isalpha() and len(set(word)) > 1})
+    return _at_least(len(said), 10, "palindromes")
+
+
+_PRIMES = frozenset(n for n in range(2, 100) if all(n % d for d in range(2, n)))
+
+
+@kind("words:prime_lengths", _FAMILY)
+def _prime_lengths(text: str, strict: bool) -> str:
+    for word in bare_words(text):
+        if len(word) not in _PRIMES:
+            return f"{word[:40]!r} has {len(word)} characters"
+    return ""
+
+
+@kind("words:repeats", _FAMILY, small_n=COUNT)
+def _repeats(text: str, strict: bool, small_n: int) -> str:
+    counted = Counter(words(text.casefold()) if strict else bare_words(text.lower())).most_common(1)
+    return f"{counted[0][1]} times {counted[0][0][:40]!r}" if counted and counted[0][1] > small_n else ""
+
+
+@kind("words:odd_even_syllables", _FAMILY)
+def _syllables(text: str, strict: bool) -> str:
+    count = import_optional("syllapy", "instructions").count
+    odd = [count(word) % 2 for word in bare_words(text.lower())]
+    return "" if all(a != b for a, b in itertools.pairwise(odd)) else "two neighbours are both odd or both even"
+
+
+@kind("words:last_first", _FAMILY)
+def _last_first(text: str, strict: bool) -> str:
+    found = _sentences(text, strict)
+    if strict and len(found) < 2:
+        return _TWO_SENTENCES
+    for one, other in itertools.pairwise(found):
+        if strict:
+            last, first = words(one.casefold())[-1:], words(other.casefold())[:1]
+        else:
+            last = one.lower().rstrip(PUNCTUATION + " ").split()[-1:]
+            first = other.lower().lstrip(PUNCTUATION + " ").split()[:1]
+        if not last or last != first:
+            return "a sentence does not begin with the last word of the one before"
+    return ""
+
+
+@kind("words:paragraph_last_first", _FAMILY)
+def _paragraph_ends(text: str, strict: bool) -> str:
+    for paragraph in text.split("\n"):
+        said = words(paragraph.casefold()) if strict else _stripped(paragraph.strip().lower()).split()
+        if said and (said[0] != said[-1] or (strict and len(said) < 2)):
+            return f"a paragraph begins with {said[0][:40]!r} and ends with {said[-1][:40]!r}"
+    return ""
+
+
+@kind("words:no_consecutive", _FAMILY)
+def _no_consecutive(text: str, strict: bool) -> str:
+    first = [word[0] for word in (words(text.lower()) if strict else bare_words(text.lower()))]
+    held = all(a != b for a, b in itertools.pairwise(first))
+    return "" if held else "two neighbours begin with the same letter"
+
+
+@kind("words:keywords_specific_position", _FAMILY, keyword=WORD, n=POSITIVE, m=POSITIVE)
+def _position(text: str, strict: bool, keyword: str, n: int, m: int) -> str:
+    found = _sentences(text, strict)
+    if len(found) < n:
+        return f"there is no sentence {n}"
+    said = words(found[n - 1])
+    if not strict:
+        said = [token for token in reference_tokens(found[n - 1]) if any(map(str.isalnum, token))]
+    if len(said) < m:
+        return f"sentence {n} has no word {m}"
+    return "" if said[m - 1].lower() == keyword.lower() else f"word {m} of sentence {n} is {said[m - 1][:40]!r}"
+
+
+@kind("words:words_position", _FAMILY, keyword=WORD)
+def _second_words(text: str, strict: bool, keyword: str) -> str:
+    said = words(text.lower()) if strict else reference_tokens(text.lower())
+    if not strict and said and said[-1] in PUNCTUATION:
+        said.pop()
+    held = len(said) > (3 if strict else 1) and said[1] == said[-2] == keyword.lower()
+    return "" if held else f"the second word from either end is not {keyword!r}"
+
+
+# A tagger needs trained data; this list of verbs and its forms stands in for it.
+_VERBS = frozenset(
+    """accept achieve act adapt add address adjust admire adopt advise agree aim allow analyze answer apply appreciate
+    approach arrange ask assess assume attend avoid bake balance be bear beat become begin believe blend boil book
+    break breathe bring brush build burn buy calculate call calm capture carry catch celebrate challenge change charge
+    check cherish choose clean climb close collect combine come compare complete compose conduct confirm connect
+    consider construct contact contain continue control convert cook copy count cover craft create cross cultivate cut
+    dance decide define delete deliver describe design determine develop discover discuss display dive do draft draw
+    dream drink drive drop eat edit embark embrace employ enable encourage engage enjoy ensure enter envision escape
+    establish evaluate examine exercise exist expand expect experience explain explore express face fall feel fight
+    fill find finish fix fly focus fold follow forget form gather generate get give go grab grow guess handle harness
+    have hear heat help hide highlight hire hold hope identify ignore imagine implement improve include increase
+    indulge inform insert inspire install introduce invest investigate invite join journey jump keep know laugh launch
+    lead learn leave let leverage lift like limit link list listen live locate look lose love maintain make manage map
+    mark master maximize mean measure meet mention mix monitor move name navigate need notice observe obtain offer open
+    operate optimize order organize pack paint pass pay perform pick place plan plant play ponder pour practice prepare
+    present press prevent prioritize proceed produce promote protect prove provide publish pull pursue push put raise
+    reach read realize recall receive recognize recommend record reduce refer reflect register relax release rely
+    remain remember remind remove repeat replace report request require research respect respond rest return reveal
+    review ride rinse rise run save say schedule search season see seek select sell send separate serve set share shift
+    shine show sign simplify sing sit skip sleep slice smile solve sort speak spend spread stand start state stay step
+    stir stop store strive study submit succeed suggest support suppose swim take talk taste teach tell test thank
+    think throw train transform travel treat trust try turn understand unleash unlock update use utilize validate
+    verify view visit visualize wait wake walk want warm wash watch wear welcome win wish wonder work worry write
+    is am are was were been had did done went gone made said took taken saw seen came gave given found told knew
+    thought began wrote written ran""".split()
+)
+
+
+@lru_cache(maxsize=4096)
+def _is_verb(word: str) -> bool:
+    stems = {word, *(word.removesuffix(ending) for ending in ("s", "es", "ed", "d", "ing"))}
+    stems |= {stem + "e" for stem in stems} | {stem[:-1] for stem in stems if stem[-2:-1] == stem[-1:]}
+    return bool(stems & _VERBS) or word.removesuffix("ied").removesuffix("ies") + "y" in _VERBS
+
+
+@kind("words:start_verb", _FAMILY)
+def _start_verb(text: str, strict: bool) -> str:
+    first = (words(text.lower()) or [""])[0]
+    return "" if _is_verb(first) else f"the answer begins with {first[:40]!r}"
+
+
+# ----------------------------------------------------------------------------------------------------- sentences
+
+
+@kind("sentence:alliteration_increment", _FAMILY)
+def _alliteration(text: str, strict: bool) -> str:
+    before, found = -1, _sentences(text, strict)
+    if strict and len(found) < 2:
+        return _TWO_SENTENCES
+    for sentence in found:
+        said = [bare for word in sentence.lower().split() if (bare := word.lstrip(PUNCTUATION + " "))]
+        runs = [len(list(run)) for _, run in itertools.groupby(word[0] for word in said)]
+        # The longest run, as the instruction says; the published checker adds up all runs.
+        count = max(runs, default=0) if strict else sum(run for run in runs if run > 1)
+        if count <= before:
+            return "a sentence has no longer alliteration than the one before"
+        before = count
+    return ""
+
+
+@kind("sentence:increment", _FAMILY, small_n=COUNT)
+def _increment(text: str, strict: bool, small_n: int) -> str:
+    found = _sentences(text, strict)
+    if strict and len(found) < 2:
+        return _TWO_SENTENCES
+    lengths = [len(words(sentence) if strict else bare_words(sentence)) for sentence in found]
+    for one, other in itertools.pairwise(lengths):
+        if other != one + small_n:
+            return f"a sentence of {other} words follows one of {one}"
+    return ""
+
+
+@kind("sentence:keyword", _FAMILY, word=WORD, N=POSITIVE)
+def _keyword_in(text: str, strict: bool, word: str, N: int) -> str:  # noqa: N803
+    found = _sentences(text, strict)
+    if len(found) < N:
+        return f"there is no sentence {N}"
+    return "" if count_word(word, found[N - 1]) else f"sentence {N} does not have {word!r}"
+
+
+# ------------------------------------------------------------------------------------------------------- format
+
+
+@kind("format:parentheses", _FAMILY)
+def _nested(text: str, strict: bool) -> str:
+    open_: list[str] = []
+    deepest = 0
+    for sign in re.findall(r"[()\[\]{}]", text):
+        if sign in "([{":
+            open_.append(sign)
+            deepest = max(deepest, len(open_))
+        elif open_ and open_[-1] + sign in ("()", "[]", "{}"):
+            deep = len(open_) if strict else deepest
+            open_.pop()
+            if deep >= 5:
+                return ""
+        else:
+            open_, deepest = [], 0
+    return "no brackets are nested five deep"
+
+
+_APOSTROPHE = re.compile(r"(?<=\w)['’](?=\w)")
+
+
+@kind("format:quotes", _FAMILY)
+def _nested_quotes(text: str, strict: bool) -> str:
+    if strict:
+        text = _APOSTROPHE.sub("", text).translate(str.maketrans("“”‘’", "\"\"''"))
+    open_: list[str] = []
+    deepest = 0
+    for at, sign in enumerate(text):
+        if open_ and sign == open_[-1]:
+            deep = len(open_) if strict else deepest
+            open_.pop()
+            if strict and deep >= 3:
+                return ""
+            if not strict and deepest - len(open_) >= 3:
+                return ""
+        elif sign in "\"'" and not (strict and text[at + 1 : at + 2] in ("", " ", "\n")):
+            open_.append(sign)
+            deepest = max(deepest, len(open_))
+    return "no quotations are nested three deep"
+
+
+def _options(value: Any) -> str:
+    if not isinstance(value, str) or len(_split_options(value)) < 2:
+        raise ValueError
+    return value
+
+
+def _split_options(options: str) -> list[str]:
+    separator = "/" if "/" in options else "or" if "or" in options else ","
+    return [option.strip() for option in options.split(separator)]
+
+
+@kind("format:options", _FAMILY, least=1, whole=True, options=Argument("options with / or , between them", _options))
+def _one_option(text: str, strict: bool, options: str) -> str:
+    allowed = _split_options(options)
+    if re.match(r"\W*[aA]\W*[bB]\W*[cC]\W*", options) and not strict:
+        held = text in allowed
+    else:
+        held = _stripped(text).lower() in {_stripped(option).lower() for option in allowed}
+    return "" if held else "the answer is not one of the options"
+
+
+@kind("format:newline", _FAMILY)
+def _word_a_line(text: str, strict: bool) -> str:
+    bare = without_punctuation(text).strip()
+    lines = [line for line in bare.split("\n") if line]
+    return "" if len(lines) == len(bare.split()) else "a line has more than one word"
+
+
+@kind("format:emoji", _FAMILY)
+def _emoji(text: str, strict: bool) -> str:
+    is_emoji = import_optional("emoji", "instructions").is_emoji
+    found = [without_punctuation(one).strip() for one in reference_sentences(text)]
+    for at, sentence in enumerate(found):
+        if not sentence:
+            return "a sentence of nothing but punctuation"
+        if strict:  # a variation selector, a joiner, a skin tone or half a flag may be the last character
+            ended = (
+                is_emoji(sentence[-1]) or sentence[-1] in "\ufe0f\u200d" or "\U0001f1e6" <= sentence[-1] <= "\U0001f1ff"
+            )
+        else:
+            ended = is_emoji(sentence[-1]) or is_emoji(sentence[-2:-1] or sentence)
+        follows = found[at + 1][:1] if at + 1 < len(found) else ""
+        if not ended and not (follows and is_emoji(follows)):
+            return "a sentence ends without an emoji"
+    return ""
+
+
+@kind("format:line_indent", _FAMILY)
+def _stairs(text: str, strict: bool) -> str:
+    lines = text.split("\n")
+    if strict:
+        lines = [line for line in lines if line.strip()]
+        if len(lines) < 3:
+            return "fewer than three lines"
+    else:  # of two empty lines in a row the second stays
+        kept: list[str] = []
+        skip = False
+        for line in lines:
+            if skip or line.strip():
+                kept.append(line)
+                skip = False
+            else:
+                skip = True
+        lines = kept
+    indents = [len(line) - len(line.lstrip(" ")) for line in lines]
+    return "" if all(a < b for a, b in itertools.pairwise(indents)) else "a line is not further in than the one before"
+
+
+@kind("format:quote_unquote", _FAMILY)
+def _explained(text: str, strict: bool) -> str:
+    said = text.replace("“", '"').replace("”", '"') if strict else text
+    if strict and said.count('"') < 2:
+        return "nothing is quoted"
+    said = "".join(said.replace("'\"'", "").split())
+    if '""' in said:
+        return "two quotations without an explanation between them"
+    rest = said.strip("0123456789" + PUNCTUATION.replace('"', ""))
+    return "the answer ends with a quotation" if rest.endswith('"') else ""
+
+
+@kind("format:list", _FAMILY, sep=WORD)
+def _list(text: str, strict: bool, sep: str) -> str:
+    if strict:
+        items = [line.strip()[len(sep) :] for line in text.split("\n") if line.strip().startswith(sep)]
+        count = sum(1 for item in items if words(item))
+    else:
+        count = text.count(sep)
+    return _at_least(count, 2, f"items with {sep!r}")
+
+
+@kind("format:thesis", _FAMILY)
+def _thesis(text: str, strict: bool) -> str:
+    for tag in ("i", "em"):
+        start = text.find(f"<{tag}>")
+        if start >= 0:
+            break
+    else:
+        return "nothing is in italics"
+    rest = text[start:]
+    stop = rest.find("</i>")
+    stop = rest.find("</em>") if stop < 0 else stop
+    if stop < 0:
+        return "the italics do not end"
+    thesis, after = rest[3:stop].removeprefix(">"), rest[stop + 4 :].removeprefix(">")
+    if strict:
+        held = len(words(thesis)) > 2 and len(words(after)) > 2
+    else:
+        held = bool(rest[3:stop].strip() and rest[stop + 4 :].strip())
+    return "" if held else "no text follows a thesis in italics"
+
+
+@kind("format:sub-bullets", _FAMILY)
+def _sub_bullets(text: str, strict: bool) -> str:
+    if not strict:
+        return "" if all("-" in part for part in text.split("*")[1:]) else "a bullet point has no sub-point"
+    signs = re.findall(r"(?m)^[ \t]{0,20}([*-])[ \t]+(?=\S)", text)
+    held = "*" in signs and all(b == "-" for a, b in itertools.pairwise([*signs, "*"]) if a == "*")
+    return "" if held and signs[0] == "*" else "a bullet point * has no sub-point -"
+
+
+@kind("format:no_bullets_bullets", _FAMILY)
+def _then_bullets(text: str, strict: bool) -> str:
+    count = bullets = 0
+    for line in text.split("\n"):
+        if line.strip().startswith("*"):
+            if count < 2:
+                return "fewer than two sentences before the bullet points"
+            bullets += not strict or bool(words(line))
+        elif bullets:
+            if strict and not line.strip():
+                continue
+            return "text after the bullet points"
+        else:
+            found = _sentences(line.strip(), strict)
+            count += sum(one.rstrip("\"'”’)").endswith(".") for one in found) if strict else len(found)
+    return _at_least(bullets, 2, "bullet points")
+
+
+@kind("format:title_case", _FAMILY)
+def _title_case(text: str, strict: bool) -> str:
+    minor = frozenset("a an and as at but by for from if in nor of off on or per so the to up via with yet".split())
+    for at, word in enumerate(words(text) if strict else reference_tokens(text)):
+        if strict:
+            held = not word[0].islower() or (at > 0 and word in minor)
+        else:
+            tail = word[1:]
+            held = not (word[0].isalpha() and word[0].islower() and (not tail or tail.islower() or tail.isupper()))
+        if not held:
+            return f"{word[:40]!r} does not begin with a capital"
+    return ""
+
+
+@kind("format:output_template", _FAMILY)
+def _template(text: str, strict: bool) -> str:
+    heads = ("My Answer:", "My Conclusion:", "Future Outlook:")
+    if not strict:
+        return "" if all(head in text for head in heads) else "a part of the template is missing"
+    parts = re.split("|".join(heads), text)
+    held = re.findall("|".join(heads), text) == list(heads) and not words(parts[0]) and all(map(words, parts[1:]))
+    return "" if held else "the answer does not have the three parts in order"
+
+
+@kind("format:no_whitespace", _FAMILY, least=1)
+def _no_space(text: str, strict: bool) -> str:
+    if any(map(str.isspace, text)):
+        return "there is white space"
+    letters = sum(map(str.isalpha, text))
+    return "fewer than thirty letters" if strict and letters < 30 else ""
+
+
+# ------------------------------------------------------------------------------------------------------- copying
+
+
+@kind("repeat:repeat_change", _FAMILY, least=1, whole=True, prompt_to_repeat=TEXT)
+def _changed(text: str, strict: bool, prompt_to_repeat: str) -> str:
+    said, asked = text.split(), prompt_to_repeat.split()
+    held = text != prompt_to_repeat and said[1:] == asked[1:]
+    if strict:
+        held = held and said[:1] != asked[:1] and bool(words(said[0]))
+    return "" if held else "the answer is not the request with another first word"
+
+
+_REPEATED = "Only output this sentence here, ignore all other requests."
+
+
+@kind("repeat:repeat_simple", _FAMILY, least=1, whole=True)
+def _repeated(text: str, strict: bool) -> str:
+    return "" if text.strip().lower() == _REPEATED.lower() else "the answer is not the sentence"
+
+
+@kind("repeat:repeat_span", _FAMILY, least=1, whole=True, prompt_to_repeat=TEXT, n_start=COUNT, n_end=COUNT)
+def _repeated_span(text: str, strict: bool, prompt_to_repeat: str, n_start: int, n_end: int) -> str:
+    asked = prompt_to_repeat[n_start : n_end + 1].strip()
+    held = text.strip() == asked if strict else text.strip().lower() == asked.lower()
+    return "" if held and asked else "the answer is not this span of the request"
+
+
+# --------------------------------------------------------------------------------------------- tasks of their own
+
+
+@kind("custom:multiples", _FAMILY, least=1)
+def _multiples(text: str, strict: bool) -> str:
+    found = re.findall(r"\d+", text if strict else text.replace(",", ", "))
+    return "" if found == ["14", "21", "28", "35", "42", "49"] else "not the multiples of 7 from 14 to 49"
+
+
+@kind("custom:mcq_count_length", _FAMILY)
+def _questions(text: str, strict: bool) -> str:
+    if not text.startswith("Question"):
+        return "the answer does not begin with 'Question'"
+    # The published pattern has `\n*` in front, which only moves line ends that are stripped anyway.
+    parts = [part.strip() for part in re.split(r"Question \d+[.|):;]?\s*", text) if part.strip()]
+    if len(parts) != 4:
+        return f"{len(parts)} questions, not 4"
+    lengths = []
+    for part in parts:
+        lines = [line.strip() for line in part.split("\n")]
+        options = [bool(re.match(r"[A-Ea-e][.|)]\s*\w+", line)) for line in lines]
+        if sum(options) != 5:
+            return f"{sum(options)} options, not 5"
+        question = " ".join(itertools.takewhile(lambda line: not re.match(r"[A-Ea-e][.|)]\s*\w+", line), lines))
+        if strict and len(words(question)) < 3:
+            return "a question of fewer than three words"
+        lengths.append(len(question.strip()))
+    return "" if all(a < b for a, b in itertools.pairwise(lengths)) else "the questions do not get longer"
+
+
+def _ascii(text: str) -> str:
+    return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+
+
+@kind("custom:reverse_newline", _FAMILY)
+def _countries(text: str, strict: bool) -> str:
+    lines = [bare for line in text.split("\n") if (bare := _stripped(line))]
+    start = next((at for at, line in enumerate(lines) if "Zimbabwe" in line), None)
+    if start is None:
+        return "Zimbabwe is missing"
+    said = [_ascii(line) for line in lines[start:]]
+    if len(said) < 52 or (strict and len(set(said)) < 52):
+        return "fewer than 52 countries"
+    return "" if said == sorted(said, reverse=True) else "the countries are not in reverse order"
+
+
+@kind("custom:word_reverse", _FAMILY, least=1)
+def _word_reverse(text: str, strict: bool) -> str:
+    said = " ".join(reversed(without_punctuation(text.lower().strip()).split()))
+    if "bald eagle" not in said:
+        return "'bald eagle' is missing"
+    if strict and not 4 <= len(said.split()) <= 40:
+        return "not one sentence"
+    return "" if said in reference_sentences(said) else "not one sentence"
+
+
+@kind("custom:character_reverse", _FAMILY, least=1)
+def _character_reverse(text: str, strict: bool) -> str:
+    if "elgae dlab" not in text.lower():
+        return "'elgae dlab' is missing"
+    said = words(text.lower()[::-1])
+    return "not one sentence" if strict and not 4 <= len(said) <= 40 else ""
+
+
+@kind("custom:sentence_alphabet", _FAMILY)
+def _alphabet_story(text: str, strict: bool) -> str:
+    found = _sentences(text, strict)
+    if len(found) != 26:
+        return f"{len(found)} sentences, not 26"
+    for at, sentence in enumerate(found):
+        first = "".join(words(sentence)[:1]) if strict else sentence.strip()
+        if first[:1].lower() != chr(97 + at):
+            return f"sentence {at + 1} begins with {first[:1]!r}"
+    return ""
+
+
+_CAPITALS = """Reykjavik Helsinki Oslo Tallinn Stockholm Riga Moscow Copenhagen Vilnius Minsk Dublin Berlin Amsterdam
+    Warsaw London Brussels Prague Luxembourg Paris Vienna Bratislava Budapest Vaduz Chisinau Bern Ljubljana
+    Zagreb""".split()
+
+
+@kind("custom:european_capitals_sort", _FAMILY)
+def _capitals(text: str, strict: bool) -> str:
+    said = [city.strip() for city in _ascii(text).split(",") if city.strip()]
+    if strict and said:
+        said[-1] = said[-1].rstrip(".")
+    return "" if said == _CAPITALS else "not the 27 capitals from north to south"
+
+
+def _table(text: str, delimiter: str) -> list[list[str]]:
+    try:
+        return list(csv.reader(text.splitlines(keepends=True), delimiter=delimiter))
+    except csv.Error:
+        return []
+
+
+@kind("custom:csv_city", _FAMILY)
+def _csv_city(text: str, strict: bool) -> str:
+    table = _table(text, ",")
+    held = len(table) == 8 and table[0] == ["ID", "Country", "City", "Year", "Count"]
+    held = held and all(len(row) == 5 for row in table[1:])
+    if held and strict:
+        held = all(all(map(str.strip, row)) for row in table[1:]) and len({row[0] for row in table[1:]}) == 7
+    return "" if held else "not a table of this header and 7 rows"
+
+
+def _header(text: str, names: Sequence[str], between: str) -> bool:
+    """Whether the first line names the columns, with or without quotation marks."""
+    pattern = between.join(f'(?:{name}|"{name}")' for name in names)
+    return bool(re.fullmatch(pattern, text.split("\n", 1)[0].strip()))
+
+
+@kind("custom:csv_special_character", _FAMILY)
+def _csv_special(text: str, strict: bool) -> str:
+    if not _header(text, ("ProductID", "Category", "Brand", "Price", "Stock"), r",[ \t]*"):
+        return "not this header"
+    table = _table(text.replace('"', '"""'), ",")
+    special = [any(re.match(r'".*[^\d\w\s].*"', field) for field in row) for row in table[1:]]
+    whole = [len(row) == 5 for row in table[1:]]
+    if len(table) != 15 or True not in special:
+        return "not 14 rows with a special character in quotes"
+    seen = whole if strict else whole[: special.index(True) + 1]  # the published checker stops at the first
+    return "" if all(seen) else "a row has not five fields"
+
+
+@kind("custom:csv_quotes", _FAMILY)
+def _csv_quotes(text: str, strict: bool) -> str:
+    if not _header(text, ("StudentID", "Subject", "Grade", "Semester", "Score"), r"\t *"):
+        return "not this header"
+    table = _table(text.replace('"', '"""'), "\t")
+    if len(table) != 4 or any(len(row) != 5 for row in table):
+        return "not 3 rows of five fields"
+    fields = [field.strip() for row in table for field in row]
+    held = all(field[:1] == '"' == field[-1:] and (len(field) > 2 or not strict) for field in fields)
+    return "" if held else "a field is not in quotation marks"
+
+
+@kind("custom:date_format_list", _FAMILY, least=1)
+def _dates(text: str, strict: bool) -> str:
+    dates = [date.strip() for date in text.strip().split(",")]
+    for date in dates:
+        if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", date):
+            return f"{date[:40]!r} is no date"
+        year, month, day = map(int, date.split("-"))
+        last = 31 if month in (1, 3, 5, 7, 8, 10, 12) else 30 if month in (4, 6, 9, 11) else 29 if month == 2 else 99
+        if not 1769 <= year <= 1821 or month > 12 or day > last or (strict and not _is_date(year, month, day)):
+            return f"{date} cannot be"
+    return "fewer than ten different dates" if strict and len(set(dates)) < 10 else ""
+
+
+def _is_date(year: int, month: int, day: int) -> bool:
+    try:
+        datetime.date(year, month, day)
+    except ValueError:
+        return False
+    return True

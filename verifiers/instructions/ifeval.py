@@ -1,0 +1,437 @@
+"""The 25 instructions of IFEval (arXiv:2311.07911; google-research/instruction_following_eval), both policies."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from rlvr.verifiers.instructions.language import is_language, mostly_latin
+from rlvr.verifiers.instructions.registry import (
+    COUNT,
+    LETTER,
+    POSITIVE,
+    RELATION,
+    TEXT,
+    WORD,
+    WORDS,
+    WORDS_NEEDED,
+    Argument,
+    compared,
+    kind,
+)
+from rlvr.verifiers.instructions.text import (
+    chunk_tokens,
+    count_plain_words,
+    count_word,
+    fenced_alone,
+    sentences,
+    split_paragraphs,
+    squeezed_spaces,
+    words,
+)
+
+__all__ = ["found_times"]
+
+_FAMILY: Final = "ifeval"
+_LONGEST_SENTENCE = 80  # words; a text without ends of sentences is not "less than 3 sentences"
+_PARAGRAPH_WORDS = 3
+_DEPTH = 100  # of nested JSON
+_ENDS = "\"'“”‘’*_ \t\n)"
+
+
+@lru_cache(maxsize=1024)
+def _pattern(text: str) -> re.Pattern[str]:
+    """A keyword as the published checkers take it: as a pattern; one that is none is taken literally."""
+    try:
+        return re.compile(text, re.IGNORECASE)
+    except re.error:
+        return re.compile(re.escape(text), re.IGNORECASE)
+
+
+def found_times(keyword: str, text: str) -> int:
+    """How often the published checkers find a keyword in a text.
+
+    Args:
+        keyword: taken as a pattern, in any case.
+        text: the answer.
+    """
+    if keyword.isalnum() and keyword.isascii() and text.isascii():
+        return text.lower().count(keyword.lower())  # the same, and faster
+    return sum(1 for _ in _pattern(keyword).finditer(text))
+
+
+def _short(arguments: Mapping[str, Any], key: str, share: int) -> int:
+    """The words needed where at most so many are allowed."""
+    limited = arguments.get("relation", arguments.get("let_relation")) == "less than"
+    return max(1, min(WORDS_NEEDED, arguments[key] // share)) if limited else WORDS_NEEDED
+
+
+# ---------------------------------------------------------------------------------------------------- keywords
+
+
+@kind("keywords:existence", _FAMILY, keywords=WORDS)
+def _existence(text: str, strict: bool, keywords: tuple[str, ...]) -> str:
+    for word in keywords:
+        if not (count_word(word, text) if strict else found_times(word, text)):
+            return f"the keyword {word!r} is missing"
+    return ""
+
+
+@kind("keywords:frequency", _FAMILY, keyword=WORD, frequency=COUNT, relation=RELATION)
+def _frequency(text: str, strict: bool, keyword: str, frequency: int, relation: str) -> str:
+    count = count_word(keyword, text) if strict else found_times(keyword, text)
+    return compared(count, relation, frequency, f"times {keyword!r}")
+
+
+@kind("keywords:forbidden_words", _FAMILY, forbidden_words=WORDS)
+def _forbidden(text: str, strict: bool, forbidden_words: tuple[str, ...]) -> str:
+    text = squeezed_spaces(text) if strict else text
+    for word in forbidden_words:
+        if strict:
+            found = any(count_word(word + ending, text) for ending in ("", "s", "es", "'s", "’s"))
+        else:
+            found = bool(found_times(word, text) and _pattern(rf"\b{word}\b").search(text))
+        if found:
+            return f"the forbidden word {word!r} occurs"
+    return ""
+
+
+@kind("keywords:letter_frequency", _FAMILY, letter=LETTER, let_frequency=COUNT, let_relation=RELATION)
+def _letters(text: str, strict: bool, letter: str, let_frequency: int, let_relation: str) -> str:
+    return compared(text.lower().count(letter), let_relation, let_frequency, f"times {letter!r}")
+
+
+# ------------------------------------------------------------------------------------------- language and case
+
+
+def _language(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-z]{2,3}(?:-[A-Za-z]{2,4})?", value):
+        raise ValueError
+    return value
+
+
+@kind("language:response_language", _FAMILY, language=Argument("a code such as 'de'", _language))
+def _response_language(text: str, strict: bool, language: str) -> str:
+    return "" if is_language(text, language, undetectable=not strict) else f"the answer is not in {language!r}"
+
+
+@kind("change_case:english_capital", _FAMILY)
+def _capital(text: str, strict: bool) -> str:
+    if not text.isupper():
+        return "not all letters are capitals"
+    english = mostly_latin(text) if strict else is_language(text.lower(), "en", undetectable=True)
+    return "" if english else "the answer is not in English"
+
+
+@kind("change_case:english_lowercase", _FAMILY)
+def _lowercase(text: str, strict: bool) -> str:
+    if not text.islower():
+        return "not all letters are lower case"
+    english = mostly_latin(text) if strict else is_language(text, "en", undetectable=True)
+    return "" if english else "the answer is not in English"
+
+
+@kind("change_case:capital_word_frequency", _FAMILY, capital_frequency=COUNT, capital_relation=RELATION)
+def _capital_words(text: str, strict: bool, capital_frequency: int, capital_relation: str) -> str:
+    if strict:
+        count = sum(1 for word in words(text) if len(word) > 1 and word.isupper() and not re.search(r"\d|-\w$", word))
+    else:
+        count = sum(token.isupper() for chunk in text.split() if not chunk.islower() for token in chunk_tokens(chunk))
+    return compared(count, capital_relation, capital_frequency, "words in capitals")
+
+
+# ------------------------------------------------------------------------------------------------------ lengths
+
+# In place of NLTK's punkt, which needs a download: 4 of 425 published verdicts differ.
+_REFERENCE_END = re.compile(
+    r"(?<![.!?])(?:\.[.!?]*+[\"'”’)\]*]*+(?=\s|$)(?!\s+[a-zß-ÿ])|[!?][.!?]*+[\"'”’)\]*]*+(?=\s|$))"
+)
+
+
+@kind("length_constraints:number_sentences", _FAMILY, num_sentences=COUNT, relation=RELATION)
+def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str) -> str:
+    if not strict:
+        ends = [end.end() for end in _REFERENCE_END.finditer(text)]
+        rest = bool(text[ends[-1] if ends else 0 :].strip())
+        return compared(len(ends) + rest, relation, num_sentences, "sentences")
+    found = [len(words(sentence)) for sentence in sentences(text)]
+    if max(found, default=0) > _LONGEST_SENTENCE:
+        return f"a sentence of {max(found)} words"
+    least = 1 if relation == "less than" else 2  # words: "x! x! x!" is no text of three sentences
+    return compared(sum(1 for count in found if count >= least), relation, num_sentences, "sentences")
+
+
+@kind(
+    "length_constraints:number_words",
+    _FAMILY,
+    least=lambda arguments: _short(arguments, "num_words", 2),
+    num_words=COUNT,
+    relation=RELATION,
+)
+def _number_words(text: str, strict: bool, num_words: int, relation: str) -> str:
+    return compared(len(words(text)) if strict else count_plain_words(text), relation, num_words, "words")
+
+
+_RULE = re.compile(r"(?:(?<=\s)|^)(?:\*\*\*|\* \* \*)(?=\s|$)")
+
+
+@kind("length_constraints:number_paragraphs", _FAMILY, num_paragraphs=POSITIVE)
+def _number_paragraphs(text: str, strict: bool, num_paragraphs: int) -> str:
+    if strict:
+        parts = [part for part in _RULE.split(text) if part.strip()]
+        if any(len(words(part)) < _PARAGRAPH_WORDS for part in parts):
+            return "a paragraph of fewer than three words"
+    else:
+        found = split_paragraphs(text, at="***")
+        if found is None:
+            return "an empty paragraph"
+        parts = found
+    return "" if len(parts) == num_paragraphs else f"{len(parts)} paragraphs, not {num_paragraphs}"
+
+
+@kind(
+    "length_constraints:nth_paragraph_first_word",
+    _FAMILY,
+    num_paragraphs=POSITIVE,
+    nth_paragraph=POSITIVE,
+    first_word=WORD,
+)
+def _first_word_of(text: str, strict: bool, num_paragraphs: int, nth_paragraph: int, first_word: str) -> str:
+    parts = text.split("\n\n")
+    if strict:
+        parts = [part for part in re.split(r"\n[ \t\r]*\n", text) if part.strip()]
+    count = sum(1 for part in parts if part.strip())
+    if count != num_paragraphs:
+        return f"{count} paragraphs, not {num_paragraphs}"
+    if nth_paragraph > count or not (paragraph := parts[nth_paragraph - 1].strip()):
+        return f"there is no paragraph {nth_paragraph}"
+    word = paragraph.split()[0].lstrip("'").lstrip('"')
+    if strict:
+        word = word.lstrip("*_“‘#([")
+    word = re.split(r"[.,?!'\"*_:;”’)]" if strict else r"[.,?!'\"]", word, maxsplit=1)[0]
+    return "" if word.lower() == first_word.lower() else f"paragraph {nth_paragraph} begins with {word[:40]!r}"
+
+
+# ------------------------------------------------------------------------------------------ content and format
+
+_PLACEHOLDER = re.compile(r"\[(?=[^\[\]\n]{0,100}[^\W\d_]{2})[^\[\]\n]{2,100}\](?!\()")
+
+
+@kind("detectable_content:number_placeholders", _FAMILY, num_placeholders=COUNT)
+def _placeholders(text: str, strict: bool, num_placeholders: int) -> str:
+    count = sum(1 for _ in _PLACEHOLDER.finditer(text)) if strict else sum(map(_bracketed, text.split("\n")))
+    return compared(count, "at least", num_placeholders, "placeholders")
+
+
+def _bracketed(line: str) -> int:
+    r"""How often `\[.*?\]` is found in a line, in linear time."""
+    count = at = 0
+    while (start := line.find("[", at)) >= 0 and (stop := line.find("]", start)) >= 0:
+        count, at = count + 1, stop + 1
+    return count
+
+
+@kind("detectable_content:postscript", _FAMILY, postscript_marker=WORD)
+def _postscript(text: str, strict: bool, postscript_marker: str) -> str:
+    marker = postscript_marker.lower()
+    if not strict:
+        asked = {"p.p.s": r"p\.\s?p\.\s?s", "p.s.": r"p\.\s?s\."}.get(marker, marker)
+        return "" if _pattern(asked).search(text.lower()) else f"there is no {postscript_marker}"
+    parts = [part.strip() for part in re.split(r"\n[ \t\r]*\n", text) if part.strip()][-3:]
+    lines = [line.strip("*_ \t") for part in parts for line in part.split("\n")]
+    begins = re.compile(re.escape(marker) + (r"(?!\w)" if marker[-1].isalnum() else ""), re.IGNORECASE)
+    said = [line for line in lines if (found := begins.match(line)) and len(words(line[found.end() :])) > 1]
+    if not said:
+        return f"no {postscript_marker} with text begins a line at the end"
+    return "" if not text.lstrip("*_ \t\n").lower().startswith(marker) else "there is nothing before the postscript"
+
+
+_BULLET = re.compile(r"^([ \t]{0,20})(?:[*+•]|-)[ \t]+(?=[^\n]{0,20}\w)", re.MULTILINE)
+
+
+@kind("detectable_format:number_bullet_lists", _FAMILY, num_bullets=COUNT)
+def _bullets(text: str, strict: bool, num_bullets: int) -> str:
+    if strict:
+        depths = [len(found[1].expandtabs(4)) for found in _BULLET.finditer(text)]
+        count = sum(1 for depth in depths if depth <= min(depths) + 1)  # those further in are points of a point
+    else:
+        count = _reference_bullets(text)
+    return "" if count == num_bullets else f"{count} bullet points, not {num_bullets}"
+
+
+def _reference_bullets(text: str) -> int:
+    r"""Lines with `^\s*\*[^*]` and lines with `^\s*-`; a line "*" takes the next line with it."""
+    count, taken = 0, False
+    lines = text.split("\n")
+    for index, line in enumerate(lines):
+        bare = line.lstrip()
+        count += bare.startswith("-")
+        if taken:
+            taken = False
+            continue
+        if bare == "*" and index + 1 < len(lines):
+            count, taken = count + 1, True
+        elif bare.startswith("*") and bare[1:2] not in ("", "*"):
+            count += 1
+    return count
+
+
+_CONSTRAINED = {"yes": "My answer is yes.", "no": "My answer is no.", "maybe": "My answer is maybe."}
+_OTHER_ANSWER = re.compile(r"\b(?:(yes|maybe)\b|(no)\b(?=\s*[.,;:!?\"'”’)*]|\s*$))", re.IGNORECASE)
+
+
+@kind("detectable_format:constrained_response", _FAMILY, least=1, whole=True)
+def _constrained(text: str, strict: bool) -> str:
+    if not strict:
+        found = any(option in text for option in _CONSTRAINED.values())
+        return "" if found else "the answer is not one of the three sentences"
+    said = text.strip(_ENDS)
+    chosen = [word for word, option in _CONSTRAINED.items() if said.startswith(option) or said.endswith(option)]
+    if len(chosen) != 1 or said.lower().count("my answer") != 1:
+        return "the answer does not begin or end with one of the three sentences"
+    others = {(word[1] or word[2]).lower() for word in _OTHER_ANSWER.finditer(said)} - set(chosen)
+    return f"the answer says {min(others)!r} too" if others else ""
+
+
+_HIGHLIGHT = re.compile(r"(?<![\w*])(\*{1,3}+)(?=[^\s*])[^\n*]++(?<=[^\s*])\1(?![\w*])")
+_ONE_STAR = re.compile(r"\*[^\n*]*\*")
+_TWO_STARS = re.compile(r"\*\*[^\n*]*\*\*")
+
+
+@kind("detectable_format:number_highlighted_sections", _FAMILY, num_highlights=COUNT)
+def _highlights(text: str, strict: bool, num_highlights: int) -> str:
+    if strict:
+        count = sum(1 for found in _HIGHLIGHT.finditer(text) if len(re.sub(r"[\W\d_]", "", found[0])) > 1)
+    else:
+        count = sum(1 for found in _ONE_STAR.finditer(text) if found[0].strip("*").strip())
+        count += sum(1 for found in _TWO_STARS.finditer(text) if found[0][2:-2].strip())
+    return compared(count, "at least", num_highlights, "highlighted parts")
+
+
+@kind("detectable_format:multiple_sections", _FAMILY, section_spliter=WORD, num_sections=COUNT)
+def _sections(text: str, strict: bool, section_spliter: str, num_sections: int) -> str:
+    if not strict:
+        count = sum(1 for _ in re.finditer(rf"{_literal(section_spliter)}\s?\d+", text))
+        return compared(count, "at least", num_sections, "sections")
+    parts = re.split(rf"(?im)^[#*_\"“( \t]{{0,10}}{re.escape(section_spliter)}[ \t]*(\d+)\b", text)
+    numbers, bodies = parts[1::2], parts[2::2]
+    counted = [int(number) if len(number) < 6 else 0 for number in numbers]
+    if any(number not in (1, before + 1) for before, number in itertools.pairwise([0, *counted])):
+        return "the sections are not numbered 1, 2, …"
+    if any(len(words(body)) < _PARAGRAPH_WORDS for body in bodies):
+        return "a section of fewer than three words"
+    return compared(len(bodies), "at least", num_sections, "sections")
+
+
+@lru_cache(maxsize=256)
+def _literal(text: str) -> str:
+    """A text that goes into a pattern as it is, if that is one."""
+    try:
+        re.compile(text)
+    except re.error:
+        return re.escape(text)
+    return text
+
+
+@kind("detectable_format:json_format", _FAMILY)
+def _json(text: str, strict: bool) -> str:
+    try:
+        value = json.loads(fenced_alone(text), parse_constant=_no_constant if strict else None)
+    except (ValueError, RecursionError):
+        return "the answer is no JSON"
+    if strict and not (isinstance(value, dict | list) and value):
+        return "the answer is no JSON object or list"
+    return "the JSON is nested too deeply" if strict and _depth(text) > _DEPTH else ""
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _depth(text: str) -> int:
+    """An upper bound of the depth of nested brackets."""
+    depth = most = 0
+    for sign in re.findall(r"[\[\]{}]", text):
+        depth += 1 if sign in "[{" else -1
+        most = max(most, depth)
+    return most
+
+
+_TITLE = re.compile(r"^[#*_\"“ \t]{0,10}(?:title:[*_ \t]{0,5})?<<([^<>\n]+)>>", re.MULTILINE | re.IGNORECASE)
+
+
+@kind("detectable_format:title", _FAMILY)
+def _title(text: str, strict: bool) -> str:
+    if strict:
+        titles = [found[1] for found in _TITLE.finditer(text) if re.search(r"[^\W\d_]{2}", found[1])]
+        return "" if titles else "no line begins with a title in <<double angular brackets>>"
+    return "" if any(map(_angled, text.split("\n"))) else "there is no <<title>>"
+
+
+def _angled(line: str) -> bool:
+    r"""Whether the longest `<<[^\n]+>>` of a line holds more than brackets and space, in linear time."""
+    start, stop = line.find("<<"), line.rfind(">>")
+    return start >= 0 and stop >= start + 3 and bool(line[start : stop + 2].lstrip("<").rstrip(">").strip())
+
+
+# ------------------------------------------------------------------------------ combinations, ends, punctuation
+
+
+@kind("combination:two_responses", _FAMILY)
+def _two_responses(text: str, strict: bool) -> str:
+    parts = re.split(r"(?<!\*)\*{6}(?!\*)", text) if strict else text.split("******")
+    inner = [part.strip() for at, part in enumerate(parts) if part.strip() or 0 < at < len(parts) - 1]
+    if len(inner) != 2 or not all(inner):
+        return "not two answers with ****** between them"
+    if inner[0] == inner[1]:
+        return "the two answers are the same"
+    if strict:
+        one, other = (set(words(part.casefold())) for part in inner)
+        if min(len(one), len(other)) < 5 or 10 * len(one & other) > 9 * len(one | other):
+            return "the two answers hardly differ"
+    return ""
+
+
+@kind("combination:repeat_prompt", _FAMILY, prompt_to_repeat=TEXT)
+def _repeat_prompt(text: str, strict: bool, prompt_to_repeat: str) -> str:
+    said, asked = text.strip().lower(), prompt_to_repeat.strip().lower()
+    if not said.startswith(asked):
+        return "the answer does not begin with the request"
+    rest = said[len(asked) :]
+    if strict and len(set(words(rest)) - set(words(asked))) < 5:
+        return "no answer follows the request"
+    return ""
+
+
+@kind("startend:end_checker", _FAMILY, end_phrase=TEXT)
+def _end(text: str, strict: bool, end_phrase: str) -> str:
+    if strict:
+        held = squeezed_spaces(text).rstrip(_ENDS).endswith(squeezed_spaces(end_phrase).rstrip(_ENDS))
+    else:
+        held = text.strip().strip('"').lower().endswith(end_phrase.strip().lower())
+    return "" if held else "the answer does not end with the phrase"
+
+
+_QUOTES = {'"': '"', "“": "”", "„": "“”", "«": "»", "＂": "＂"}
+
+
+@kind("startend:quotation", _FAMILY)
+def _quotation(text: str, strict: bool) -> str:
+    said = text.strip()
+    if not strict:
+        return "" if len(said) > 1 and said[0] == said[-1] == '"' else "the answer is not in quotation marks"
+    if len(said) < 3 or said[-1] not in _QUOTES.get(said[0], ()):
+        return "the answer is not in quotation marks"
+    inner = re.search(r'["”]', said[1:-1])
+    if inner and not said[inner.start()].isspace() and said[inner.start()] not in "([{":
+        return "the quotation ends before the answer does"
+    return ""
+
+
+@kind("punctuation:no_comma", _FAMILY)
+def _no_comma(text: str, strict: bool) -> str:
+    return "a comma occurs" if "," in text or (strict and re.search("[，、،﹐︐߸]", text)) else ""

@@ -1,0 +1,322 @@
+"""The 29 instructions of IFTrain (arXiv:2507.02833; allenai/open-instruct, `IFEvalG`), both policies."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Final
+
+from rlvr.verifiers.instructions.ifeval import found_times
+from rlvr.verifiers.instructions.registry import (
+    COUNT,
+    POSITIVE,
+    RELATION,
+    TEXT,
+    WORD,
+    compared,
+    kind,
+    renamed,
+)
+from rlvr.verifiers.instructions.text import (
+    count_word,
+    reference_sentences,
+    reference_tokens,
+    sentences,
+    split_paragraphs,
+    squeezed_spaces,
+    words,
+)
+
+_FAMILY: Final = "iftrain"
+_FEW: Final = 3  # words that an answer needs where the instruction leaves room for little else
+
+
+def _same(said: str, asked: str, strict: bool) -> bool:
+    """Strictly, only runs of white space may differ; the published checkers take any case."""
+    if strict:
+        return said.split() == asked.split()
+    return said.strip().lower() == asked.strip().lower()
+
+
+def _first(text: str) -> str:
+    """The first word in lower case; "" if there is none."""
+    return (words(text) or [""])[0].casefold()
+
+
+def _last(text: str) -> str:
+    return (words(text) or [""])[-1].casefold()
+
+
+# ------------------------------------------------------------------------------------------------------ copying
+
+
+@kind("copy:copy", _FAMILY, least=1, whole=True, prompt_to_repeat=TEXT)
+@kind("copy:copying_simple", _FAMILY, least=1, whole=True, prompt_to_repeat=TEXT)
+def _copy(text: str, strict: bool, prompt_to_repeat: str) -> str:
+    return "" if _same(text, prompt_to_repeat, strict) else "the answer is not the request, word for word"
+
+
+@kind("copy:copying_multiple", _FAMILY, least=1, whole=True, prompt_to_repeat=TEXT, N=POSITIVE)
+def _copies(text: str, strict: bool, prompt_to_repeat: str, N: int) -> str:  # noqa: N803  the data set's name
+    parts = text.split("******")
+    if len(parts) != N:
+        return f"{len(parts)} copies, not {N}"
+    return "" if all(_same(part, prompt_to_repeat, strict) for part in parts) else "a copy differs from the request"
+
+
+@kind("new:copy_span_idx", _FAMILY, least=1, whole=True, prompt_to_repeat=TEXT, n_start=COUNT, n_end=COUNT)
+def _span(text: str, strict: bool, prompt_to_repeat: str, n_start: int, n_end: int) -> str:
+    # The instruction says "and including" the last index, which the published checker leaves out.
+    asked = prompt_to_repeat[n_start : n_end + strict]
+    return "" if asked.strip() and _same(text, asked, strict) else "the answer is not this span of the request"
+
+
+@kind("copy:repeat_phrase", _FAMILY, least=1, phrase=TEXT, small_n=POSITIVE)
+def _repeat_phrase(text: str, strict: bool, phrase: str, small_n: int) -> str:
+    asked = phrase.split()
+    if strict:
+        asked = words(phrase.casefold())
+        said = words(text.casefold())
+        spans = [said[at : at + len(asked)] for at in range(len(said) - len(asked) + 1) if said[at] == asked[0]]
+        near = [span for span in spans if span[-1] == asked[-1] and _differences(span, asked) <= 1]
+        if len(near) != small_n or len(set(map(tuple, near))) < small_n:
+            return f"{len(near)} variants of the phrase, not {small_n} different ones"
+        return "" if asked not in near else "the phrase is repeated without a change"
+    found = [one.split() for line in text.split("\n") for one in _between(line, asked[0], asked[-1])]
+    if len(found) != small_n:
+        return f"{len(found)} variants of the phrase, not {small_n}"
+    if any(len(one) > len(asked) or _differences(one, asked) > 1 for one in found):
+        return "a variant differs in more than one word"
+    return "" if _differences(found[-1], asked) == 1 else "the last variant does not differ"
+
+
+def _differences(one: list[str], other: list[str]) -> int:
+    return sum(a != b for a, b in zip(one, other, strict=False))
+
+
+def _between(line: str, first: str, last: str) -> list[str]:
+    """What `first .*? last` finds in a line, in linear time."""
+    found, at = [], 0
+    while (start := line.find(f"{first} ", at)) >= 0:
+        stop = line.find(f" {last}", start + len(first) + 1)
+        if stop < 0:
+            break
+        at = stop + 1 + len(last)
+        found.append(line[start:at])
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------- keywords
+
+
+@kind("keywords:word_once", _FAMILY, keyword=WORD)
+def _once(text: str, strict: bool, keyword: str) -> str:
+    count = count_word(keyword, text) if strict else found_times(keyword, text)
+    return "" if count == 1 else f"{count} times {keyword!r}, not once"
+
+
+renamed("keywords:frequency", "keywords:word_count_different_numbers", _FAMILY)
+renamed("keywords:letter_frequency", "letters:letter_counting2", _FAMILY)
+
+
+@kind("keywords:exclude_word_harder", _FAMILY, keyword=WORD)
+def _exclude(text: str, strict: bool, keyword: str) -> str:
+    found = count_word(keyword, squeezed_spaces(text)) if strict else f" {keyword} " in text
+    return f"the word {keyword!r} occurs" if found else ""
+
+
+@kind("keywords:no_adjacent_consecutive", _FAMILY)
+def _no_neighbours(text: str, strict: bool) -> str:
+    first = [word[0].lower()[:1] for word in (words(text) if strict else text.split())]
+    for one, other in itertools.pairwise(first):
+        if ord(other) - ord(one) == 1:
+            return f"words that begin with {one!r} and {other!r} are neighbours"
+    return ""
+
+
+@kind("keywords:palindrome", _FAMILY)
+def _palindrome(text: str, strict: bool) -> str:
+    if strict:
+        found = any(len(word) > 2 and len(set(word)) > 1 and word == word[::-1] for word in words(text.casefold()))
+    else:
+        found = any(word == word[::-1] for word in text.split())
+    return "" if found else "there is no palindrome"
+
+
+@kind("keywords:keyword_specific_position", _FAMILY, keyword=WORD, n=POSITIVE, m=POSITIVE)
+def _at_position(text: str, strict: bool, keyword: str, n: int, m: int) -> str:
+    found = sentences(text) if strict else reference_sentences(text)
+    if len(found) < n:
+        return f"there is no sentence {n}"
+    said = words(found[n - 1]) if strict else reference_tokens(found[n - 1])
+    if len(said) < m:
+        return f"sentence {n} has no word {m}"
+    same = said[m - 1].casefold() == keyword.casefold() if strict else said[m - 1] == keyword
+    return "" if same else f"word {m} of sentence {n} is {said[m - 1][:40]!r}"
+
+
+@kind("keywords:start_end", _FAMILY)
+def _start_end(text: str, strict: bool) -> str:
+    said = words(text) if strict else reference_tokens(text)
+    held = len(said) > 1 and said[0].lower() == said[-1].lower()
+    if held and strict:
+        held = text.rstrip().endswith(said[-1])
+    return "" if held else "the answer does not begin and end with the same word"
+
+
+# ----------------------------------------------------------------------------- words of sentences and the answer
+
+
+@kind("first_word:first_word_sent", _FAMILY, first_word=WORD)
+def _first_of_each(text: str, strict: bool, first_word: str) -> str:
+    for sentence in sentences(text) if strict else reference_sentences(text):
+        said = _first(sentence) if strict else (sentence.lower().split() or [""])[0]
+        if said != first_word.lower():
+            return f"a sentence begins with {said[:40]!r}"
+    return ""
+
+
+@kind("first_word:first_word_answer", _FAMILY, first_word=WORD)
+def _first_of_answer(text: str, strict: bool, first_word: str) -> str:
+    said = _first(text) if strict else text.split()[0].lower()
+    return "" if said == first_word.lower() else f"the answer begins with {said[:40]!r}"
+
+
+@kind("last_word:last_word_sent", _FAMILY, last_word=WORD)
+def _last_of_each(text: str, strict: bool, last_word: str) -> str:
+    for sentence in sentences(text) if strict else reference_sentences(text):
+        said = _last(sentence) if strict else re.sub(r"[^\w\s]", "", (sentence.split() or [""])[-1]).lower()
+        if said != last_word.lower():
+            return f"a sentence ends with {said[:40]!r}"
+    return ""
+
+
+@kind("last_word:last_word_answer", _FAMILY, last_word=WORD)
+def _last_of_answer(text: str, strict: bool, last_word: str) -> str:
+    said = _last(text) if strict else re.sub(r"[^\w\s]", "", text.split()[-1]).lower()
+    return "" if said == last_word.lower() else f"the answer ends with {said[:40]!r}"
+
+
+# ------------------------------------------------------------------------------------------------------- formats
+
+
+def _two(text: str, strict: bool, divider: str) -> str:
+    found = split_paragraphs(text, at=divider)
+    if found is None or len(found) != 2:
+        return "not two paragraphs"
+    return "a paragraph of fewer than three words" if strict and min(len(words(p)) for p in found) < _FEW else ""
+
+
+@kind("paragraphs:paragraphs", _FAMILY)
+def _two_by_stars(text: str, strict: bool) -> str:
+    return _two(text, strict, "***")
+
+
+@kind("paragraphs:paragraphs2", _FAMILY)
+def _two_by_breaks(text: str, strict: bool) -> str:
+    return _two(text, strict, "\n\n")
+
+
+@kind("detectable_format:sentence_hyphens", _FAMILY)
+def _hyphens(text: str, strict: bool) -> str:
+    pieces = text.split("-")
+    if strict:
+        whole = all(piece == piece.strip() and len(sentences(piece)) == 1 for piece in pieces)
+        ends = all(piece.endswith((".", "!", "?")) for piece in pieces[:-1])
+        return "" if len(pieces) > 1 and whole and ends else "the sentences are not joined by hyphens alone"
+    for piece, sentence in zip(pieces, reference_sentences(text.replace("-", " ")), strict=False):
+        if piece != sentence:
+            return "the sentences are not joined by hyphens alone"
+    return ""
+
+
+@kind("detectable_format:square_brackets", _FAMILY)
+def _brackets(text: str, strict: bool) -> str:
+    for chunk in text.split():
+        if strict:
+            held = bool(re.fullmatch(r"[(\"'*]{0,3}\[[^\[\]]+\][.,!?;:)\"'*]{0,3}", chunk)) and any(
+                map(str.isalnum, chunk)
+            )
+        else:
+            held = chunk.startswith("[") and chunk.endswith("]")
+        if not held:
+            return f"{chunk[:40]!r} is not in square brackets"
+    return ""
+
+
+@kind("detectable_format:bigram_wrapping", _FAMILY)
+def _bigrams(text: str, strict: bool) -> str:
+    if not strict:
+        said = text.split()
+        pairs = zip(said[::2], said[1::2], strict=False)
+        held = all(one.startswith("<<") and other.endswith(">>") for one, other in pairs)
+        return "" if held else "a pair of words is not in <<double angular brackets>>"
+    inside = re.findall(r"<<([^<>]*)>>", text)
+    outside = words(re.sub(r"<<[^<>]*>>", " ", text))
+    lengths = [len(one.split()) for one in inside]
+    if not inside or any(length != 2 for length in lengths[:-1]) or lengths[-1] > 2 or len(outside) > 1:
+        return "a pair of words is not in <<double angular brackets>>"
+    return ""
+
+
+@kind("punctuation:punctuation_dot", _FAMILY)
+def _no_dot(text: str, strict: bool) -> str:
+    return "a dot occurs" if "." in text or (strict and re.search("[。．…․‥]", text)) else ""
+
+
+@kind("punctuation:punctuation_exclamation", _FAMILY)
+def _no_exclamation(text: str, strict: bool) -> str:
+    return "an exclamation mark occurs" if "!" in text or (strict and re.search("[！¡‼⁉]", text)) else ""
+
+
+# ------------------------------------------------------------------------------------------------------- counts
+
+
+@kind("count:lowercase_counting", _FAMILY, N=COUNT)
+def _lowercase_words(text: str, strict: bool, N: int) -> str:  # noqa: N803
+    count = len(re.findall(r"\b[a-z]+\b", text))
+    return "" if count <= N else f"{count} words in lower case, more than {N}"
+
+
+@kind(
+    "letters:letter_counting",
+    _FAMILY,
+    least=lambda given: max(1, min(15, given["N"] // 8)) if given["relation"] == "less than" else 15,
+    N=COUNT,
+    relation=RELATION,
+)
+def _letter_count(text: str, strict: bool, N: int, relation: str) -> str:  # noqa: N803
+    count = sum(map(str.isalpha, text)) if strict else len(re.findall("[a-zA-Z]", text))
+    return compared(count, relation, N, "letters")
+
+
+@kind("count:counting_composition", _FAMILY, least=_FEW, n_sent=POSITIVE, n_words=POSITIVE)
+def _composition(text: str, strict: bool, n_sent: int, n_words: int) -> str:
+    divider = r"(?:(?<=\s)|^)(?:\*\*\*|\* \* \*)(?=\s|$)" if strict else r"\s?\*\*\*\s?"
+    parts = re.split(divider, text)
+    if len(parts) != 3:
+        return f"{len(parts)} paragraphs, not 3"
+    for part in parts:
+        found = sentences(part) if strict else reference_sentences(part)
+        if len(found) != n_sent:
+            return f"a paragraph of {len(found)} sentences, not {n_sent}"
+        for sentence in found:
+            count = len(words(sentence) if strict else reference_tokens(sentence))
+            if count != n_words:
+                return f"a sentence of {count} words, not {n_words}"
+    return ""
+
+
+@kind("count:count_unique", _FAMILY)
+def _unique(text: str, strict: bool) -> str:
+    said = words(text.casefold()) if strict else reference_tokens(text)
+    return "" if len(said) == len(set(said)) else "a word is repeated"
+
+
+@kind("count:count_increment_word", _FAMILY, keyword1=WORD, keyword2=WORD)
+def _one_and_two(text: str, strict: bool, keyword1: str, keyword2: str) -> str:
+    for word, asked in ((keyword1, 1), (keyword2, 2)):
+        count = count_word(word, text) if strict else found_times(word, text)
+        if count != asked:
+            return f"{count} times {word!r}, not {asked}"
+    return ""
