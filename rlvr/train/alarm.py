@@ -110,8 +110,8 @@ class Alarms:
             yield (
                 "entropy",
                 f"{begin}the policy's entropy was below {ENTROPY} nats per token: it has collapsed, and its "
-                "completions differ too little to learn from. Go back to an earlier checkpoint with a lower lr, a KL penalty, a "
-                "higher clip_high or an entropy_target",
+                "completions differ too little to learn from. Go back to an earlier checkpoint with a lower lr, a KL "
+                "penalty, a higher clip_high or an entropy_target",
             )
 
 
@@ -144,8 +144,8 @@ class SecondOpinion:
     hole, so the share of CORRECT rollouts that it calls wrong rises with the hack.
 
     Args:
-        verifier: with `verify(completion, reference)`, or a function of these; either may take `task`, and be async.  It
-            runs in the trainer's process.  What it raises counts as no opinion.
+        verifier: with `verify(completion, reference)`, or a function of these; either may take `task`, and be async.
+            It runs in the trainer's process.  What it raises counts as no opinion.
         share: of the scored rollouts, in (0, 1].
         limit: the run ends once this share of the compared rollouts was judged otherwise; 1 for never.
         least: compared rollouts before which the run does not end.
