@@ -214,8 +214,8 @@ class OpinionAlarm:
         if total >= self.opinion.least and differing > self.opinion.limit * total:
             raise Disagreement(
                 f"the second opinion differs on {differing} of {total} rollouts, above the limit of "
-                f"{self.opinion.limit:g}; {paid} of them were paid as CORRECT. {self.path} has them: read some, mend the "
-                "verifier that is wrong, or raise the limit"
+                f"{self.opinion.limit:g}; {paid} of them were paid as CORRECT. {self.path} has them: read some, "
+                "mend the verifier that is wrong, or raise the limit"
             )
         return {"second/compared": compared, "second/disagrees": apart, "second/unscored": failed}
 
