@@ -27,9 +27,12 @@ __all__ = ["SQLVerifier"]
 
 _Rows: TypeAlias = list[tuple[Any, ...]]
 
+_RESULT_BYTES: Final = 2_000_000
 _STEPS_BETWEEN: Final = 100  # of SQLite's machine, between two looks at the budget
 _LIMITS: Final = {
-    sqlite3.SQLITE_LIMIT_LENGTH: 20_000,  # bytes of a value: one operation, such as instr(), takes up to their square
+    # Bytes of a value: one operation, such as instr(), takes up to their square, and a table that a query makes on its
+    # way gets one every few steps.
+    sqlite3.SQLITE_LIMIT_LENGTH: 5_000,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
     sqlite3.SQLITE_LIMIT_COLUMN: 100,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
@@ -140,7 +143,12 @@ class SQLVerifier:
             cursor = database.execute(query)
             if cursor.description is None:
                 raise _Refused("no-query: it gives no rows")
-            found = cursor.fetchmany(self.rows + 1)
+            found, left_bytes = [], _RESULT_BYTES
+            for row in itertools.islice(cursor, self.rows + 1):
+                found.append(row)
+                left_bytes -= sum(8 if isinstance(cell, (int, float)) or cell is None else len(cell) for cell in row)
+                if left_bytes < 0:
+                    raise _Refused(f"too-large: more than {_RESULT_BYTES:,} bytes")
         except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, UnicodeError) as error:
             text = str(error)
             if "interrupted" in text:

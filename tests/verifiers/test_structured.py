@@ -23,6 +23,7 @@ PETS = {
     ],
     "query": "SELECT name FROM pets WHERE kind = 'dog'",
 }
+LONG_CELLS = ", ".join(["printf('%.*c', 4900, 'x')"] * 40)
 ORDERED = {**PETS, "query": "SELECT name FROM pets ORDER BY id DESC"}
 
 
@@ -60,9 +61,10 @@ def test_a_query_with_the_same_rows_is_right(query):
         ("SELECT 1; DROP TABLE pets", "error"),
         ("SELECT nothing FROM pets", "error"),
         ("SELECT zeroblob(1000000000)", "refused"),
-        ("SELECT hex(hex(hex(printf('%9000d', 1)))) FROM pets", "error"),
+        ("SELECT hex(hex(hex(printf('%4000d', 1)))) FROM pets", "error"),
         ("WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t", "too-many-rows"),
         ("WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT max(n) FROM t", "budget"),
+        (f"WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT {LONG_CELLS} FROM t", "too-large"),
         (
             "```sql\nSELECT name FROM pets\n```\n```sql\nSELECT name FROM pets WHERE kind = 'dog'\n```",
             "several-answers",
