@@ -28,7 +28,7 @@ __all__ = [
     "wilson",
 ]
 
-FEW = 20
+_FEW = 20
 """Below this number of tasks `estimate` takes intervals that do not need a large sample."""
 
 _MOST = 1000  # completions of a task in maj@k: the number of subsets, C(n, k), stays a float
@@ -277,9 +277,9 @@ def estimate(values: Sequence[float], level: float, bounds: tuple[float, float] 
     """
     x, binary = np.asarray(values, dtype=np.float64), all(value in (0.0, 1.0) for value in values)
     known = bounds is not None and math.isfinite(bounds[1] - bounds[0]) and bounds[0] < bounds[1]
-    if binary and len(values) >= FEW:
+    if binary and len(values) >= _FEW:
         low, high = wilson(round(sum(values)), len(values), level)
-    elif len(values) >= FEW and (x != x[0]).any():
+    elif len(values) >= _FEW and (x != x[0]).any():
         low, high = bootstrap(values, level=level)
     elif known and bounds is not None and bounds[0] <= x.min() and x.max() <= bounds[1]:
         low, high = beta_interval(values, bounds=bounds, level=level)
