@@ -6,6 +6,8 @@
 `advantages`   one per completion: its score compared with its group's or the batch's
 `returns`      one per token or step: discounted and n-step returns, GAE, process rewards, VinePPO
 `objectives`   policy losses per token
+`preferences`  losses on pairs and labels: DPO, IPO, KTO, reward models
+`trust_region` TRPO and its Lagrangian form, for study; the KL over the whole vocabulary
 `terms`        value loss, entropy bonus
 `kl`           KL penalty against the reference policy, in the loss or in the reward
 `corrections`  importance weights for a sampler whose log-probabilities differ from the trainer's

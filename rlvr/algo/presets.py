@@ -28,6 +28,7 @@ __all__ = [
     "Mixing",
     "OverlongHandling",
     "PRESETS",
+    "Preference",
     "Reset",
     "Rule",
     "SoftClip",
@@ -294,6 +295,54 @@ class Reset:
 
 
 @dataclass(frozen=True, slots=True)
+class Preference:
+    """Learning from which completions are right, instead of from advantages (see `rlvr.algo.preferences`).
+
+    Attributes:
+        loss: a preference function: dpo, ipo, hinge, kto or negative_log_likelihood.
+        beta: strength of the pull towards the reference policy; in IPO it is called τ.
+        length: whether the gain of a completion is the sum or the mean over its tokens.
+        smoothing: share of labels that are supposed to be wrong (dpo).
+        reading: how smoothing is read: conservative or robust (dpo).
+        right_weight: weight of right completions (kto).
+        wrong_weight: weight of wrong completions (kto).
+        sft_weight: weight of the chosen completions' negative log-likelihood per token, added to the loss.
+        per_task: most pairs drawn from a group; of labelled or right completions, most of each label.
+        unparsed: draw completions without an answer as wrong ones too.
+    """
+
+    loss: str
+    beta: float = 0.1
+    length: Literal["sum", "mean"] = "sum"
+    smoothing: float = 0.0
+    reading: Literal["conservative", "robust"] = "conservative"
+    right_weight: float = 1.0
+    wrong_weight: float = 1.0
+    sft_weight: float = 0.0
+    per_task: int = 2
+    unparsed: bool = False
+
+    def __post_init__(self) -> None:
+        needs = function("preference", self.loss).needs
+        require_one_of("preference.length", self.length, ("sum", "mean"))
+        require_one_of("preference.reading", self.reading, ("conservative", "robust"))
+        require_number("preference.beta", self.beta, above=0)
+        require_number("preference.smoothing", self.smoothing, 0, below=0.5)
+        for name in ("right_weight", "wrong_weight"):
+            require_number(f"preference.{name}", getattr(self, name), above=0)
+        require_number("preference.sft_weight", self.sft_weight, 0)
+        require_whole("preference.per_task", self.per_task, 1)
+        if self.smoothing and self.loss != "dpo":
+            raise UsageError(
+                f"preference.smoothing is {self.smoothing}, and {self.loss} has no labels to smooth; set 0"
+            )
+        if self.sft_weight and "pairs" not in needs:
+            raise UsageError(f"preference.sft_weight is of losses on pairs, and this one is {self.loss!r}; set it to 0")
+        if self.loss == "kto" and self.length == "mean":
+            raise UsageError("preference.length is 'mean', and KTO compares sums with a divergence; set it to 'sum'")
+
+
+@dataclass(frozen=True, slots=True)
 class Algorithm:
     """What is computed from a batch of rollouts, and how often it is trained on.
 
@@ -304,6 +353,7 @@ class Algorithm:
             `discounted_returns` takes the penalties per token, and the score on the last one.
         objective: a function of `rlvr.algo.objectives`.
         aggregation: a function of `rlvr.algo.aggregation`.
+        preference: learning from preferences; then advantage, objective and aggregation are empty.  None for others.
         clip: for objectives that clip; None for the others.
         soft_clip: for sapo.
         trust: for ppo_kl; None for the others.
@@ -343,9 +393,10 @@ class Algorithm:
     """
 
     paper: str
-    advantage: str
-    objective: str
-    aggregation: str
+    advantage: str = ""
+    objective: str = ""
+    aggregation: str = ""
+    preference: Preference | None = None
     clip: Clip | None = None
     soft_clip: SoftClip = SoftClip()
     trust: Trust | None = None
@@ -400,14 +451,17 @@ class Algorithm:
             raise UsageError(
                 f"objective {self.objective!r} with clip {self.clip}; {', '.join(clipping)} need a clip, others none"
             )
+        if self.preference is not None:
+            self._require_preference_alone()
         if "once" in self.needs and self.epochs > 1:
             raise UsageError(
                 f"objective {self.objective!r} with epochs {self.epochs}: it has no ratio to the policy that sampled, "
                 "so only the first step on a batch is right; set epochs to 1, or choose the objective 'clipped'"
             )
-        for name in ("reset", "mixing"):
-            if getattr(self, name) is not None and self.kl is None:
-                raise UsageError(f"{name} without kl: there is no reference policy to be reset; give kl or drop {name}")
+        if self.reset is not None and self.kl is None:
+            raise UsageError("reset without kl: there is no reference policy to be reset; give kl or drop reset")
+        if self.mixing is not None and not self.has_reference:
+            raise UsageError("mixing without kl: there is no reference policy to mix into; give kl or drop mixing")
         if (
             self.reset is not None
             and self.reset.kl_share is not None
@@ -422,11 +476,13 @@ class Algorithm:
 
     @property
     def pieces(self) -> dict[str, Function]:
-        """The entries of advantage, objective and aggregation, by kind.
+        """The entries of advantage, objective and aggregation, or of preference, by kind.
 
         Raises:
             UsageError: there is no such function.
         """
+        if self.preference is not None:
+            return {"preference": function("preference", self.preference.loss)}
         return {
             "advantage": function("advantage", self.advantage),
             "objective": function("objective", self.objective),
@@ -434,9 +490,22 @@ class Algorithm:
         }
 
     @property
+    def has_reference(self) -> bool:
+        """Whether the loss or the reward compares with a reference policy."""
+        return self.kl is not None or "reference" in self.needs
+
+    @property
     def needs(self) -> frozenset[Need]:
         """What the pieces need that not every run has."""
         return frozenset(need for piece in self.pieces.values() for need in piece.needs)
+
+    def _require_preference_alone(self) -> None:
+        others = ("advantage", "objective", "aggregation", "kl", "clip", "entropy", "correction", "reset", "whiten")
+        if given := [name for name in others if getattr(self, name)]:
+            raise UsageError(
+                f"this algorithm learns from preferences, which have no {', '.join(given)}; leave these out, or set "
+                "preference to None"
+            )
 
     @property
     def _takes_rewards(self) -> bool:
@@ -631,6 +700,32 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             group_size=1,
             sources="Williams 1992, sec. 4: any baseline that the action does not change; sec. 8: the average of "
             "earlier rewards with decay 0.9",
+        ),
+        "dpo": Algorithm(
+            paper="arXiv:2305.18290",
+            preference=Preference("dpo", beta=0.1),
+            dynamic_sampling=True,
+            overlong="mask",
+            sources="App. B: beta 0.1; sums over tokens, eq. 7.  Pairs per group and what is masked are ours",
+        ),
+        "ipo": Algorithm(
+            paper="arXiv:2310.12036",
+            preference=Preference("ipo", beta=0.1, length="mean"),
+            dynamic_sampling=True,
+            overlong="mask",
+            sources="eq. 17 has sums; means and 0.1 are TRL's, as the authors advised; length='sum' is the paper's",
+        ),
+        "kto": Algorithm(
+            paper="arXiv:2402.01306",
+            preference=Preference("kto", beta=0.1),
+            overlong="mask",
+            sources="4.2: beta 0.1, weights 1",
+        ),
+        "rft": Algorithm(
+            paper="arXiv:2308.01825",
+            preference=Preference("negative_log_likelihood", per_task=4),
+            overlong="mask",
+            sources="3.2: distinct right completions, fine-tuned on; 4 of a task are ours",
         ),
     }
 )

@@ -24,7 +24,9 @@ __all__ = ["Function", "Kind", "Need", "function", "names", "register", "same"]
 Kind = Literal["advantage", "objective", "aggregation", "correction", "subset", "preference", "step"]
 """What a function computes: advantages; a policy's losses per token; one number from losses; importance weights; which
 completions are trained on; losses of pairs of completions; or a whole optimiser step, as a trust region does."""
-Need = Literal["siblings", "prefix_values", "step_rewards", "critic", "clip", "trust", "once"]
+Need = Literal[
+    "siblings", "prefix_values", "step_rewards", "critic", "clip", "trust", "once", "pairs", "labels", "reference"
+]
 """What a function needs that not every run has:
 
     siblings        two or more completions per prompt
@@ -34,6 +36,9 @@ Need = Literal["siblings", "prefix_values", "step_rewards", "critic", "clip", "t
     clip            `Algorithm.clip`
     trust           `Algorithm.trust`, the coefficient of the KL from the policy that sampled
     once            one optimiser step per batch of rollouts, as it has no ratio to the policy that sampled
+    pairs           a chosen and a rejected completion of one prompt
+    labels          completions that are known to be right or wrong
+    reference       a reference policy that the loss compares with
 """
 
 
@@ -240,3 +245,42 @@ for _name, _entry in {
     ),
 }.items():
     register("correction", _name, _entry)
+
+_PREFERENCES: Final = "rlvr.algo.preferences"
+
+for _name, _entry in {
+    "dpo": Function(
+        _PREFERENCES,
+        "arXiv:2305.18290, eq. 7",
+        same("chosen", "rejected"),
+        same(beta="preference.beta", smoothing="preference.smoothing", reading="preference.reading"),
+        ("pairs", "reference"),
+    ),
+    "hinge": Function(
+        _PREFERENCES,
+        "arXiv:2309.06657, 3.2",
+        same("chosen", "rejected"),
+        same(beta="preference.beta"),
+        ("pairs", "reference"),
+    ),
+    "ipo": Function(
+        _PREFERENCES,
+        "arXiv:2310.12036, eq. 17",
+        same("chosen", "rejected"),
+        same(beta="preference.beta"),
+        ("pairs", "reference"),
+    ),
+    "kto": Function(
+        _PREFERENCES,
+        "arXiv:2402.01306, eq. 8",
+        same("gain", "right", "reference_point"),
+        same(
+            beta="preference.beta",
+            right_weight="preference.right_weight",
+            wrong_weight="preference.wrong_weight",
+        ),
+        ("labels", "reference"),
+    ),
+    "negative_log_likelihood": Function(_PREFERENCES, "arXiv:2308.01825", same("logprobs", "completion_mask")),
+}.items():
+    register("preference", _name, _entry)

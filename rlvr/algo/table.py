@@ -40,6 +40,7 @@ _OPTIMA: Final = "algo/test_known_optima.py::"
 _OBJECTIVES: Final = "algo/test_objectives.py::"
 _CREDIT: Final = "train/test_credit.py::"
 _CRITIC: Final = "train/test_critic.py::"
+_PAIRS: Final = "algo/test_preferences.py::"
 
 ROWS: Final[tuple[Row, ...]] = (
     _row(
@@ -188,6 +189,58 @@ ROWS: Final[tuple[Row, ...]] = (
         _OBJECTIVES + "test_cispo_bounds_the_weight_and_never_the_gradient_away",
     ),
     _row("SAPO", "objectives.sapo", "sapo", "arXiv:2511.20347, eq. 5–6", _OBJECTIVES + "test_sapo_by_hand"),
+    _row(
+        "DPO, cDPO, robust DPO",
+        "preferences.dpo",
+        "dpo",
+        "arXiv:2305.18290, eq. 7",
+        _PAIRS + "test_the_minimiser_is_the_one_of_the_paper",
+    ),
+    _row(
+        "IPO",
+        "preferences.ipo",
+        "ipo",
+        "arXiv:2310.12036, eq. 17",
+        _PAIRS + "test_the_minimiser_is_the_one_of_the_paper",
+    ),
+    _row(
+        "KTO",
+        "preferences.kto preferences.kto_reference_point",
+        "kto",
+        "arXiv:2402.01306, eq. 8",
+        _PAIRS + "test_kto_by_hand",
+    ),
+    _row(
+        "SLiC, hinge",
+        "preferences.hinge",
+        "",
+        "arXiv:2309.06657, 3.2",
+        _PAIRS + "test_a_pair_by_hand",
+        "`dpo` with preference_loss hinge",
+    ),
+    _row(
+        "RFT, best of n",
+        "preferences.negative_log_likelihood",
+        "rft",
+        "arXiv:2308.01825, 3.2",
+        _PAIRS + "test_a_token_of_fine_tuning_loses_its_negative_log_probability",
+    ),
+    _row(
+        "Bradley–Terry reward model",
+        "preferences.bradley_terry",
+        "",
+        "arXiv:2203.02155, eq. 1",
+        _PAIRS + "test_the_minimiser_is_the_one_of_the_paper",
+        "a function: no loop of this version trains a reward model",
+    ),
+    _row(
+        "Process reward model",
+        "preferences.step_label_loss",
+        "",
+        "arXiv:2312.08935, eq. 4",
+        _PAIRS + "test_the_loss_of_step_labels_counts",
+        "a function: no loop of this version trains a reward model",
+    ),
     _row(
         "Dual clip",
         "objectives.clipped",

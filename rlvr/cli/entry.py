@@ -28,6 +28,7 @@ from rlvr.cli.doctor import DoctorCommand
 from rlvr.cli.envs import EnvsCommand
 from rlvr.cli.evaluate import EvalCommand
 from rlvr.cli.filter import FilterCommand
+from rlvr.cli.pairs import PairsCommand
 from rlvr.cli.plot import PlotCommand
 from rlvr.cli.replay import ReplayCommand
 from rlvr.cli.score import ScoreCommand
@@ -44,6 +45,7 @@ COMMANDS: dict[str, Any] = {
     "check": CheckCommand,
     "audit": AuditCommand,
     "filter": FilterCommand,
+    "pairs": PairsCommand,
     "train": TrainCommand,
     "algorithms": AlgorithmsCommand,
     "eval": EvalCommand,

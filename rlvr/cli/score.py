@@ -32,9 +32,9 @@ from rlvr.data.rows import Journal, dump_row
 from rlvr.display import progress_bar
 from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError
-from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
-from rlvr.scoring.items import Item, item_of
-from rlvr.scoring.records import input_fields, is_record_of, provenance, record, require_same_run
+from rlvr.scoring import MEMORY_MIB, WALL_S, Scored, Scorer
+from rlvr.scoring.items import Ids, Item, item_of, was_there
+from rlvr.scoring.records import Recorder, is_record_of, provenance, require_same_run
 from rlvr.scoring.tally import Tally
 
 __all__ = ["ScoreCommand"]
@@ -44,6 +44,7 @@ _FILES_HELP = (
     "Files with completions: JSON lines or arrays, CSV, TSV, Parquet or Arrow, also packed; patterns, folders, hub ids "
     "(owner/name:split), - for stdin."
 )
+_FLUSH_S = 0.1  # a kill loses the rows of so long a time; they are scored again
 _SHOWN = 20  # rejected rows listed on the terminal; the rest is counted
 
 
@@ -111,28 +112,21 @@ class ScoreCommand:
             journal: Journal | _Pipe = _Pipe()
             out = err
         else:
-            journal = Journal(self.output, resume=self.resume, overwrite=self.overwrite, checksums=True)
+            journal = Journal(
+                self.output, resume=self.resume, overwrite=self.overwrite, checksums=True, flush_s=_FLUSH_S
+            )
         with journal, rejected:
-            last, group = None, 0  # the last task, and its rows: the run may have been stopped among them
-            for row in journal.rows():
-                require_same_run(row, run, journal.partial)
-                group = group + 1 if (task := (row["task"], row["prompt"])) == last else 1
-                last = task
             if env.reward.group_level:
-                journal.drop(group)  # a group is scored whole
-            for row in journal.rows():
-                tally.add_record(row)
+                journal.drop(_last_group(journal))  # a group is scored whole
             with (
                 Scorer(env, workers=self.workers, wall_s=self.wall_s, memory_mib=self.memory_mib) as scorer,
                 progress_bar(f"scoring with {env_name}", max(0, source.count() - journal.done), err) as tick,
             ):
-                rows = _RemainingRows(source, rejected, env, journal, run)
+                rows = _RemainingRows(source, rejected, env, journal, run, tally)
                 started = time.perf_counter()
                 for scored in scorer.stream(rows, on_error=rows.reject):
-                    row = record(scored, run)
-                    journal.write(row)
-                    tally.add_record(row)
-                    rows.mark_scored()
+                    journal.write(rows.line_of(scored))
+                    tally.add(scored)
                     tick()
                 took_s = time.perf_counter() - started
             if not tally.count:
@@ -196,6 +190,15 @@ def _shortened(text: str) -> str:
     return line if len(line) <= 200 else f"{line[:90]} … {line[-100:]}"
 
 
+def _last_group(journal: Journal | _Pipe) -> int:
+    """Number of the last rows of the stopped run that answer one task: it may have been stopped among them."""
+    last, group = None, 0
+    for row in journal.rows():
+        group = group + 1 if (task := (row.get("task"), row.get("prompt"))) == last else 1
+        last = task
+    return group
+
+
 class _Source:
     """The rows of some files, with our columns.
 
@@ -254,11 +257,14 @@ class _Pipe:
     def rows(self) -> Iterator[Row]:
         return iter(())
 
+    def lines(self) -> Iterator[bytes]:
+        return iter(())
+
     def drop(self, count: int) -> None:
         """Nothing was written before."""
 
-    def write(self, row: Row) -> None:
-        sys.stdout.buffer.write(dump_row(row))
+    def write(self, line: bytes) -> None:
+        sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()  # the reader may wait for it
 
     def finish(self) -> None:
@@ -284,33 +290,53 @@ class _RemainingRows:
         env: Environment,
         journal: Journal | _Pipe,
         run: dict[str, Any],
+        tally: Tally,
     ) -> None:
         self._source, self._rejected, self._env, self._journal, self._run = source, rejected, env, journal, run
+        self._tally, self._recorder = tally, Recorder(run)
         self._given = 0
-        self._under_way: dict[int, tuple[str, Line]] = {}  # by number of the item: errors name file and line
+        # By number of the item: errors name file and line, and its record has been begun.
+        self._under_way: dict[int, tuple[str, Line, tuple[bytes, bytes]]] = {}
 
     def __iter__(self) -> Iterator[Item]:
-        done, skipped = self._journal.rows(), set[str | int]()
+        done, skipped = self._journal.lines(), Ids()
         due = next(done, None)
         for name, line in self._source:
             try:
-                item = self._recordable(line)
-                if item.id in skipped:
-                    raise DataError(f"the id {item.id!r} was there before; ids must be unique")
+                item, inputs = self._recordable(line)
+                if due is not None:
+                    skipped.add(item.id)
             except DataError as error:
                 self._rejected.add(name, line, error)
                 continue
             if due is not None:
-                if not is_record_of(due, item, self._run):
-                    raise self._mismatch(f"{name}: line {line.number}, row {item.id!r},", due)
-                skipped.add(item.id)
+                self._tally.add_record(self._scored_before(due, item, inputs, f"{name}: line {line.number}"))
                 due = next(done, None)
                 continue
+            if item.id in skipped:
+                self._rejected.add(name, line, was_there(item.id))
+                continue
             self._given += 1
-            self._under_way[self._given] = (name, line)
+            self._under_way[self._given] = (name, line, inputs)
             yield item
         if due is not None:
-            raise self._mismatch(f"{self._source}: its end", due)
+            raise self._mismatch(f"{self._source}: its end", json.loads(due))
+
+    def _scored_before(self, due: bytes, item: Item, inputs: tuple[bytes, bytes], place: str) -> Row:
+        """The score of an item in the line of the stopped run that should be of it."""
+        found = self._recorder.score_in(due, inputs)
+        if found is None:  # of another row or run, or another version has written the same in another way
+            try:
+                found = json.loads(due)
+            except ValueError as error:
+                raise UsageError(
+                    f"{self._journal.partial}: {error}; no run leaves this behind, so it cannot be resumed: "
+                    "pass --overwrite to begin anew"
+                ) from None
+            require_same_run(found, self._run, self._journal.partial)
+            if not is_record_of(found, item, self._run):
+                raise self._mismatch(f"{place}, row {item.id!r},", found)
+        return found
 
     def _mismatch(self, what: str, row: Row) -> UsageError:
         return UsageError(
@@ -318,20 +344,24 @@ class _RemainingRows:
             "says; pass --overwrite to begin anew"
         )
 
-    def _recordable(self, line: Line) -> Item:
-        """The item of a line, if it can be recorded.
+    def _recordable(self, line: Line) -> tuple[Item, tuple[bytes, bytes]]:
+        """The item of a line and the beginning of its record, if it can be recorded.
 
         Checked before scoring: a reference may be no JSON, Parquet holds dates, and Python's JSON reader takes NaN.
         """
         if line.row is None:
             raise DataError(line.error)
         item = item_of(self._env, line.row, line.number)
-        dump_row(input_fields(item, self._run))
-        return item
+        return item, self._recorder.inputs(item)
 
-    def mark_scored(self) -> None:
-        """Forget the oldest line under way: scores come in order."""
-        del self._under_way[next(iter(self._under_way))]
+    def line_of(self, scored: Scored) -> bytes:
+        """The record of the oldest item under way: scores come in order.
+
+        Args:
+            scored: that item and its score.
+        """
+        _, _, inputs = self._under_way.pop(next(iter(self._under_way)))
+        return self._recorder.line(scored, inputs)
 
     def reject(self, number: int, error: DataError) -> None:
         """Reject the line of an item that the scorer refused.
@@ -340,7 +370,8 @@ class _RemainingRows:
             number: of the item, counted from 1.
             error: why it was refused.
         """
-        self._rejected.add(*self._under_way.pop(number), error)
+        name, line, _ = self._under_way.pop(number)
+        self._rejected.add(name, line, error)
 
 
 class _RejectedRows:

@@ -61,7 +61,7 @@ class TrainCommand:
         if settings.run.is_file():
             raise UsageError(f"{settings.run} is a file; give --run a folder")
         import_optional("rlvr.train.loop", "train")  # what is missing is said before anything else
-        defaults = defaults_of(settings.env)
+        defaults = defaults_of(settings.env) if settings.env else {}
         options = options_of(defaults, with_level(self.option, self.sandbox, settings.env))
         others = options_of(defaults, self.eval_option, flag="--eval-option")
         config = sources.config(
@@ -70,6 +70,8 @@ class TrainCommand:
             env_options={**settings.env_options, **options},
             eval_options={**settings.eval_options, **others},
         )
+        if self.dry_run and config.pairs is not None:
+            raise UsageError("--dry-run samples a group, and --pairs trains on a file without sampling; leave one out")
         if self.dry_run:
             import_optional("rlvr.train.dry_run", "train").dry_run(config, sources.of(config), out, err)
             return 0
@@ -84,8 +86,8 @@ def _train(config: Config, out: Console, err: Console) -> int:
         out: for the results.
         err: for progress.
     """
-    loop = import_optional("rlvr.train.loop", "train")
-    with loop.Trainer(config, console=err) as trainer:
+    module, kind = ("loop", "Trainer") if config.pairs is None else ("offline", "OfflineTrainer")
+    with getattr(import_optional(f"rlvr.train.{module}", "train"), kind)(config, console=err) as trainer:
         trainer.run()
         finished = trainer.step == config.steps
         for step, report in sorted(trainer.reports.items()):

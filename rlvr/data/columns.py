@@ -63,8 +63,12 @@ class Columns:
         Args:
             lines: as `read_rows` gives them.
         """
+        untouched = self == Columns()
         for line in lines:
             if line.row is None:
+                yield line
+                continue
+            if untouched and isinstance(line.row.get("completion"), str):
                 yield line
                 continue
             try:

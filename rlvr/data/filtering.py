@@ -30,7 +30,7 @@ from rlvr.types import Outcome, Prompt
 from rlvr.validate import require_number, require_one_of, require_optional_whole, require_whole
 from rlvr.workers import shipped
 
-__all__ = ["DroppedTask", "FilterRules", "Kept", "filter_tasks", "filtered"]
+__all__ = ["DroppedTask", "FilterRules", "Kept", "filter_tasks", "filtered", "key_of_task"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,12 +231,8 @@ class _Tasks:
         outcome = _outcome(row["outcome"], number) if is_rollout else None
         first, second = ("task", "id") if is_rollout else ("id", "task")
         own = next((str(row[name]) for name in (first, second) if row.get(name) is not None), f"row:{number}")
-        # Rows that bring their own reference may all be called "row"; and completions without a task have ids.
-        named = own if row.get("task") not in (None, "row") or not prompt else None
-        alone = (
-            None if is_rollout else number
-        )  # a row that is no rollout is a task of its own, which may be a duplicate
-        key = digest_of([json.dumps([named, prompt, row["reference"], alone], sort_keys=True, default=str)])
+        # A row that is no rollout is a task of its own, which may be a duplicate.
+        key = key_of_task(row, own, prompt, None if is_rollout else number)
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = len(self)
@@ -286,6 +282,20 @@ class _Tasks:
             raise DataError(f"row {number}: meta is {brief(meta)}; it must be an object of names and values")
         passed = _OF_THE_TASK | {self.column} | (_OF_THE_ROLLOUT if is_rollout else frozenset())
         return {**meta, **{name: value for name, value in row.items() if name not in passed}}
+
+
+def key_of_task(row: Row, own: str, prompt: Prompt, alone: int | None = None) -> bytes:
+    """What the rows of one task have in common: its id, prompt and reference.
+
+    Args:
+        row: a record or a task.
+        own: id of the task, or of the row if it names no task.
+        prompt: "" if the row has none.
+        alone: tells the row from others that are alike; None for a rollout of the same task.
+    """
+    # Rows that bring their own reference may all be called "row"; and completions without a task have ids.
+    named = own if row.get("task") not in (None, "row") or not prompt else None
+    return digest_of([json.dumps([named, prompt, row.get("reference"), alone], sort_keys=True, default=str)])
 
 
 def filter_tasks(

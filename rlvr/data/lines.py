@@ -15,7 +15,17 @@ from typing import Any, TypeAlias
 
 from rlvr.errors import DataError
 
-__all__ = ["CHECKSUM", "Line", "MARK", "Row", "crc_of_cells", "json_lines", "parquet"]
+__all__ = [
+    "CHECKSUM",
+    "Line",
+    "MARK",
+    "Row",
+    "checked_lines",
+    "crc_of_cells",
+    "json_lines",
+    "parquet",
+    "without_checksum",
+]
 
 Row: TypeAlias = Mapping[str, Any]
 """The columns of a row by name."""
@@ -58,6 +68,27 @@ def json_lines(lines: Iterable[bytes], name: str) -> Iterator[Line]:
         lines: the lines.
         name: of the file.
     """
+    for number, raw, damage, checked in checked_lines(lines):
+        if damage:
+            yield Line(number, None, damage, raw.decode("utf-8", "replace"))
+            continue
+        try:
+            row = json.loads(raw)
+            if not isinstance(row, dict):
+                raise ValueError(f"a {type(row).__name__}, not an object")
+        except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, or brackets too deep to follow
+            yield Line(number, None, f"not a JSON object: {error}", raw.decode("utf-8", "replace"))
+        else:
+            row.pop(CHECKSUM, None)
+            yield Line(number, row, checked=checked)
+
+
+def checked_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes, str, bool]]:
+    """(number from 1, line, what is wrong with it or "", whether it has a checksum) of each line that is not empty.
+
+    Args:
+        lines: lines of JSON.
+    """
     with_checksums: bool | None = None  # as in the first line: a run writes them on all or on none
     for number, raw in enumerate(lines, 1):
         if not raw.strip():
@@ -65,24 +96,18 @@ def json_lines(lines: Iterable[bytes], name: str) -> Iterator[Line]:
         intact = _is_intact(raw)
         if with_checksums is None:
             with_checksums = intact is not None
-        try:
-            if intact is False:
-                raise _Damaged(_NO_FIT)
-            if (intact is None) is with_checksums:
-                raise _Damaged(_UNLIKE[with_checksums])
-            row = json.loads(raw)
-            if not isinstance(row, dict):
-                raise ValueError(f"a {type(row).__name__}, not an object")
-        except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, or brackets too deep to follow
-            why = str(error) if isinstance(error, _Damaged) else f"not a JSON object: {error}"
-            yield Line(number, None, why, raw.decode("utf-8", "replace"))
-        else:
-            row.pop(CHECKSUM, None)
-            yield Line(number, row, checked=with_checksums)
+        damage = _NO_FIT if intact is False else _UNLIKE[with_checksums] if (intact is None) is with_checksums else ""
+        yield number, raw, damage, with_checksums
 
 
-class _Damaged(ValueError):
-    """The line is not as it was written, whether or not it still is JSON."""
+def without_checksum(raw: bytes) -> bytes:
+    """A line of JSON as it was before it got a checksum, without the newline.
+
+    Args:
+        raw: the line.
+    """
+    raw = raw.rstrip(b"\r\n")
+    return raw[:-_STAMP_BYTES] + b"}" if _STAMP.fullmatch(raw[-_STAMP_BYTES:]) else raw
 
 
 _NO_FIT = (

@@ -189,9 +189,14 @@ class EndpointSampler:
 
     def close(self) -> None:
         """Drop all requests and connections.  Idempotent."""
-        self._calls.close()
+        self.abort(list(self._asked))
         if not self._client.is_closed():
-            loop_thread("calls").call(self._client.close)
+            loop_thread("calls").call(self._disconnect)
+        self._calls.close()
+
+    async def _disconnect(self) -> None:
+        await asyncio.sleep(0)  # what was dropped ends first
+        await self._client.close()
 
     def __enter__(self) -> EndpointSampler:
         return self

@@ -27,6 +27,7 @@ from rlvr.types import Completion, Outcome, Score, Task, Verdict
 
 __all__ = [
     "Difference",
+    "Recorder",
     "input_fields",
     "is_record_of",
     "provenance",
@@ -41,6 +42,8 @@ _COMPARED = ("outcome", "value", "why", "answer", "detail", "total", "parts")
 """The fields that a replay must reproduce exactly."""
 
 _READ = frozenset(("id", "task", "prompt", "outcome", "total", "parts", "why"))  # of the rows of a stopped run
+
+_NO_SCORE = Score(None, {}, Verdict(Outcome.UNSCORED))
 
 _ENGINE = ("math-verify", "sympy")  # packages on whose versions verdicts depend
 
@@ -134,8 +137,70 @@ def input_fields(item: Item, run: Mapping[str, Any]) -> dict[str, Any]:
         item: the item to be scored.
         run: the `provenance` of the run.
     """
-    nothing = Score(None, {}, Verdict(Outcome.UNSCORED))
-    return {name: value for name, value in record(Scored(item, nothing), run).items() if name not in _COMPARED}
+    fields = record(Scored(item, _NO_SCORE), run)
+    for name in _COMPARED:
+        del fields[name]
+    return fields
+
+
+class Recorder:
+    """Writes the records of a run as lines of JSON; what all of them have in common is turned into JSON only once.
+
+    Args:
+        run: the `provenance` of the run.
+    """
+
+    def __init__(self, run: Mapping[str, Any]) -> None:
+        self._run, self._common = run, _inner(run)
+
+    def inputs(self, item: Item) -> tuple[bytes, bytes]:
+        """What stands in the item's record before and after its score.
+
+        Args:
+            item: the item to be scored.
+
+        Raises:
+            DataError: it holds something that cannot be written as JSON.
+        """
+        common = input_fields(item, self._run)
+        own = {"row": common.pop("row")}
+        for name in ("id", *self._run):
+            del common[name]
+        try:
+            named = b'"id": %d' % item.id if type(item.id) is int else _inner({"id": item.id})
+            texts = named, _inner(common), self._common, _inner(own) if item.row else b'"row": {}'
+        except DataError:
+            dump_row(input_fields(item, self._run))  # raises with the row's id
+            raise
+        return b"{%b, " % texts[0], b", %b, %b, %b}" % texts[1:]
+
+    def line(self, scored: Scored, inputs: tuple[bytes, bytes]) -> bytes:
+        """The line that `dump_row` makes of the record.
+
+        Args:
+            scored: the item and its score.
+            inputs: of the item.
+        """
+        before, after = inputs
+        return b"%b%b%b\n" % (before, _inner(score_fields(scored.score)), after)
+
+    def score_in(self, line: bytes, inputs: tuple[bytes, bytes]) -> Row | None:
+        """The fields of the score in a line that was written for this item in such a run; None for any other line.
+
+        Args:
+            line: without its checksum.
+            inputs: of the item.
+        """
+        before, after = inputs
+        if not (line.startswith(before) and line.endswith(after)):
+            return None
+        fields: Row = json.loads(b"{%b}" % line[len(before) : -len(after)])
+        return fields
+
+
+def _inner(fields: Mapping[str, Any]) -> bytes:
+    """Fields as JSON, without the braces around them."""
+    return dump_row(fields)[1:-2]
 
 
 def is_record_of(row: Row, item: Item, run: Mapping[str, Any]) -> bool:

@@ -64,7 +64,7 @@ class ScoringAlarm:
             )
 
 
-ENTROPY: Final = 0.01
+_ENTROPY: Final = 0.01
 """Nats per token below which a policy has hardly a choice left: two completions of it are nearly always the same."""
 
 
@@ -106,10 +106,10 @@ class Alarms:
                 "--chat to an instruction-tuned model, or a stop text; check that the tokenizer's end token is the one "
                 "that the model was taught",
             )
-        if numbers.get("entropy", 1.0) < ENTROPY:
+        if numbers.get("entropy", 1.0) < _ENTROPY:
             yield (
                 "entropy",
-                f"{begin}the policy's entropy was below {ENTROPY} nats per token: it has collapsed, and its "
+                f"{begin}the policy's entropy was below {_ENTROPY} nats per token: it has collapsed, and its "
                 "completions differ too little to learn from. Go back to an earlier checkpoint with a lower lr, a KL "
                 "penalty, a higher clip_high or an entropy_target",
             )

@@ -39,7 +39,7 @@ class Config:
     """Settings of a run.  The same settings give the same run.
 
     Attributes:
-        env: Id of the environment; `rlvr envs` lists them.
+        env: Id of the environment; `rlvr envs` lists them.  With `pairs` it only evaluates, and may be left out.
         model: Model id on the hub, or a local folder.
         run: Folder for all files of the run.  An empty folder starts a run; one that holds a run with the same
             settings continues it.
@@ -47,7 +47,9 @@ class Config:
         eval_options: Options that differ in evaluation, such as {"data": "test.jsonl"}.
         algorithm: Name of a preset.  In Python also an `Algorithm`: `dataclasses.replace(preset("dapo"), …)`.
         steps: Training steps.  Each one collects a batch of rollouts and trains on it.
-        prompts: Prompts per step, each with a group of completions.
+        pairs: File of preferences to train on instead of sampling, as `rlvr pairs` writes it or TRL takes it; for dpo,
+            ipo, kto and rft.
+        prompts: Prompts per step, each with a group of completions.  With `pairs`: examples of the file per step.
         group_size: Completions per prompt (G).  None: the algorithm's number, or 8 if it has none.
         minibatch: Completions per optimiser step.  None: the whole batch.
         max_tokens: Most tokens of a completion.
@@ -108,7 +110,7 @@ class Config:
         UsageError: a setting is out of its range, or settings contradict each other.
     """
 
-    env: str
+    env: str = ""
     model: str
     run: Path
     env_options: Suppress[Mapping[str, Any]] = field(default_factory=dict)
@@ -117,6 +119,7 @@ class Config:
         "dapo"
     )
     steps: int = 100
+    pairs: Path | None = None
     prompts: int = 16
     group_size: int | None = None
     minibatch: int | None = None
@@ -176,7 +179,7 @@ class Config:
             UsageError: there is no such preset, or it cannot be trained with these settings.
         """
         algorithm = preset(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
-        if self.one_step_off and algorithm.correction is None:
+        if self.one_step_off and algorithm.correction is None and algorithm.preference is None:
             algorithm = dataclasses.replace(algorithm, correction=Correction())
         if self.overlong is not None:
             algorithm = dataclasses.replace(algorithm, overlong=self.overlong)
@@ -218,6 +221,13 @@ class ResolvedConfig(Config):
     def __post_init__(self, written: Mapping[str, Any]) -> None:
         object.__setattr__(self, "_written", written)
         algorithm = self.algorithm
+        if self.pairs is not None and algorithm.preference is None:
+            raise UsageError(
+                f"pairs is {str(self.pairs)!r}, and the algorithm learns from rewards of its own completions; choose "
+                "one of preferences, such as 'dpo', or leave pairs out"
+            )
+        if not self.env and self.pairs is None:
+            raise UsageError("env is missing; give the id of an environment, such as gsm8k-v2")
         if self.lora_rank is None and (self.lora_alpha is not None or self.lora_targets):
             raise UsageError("lora_alpha and lora_targets are of a LoRA adapter; give lora_rank too, such as 16")
         if (self.attention or "").startswith("flash_attention") and self.precision != "bf16":
@@ -236,6 +246,8 @@ class ResolvedConfig(Config):
                 f"{algorithm.objective!r} has no ratio to the policy that sampled, so only the first step on a batch "
                 "is right; leave minibatch out, or choose the objective 'clipped'"
             )
+        if algorithm.mixing is not None and self.pairs is not None:
+            raise UsageError("mixing with pairs: training on a file has a fixed reference; leave mixing or pairs out")
         if algorithm.mixing is not None and self.lora_rank is not None:
             raise UsageError(
                 "mixing with lora_rank: a share of an adapter is not that share of the weights it stands for; train "
@@ -270,6 +282,7 @@ class ResolvedConfig(Config):
         """
         found = {name: value for name, value in self._written.items() if name != "run"}
         found |= {"algorithm": dataclasses.asdict(self.algorithm)}
+        found |= {"pairs": None if self.pairs is None else str(self.pairs)}
         found |= {"env_options": dict(self.env_options), "eval_options": dict(self.eval_options)}
         plain: dict[str, Any] = json.loads(json.dumps(found))  # as it will be when read again
         return plain

@@ -69,7 +69,7 @@ class Learner:
         if not self.parameters:
             raise UsageError("every weight of this model is frozen, so nothing would be trained; unfreeze some")
         self.optimizer = self._fresh_optimizer()
-        self.reference = None if self.algorithm.kl is None else policy.frozen()
+        self.reference = policy.frozen() if self.algorithm.has_reference else None
         self.critic = None if self.algorithm.critic is None else Critic(policy, self.config)
         self.average: float | None = None
         self.last_entropy = math.inf
@@ -211,11 +211,12 @@ class Learner:
     def _adapt(self, batch: Batch) -> dict[str, float]:
         """Move the KL coefficients that adapt; returns them, and the KL that moved them."""
         numbers: dict[str, float] = {}
-        mask, rows = batch.completion_mask, max(1, int(batch.completion_mask.any(dim=1).sum()))
         for name in ("kl", "trust"):
             settings = getattr(self.algorithm, name)
-            if settings is None or settings.rule == "fixed" or not mask.any():
+            if settings is None or settings.rule == "fixed" or not batch.completion_mask.any():
                 continue
+            mask = batch.completion_mask
+            rows = int(mask.any(dim=1).sum())
             if name == "kl":
                 assert batch.ref_logprobs is not None
                 measured = zero_masked(batch.behaviour_logprobs - batch.ref_logprobs, mask).sum()

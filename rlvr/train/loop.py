@@ -34,6 +34,7 @@ from rlvr.train.learner import Learner
 from rlvr.train.memory import forecast, longest_prompt, require_room
 from rlvr.train.metrics import Log, evaluation_metrics, log_rollouts, open_loggers
 from rlvr.train.policy import Policy
+from rlvr.train.preferences import Examples, PreferenceLearner, examples_of_groups
 from rlvr.train.rollout_batch import RolloutBatch, collect_batch
 from rlvr.train.run_dir import claim_run_dir
 from rlvr.train.setup import describe_run, device_of, environments, local_sampler, policy_from_config, prepare_policy
@@ -99,7 +100,7 @@ class Trainer:
             description = describe_run(config, self.env, self.eval_env)
             self._open.enter_context(claim_run_dir(config.run, description, self._say))
             self.policy = prepare_policy(policy or policy_from_config(config), config)
-            self.learner = Learner(self.policy, config)
+            self.learner = (PreferenceLearner if config.algorithm.preference else Learner)(self.policy, config)
             self.sampler = sampler or local_sampler(self.policy, config)
             self.collector = self._open.enter_context(
                 Collector(
@@ -200,8 +201,10 @@ class Trainer:
         if not sampled.groups:
             self._say(f"step {self.step + 1} is skipped: no group is left to train on")
             return {"skipped": 1.0, "updates": 0.0, "lr": self.learner.lr}
-        batch = self.learner.prepared(collate(sampled.groups))
         draw = torch.Generator().manual_seed(rollout_seed("minibatches", self._settings.seed, self.step))
+        if isinstance(self.learner, PreferenceLearner):
+            return self._learn_preferences(self.learner, sampled, draw)
+        batch = self.learner.prepared(collate(sampled.groups))
         algorithm = self.learner.algorithm
         epochs = [minibatches(len(batch.rows), self._settings.minibatch, draw) for _ in range(algorithm.epochs)]
         if algorithm.advantage == "magistral_advantages":
@@ -223,6 +226,18 @@ class Trainer:
         numbers = self.learner.update(batch, [rows for epoch in epochs for rows in epoch], self._keep_bad)
         update_s = time.perf_counter() - started - prepared_s
         return {**numbers, "entropy": _entropy(batch), "prepare_s": prepared_s, "update_s": update_s}
+
+    def _learn_preferences(
+        self, learner: PreferenceLearner, sampled: RolloutBatch, draw: torch.Generator
+    ) -> dict[str, float]:
+        """Draw examples from the groups and update the policy."""
+        started, config = time.perf_counter(), self._settings
+        examples, report = examples_of_groups(sampled.groups, config.algorithm, config.seed, self.step)
+        if not examples.rows:
+            self._say(f"step {self.step + 1} is skipped: no group has completions that could be preferred")
+            return {**report.metrics(), "skipped": 1.0, "updates": 0.0, "lr": learner.lr}
+        numbers = learner.learn(examples, draw, self._keep_bad)
+        return {**numbers, **report.metrics(), "update_s": time.perf_counter() - started}
 
     def _sync(self) -> dict[str, float]:
         """Give the sampler the new weights, and check that it has them."""
@@ -331,8 +346,12 @@ class Trainer:
     def _say(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    def _keep_bad(self, mini: Batch) -> None:
-        save_batch(self._settings.run / "bad" / f"step-{self.step + 1:08d}-{self.learner.bad}.pt", mini)
+    def _keep_bad(self, mini: Batch | Examples) -> None:
+        path = self._settings.run / "bad" / f"step-{self.step + 1:08d}-{self.learner.bad}.pt"
+        if isinstance(mini, Examples):
+            mini.save(path)
+        else:
+            save_batch(path, mini)
 
     def close(self) -> None:
         """End threads and workers, and free the run's folder."""

@@ -275,7 +275,7 @@ def forecast(policy: Policy, config: Config, *, prompt_tokens: int, costs: Token
     every = list(policy.model.parameters())
     weights = sum(p.numel() * p.element_size() for p in every)
     trained = sum(p.numel() * p.element_size() for p in every if p.requires_grad)
-    copies = 0 if settings.algorithm.kl is None or policy.lora is not None else weights
+    copies = 0 if not settings.algorithm.has_reference or policy.lora is not None else weights
     text = policy.model.config.get_text_config()
     most = getattr(text, "max_position_embeddings", None) or math.inf
     row = int(min(prompt_tokens + settings.max_tokens, most))
@@ -393,7 +393,7 @@ def require_room_for_weights(config: Config, device: torch.device) -> None:
     parts = {"weights": (2 if half else 4) * numbers}
     if not lora:
         parts |= {"gradients": 4 * numbers, "optimiser": 8 * numbers}
-        if config.resolve().algorithm.kl is not None:
+        if config.resolve().algorithm.has_reference:
             parts["reference"] = 4 * numbers
     if config.one_step_off:
         parts["sampler's weights"] = parts["weights"]

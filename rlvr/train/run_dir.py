@@ -34,6 +34,7 @@ _ADDED: Final[Mapping[str, Any]] = {
     "attention": None,
     "packing": False,
     "lora_rank": None,
+    "pairs": None,
     "lora_alpha": None,
     "lora_targets": [],
     **{name: getattr(Config, name) for name in ("turn_schedule", "step_s", "max_tokens_in_flight")},

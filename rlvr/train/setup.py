@@ -239,17 +239,17 @@ def local_sampler(policy: Policy, config: Config) -> LocalSampler:
     return policy.sampler(dtype=own, max_rows=config.max_rows, max_tokens_in_flight=config.max_tokens_in_flight)
 
 
-def describe_run(config: Config, env: Environment, eval_env: Environment | None) -> dict[str, Any]:
+def describe_run(config: Config, env: Environment | None, eval_env: Environment | None) -> dict[str, Any]:
     """Everything that determines a run, as plain JSON: settings, environments, rewards.
 
     Args:
         config: settings of the run.
-        env: the training environment.
+        env: the training environment; None where a file is trained on.
         eval_env: the evaluation environment; None for none.
     """
     found = {
         "settings": config.resolve().recorded,
-        "env": _described(env),
+        "env": env and _described(env),
         "eval_env": eval_env and _described(eval_env),
     }
     plain: dict[str, Any] = json.loads(json.dumps(found, default=str))

@@ -19,7 +19,8 @@ PLAIN = unchecked(presets)
 def test_the_promised_algorithms_are_there():
     """The README names these."""
     assert list(PRESETS) == (
-        "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo gspo cispo sapo ppo ppo_kl a2c reinforce".split()
+        "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo gspo cispo sapo ppo ppo_kl a2c reinforce "
+        "dpo ipo kto rft".split()
     )
 
 

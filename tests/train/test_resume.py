@@ -71,6 +71,9 @@ class Turns(rlvr.MultiTurnEnv):
 
 RUNS["turns"] = {"algorithm": "grpo", "env": Turns(), "max_tokens": 9, "stop": ("7", "a"), "max_rows": 3}
 RUNS["turns-one-step-off"] = RUNS["turns"] | {"algorithm": "dapo", "overlong": "keep", "one_step_off": True}
+RUNS["dpo"] = {"algorithm": "dpo", "minibatch": 4, "prompts": 3}
+RUNS["kto-lora"] = {"algorithm": "kto", "prompts": 3, "lora_rank": 2, "one_step_off": True}
+RUNS["rft"] = {"algorithm": "rft", "prompts": 3, "schedule": "linear"}
 RUNS["drawing"] = {"algorithm": "grpo", "env": Drawing()}
 
 
@@ -137,7 +140,7 @@ def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name):
     assert logged(made.config.run) == logged(whole.config.run)
 
 
-QUICK = ("prorl-stall", "rloo", "lora")
+QUICK = ("prorl-stall", "rloo", "lora", "dpo")
 
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")

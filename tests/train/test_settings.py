@@ -104,7 +104,7 @@ def test_later_changes_win_by_part():
         ("chat = nan", "chat is float nan; it must be true or false"),
         ('algorithm = "dappo"', "did you mean 'dapo'"),
         ("[clip]\nhigh = 0.3", "there is no table 'clip'; write its numbers one by one, such as clip_low"),
-        ('[algorithm]\npaper = "mine"', "algorithm lacks advantage, objective, aggregation"),
+        ('[algorithm]\nadvantage = "group_advantages"', "algorithm lacks paper"),
         ("[algorithm]\ncilp = 1", "algorithm has no 'cilp'; did you mean 'clip'?"),
         ("lr = ", "cannot read settings from"),
     ],

@@ -1,0 +1,388 @@
+"""The update from preferences: pairs of completions, labelled completions, or right completions alone.
+
+examples of a step ─▶ mini-batches ─▶ micro-batches ─▶ log-probabilities ─▶ gains ─▶ loss of each example ─▶ backward
+
+Examples come from the groups that a collector has sampled, or from a file.  Log-probabilities, batching, the optimiser
+and its state are those of `Learner`.  Denominators are those of the whole mini-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rlvr.algo.preferences import gains, kto_reference_point, negative_log_likelihood, weighted_mean
+from rlvr.algo.presets import Algorithm
+from rlvr.algo.ratios import RatioStats
+from rlvr.algo.registry import function
+from rlvr.data.overlap import digest_of
+from rlvr.data.pairs import (
+    Candidate,
+    PairReport,
+    PairRules,
+    draw,
+    draw_labelled,
+    draw_right,
+    read_labelled,
+    read_pairs,
+)
+from rlvr.errors import DataError, UsageError
+from rlvr.samplers.tokenization import Tokenization
+from rlvr.train.batches import buckets
+from rlvr.train.config import Config
+from rlvr.train.learner import Learner
+from rlvr.train.policy import Policy
+from rlvr.types import Group, Outcome, Prompt, Rollout
+
+__all__ = ["Example", "Examples", "PreferenceLearner", "TrainedRow", "examples_of_file", "examples_of_groups"]
+
+
+class TrainedRow(NamedTuple):
+    """A completion in tokens.
+
+    Attributes:
+        prompt_ids: at least one.
+        completion_ids: at least one; the last is the end token, unless the completion was truncated.
+        completion_mask: True for trained tokens, of which there is at least one.
+    """
+
+    prompt_ids: Sequence[int]
+    completion_ids: Sequence[int]
+    completion_mask: Sequence[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """What one loss is computed from.
+
+    Attributes:
+        rows: (chosen, rejected) of a pair; a single row otherwise.
+        right: whether the first row is right.
+        weight: in the mean over examples, above 0.
+        margin: for reward models.
+    """
+
+    rows: tuple[TrainedRow, ...]
+    right: bool = True
+    weight: float = 1.0
+    margin: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all rows, with their prompts."""
+        return sum(len(row.prompt_ids) + len(row.completion_ids) for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """The examples of a step, or of a mini-batch: what `Batch` is for advantages.
+
+    Attributes:
+        rows: the examples.
+    """
+
+    rows: Sequence[Example]
+
+    def part(self, indices: Sequence[int]) -> Examples:
+        """Some of the examples.
+
+        Args:
+            indices: which.
+        """
+        return Examples([self.rows[i] for i in indices])
+
+    def save(self, path: Path) -> None:
+        """Write the examples for inspection with `torch.load`.
+
+        Args:
+            path: the file; its folder is made.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = [[(list(row.prompt_ids), list(row.completion_ids)) for row in one.rows] for one in self.rows]
+        torch.save({"rows": rows, "right": [one.right for one in self.rows]}, path)
+
+
+class PreferenceLearner(Learner):
+    """A learner whose losses are of `rlvr.algo.preferences`.
+
+    Args:
+        policy: trained in place.
+        config: settings of the run; its algorithm has a `preference`.
+
+    Attributes:
+        reference: the policy as it was given, if the loss compares with it; else None.
+
+    Raises:
+        UsageError: all weights are frozen.
+    """
+
+    def __init__(self, policy: Policy, config: Config) -> None:
+        super().__init__(policy, config)
+        chosen = self.algorithm.preference
+        assert chosen is not None
+        self.preference, self._loss_of = chosen, function("preference", chosen.loss)
+
+    def learn(self, examples: Examples, draw: torch.Generator, on_bad: Callable[[Any], None]) -> dict[str, float]:
+        """Make the updates of a step, and return metrics for the log.
+
+        Args:
+            examples: at least one.
+            draw: draws the mini-batches.
+            on_bad: called with each mini-batch whose loss or gradient is not finite; no step is made on it.
+
+        Raises:
+            Diverged: `config.bad_steps` mini-batches in a row were not finite.
+        """
+        n, per_row = len(examples.rows), len(examples.rows[0].rows)
+        size = n if self.config.minibatch is None else max(1, self.config.minibatch // per_row)
+        parts: list[list[int]] = []
+        for _ in range(self.algorithm.epochs):
+            order = list(range(n)) if size >= n else torch.randperm(n, generator=draw).tolist()
+            parts += [order[start : start + size] for start in range(0, n, size)]
+        return self.update(examples, parts, on_bad)  # type: ignore[arg-type]  # it only asks for parts
+
+    def rows_with_gradient(self, mini: Any) -> list[int]:
+        """All examples of a mini-batch.
+
+        Args:
+            mini: the mini-batch.
+        """
+        return list(range(len(mini.rows)))
+
+    def backward(self, mini: Any, rows: Sequence[int]) -> tuple[dict[str, float], list[RatioStats]]:
+        """Add the gradient of a mini-batch, micro-batch by micro-batch; returns the logged terms.
+
+        Args:
+            mini: `Examples`, whose weights and tokens are the denominators.
+            rows: indices of the examples to compute.
+        """
+        examples = [mini.rows[i] for i in rows]
+        whole = _Totals.of(examples)
+        point = self._reference_point(examples) if "reference_point" in self._loss_of.inputs else None
+        sums: dict[str, Tensor] = {}
+        for indices in self.micro_batches([one.tokens for one in examples]):
+            loss, terms = self._micro_loss([examples[i] for i in indices], whole, point)
+            loss.backward()
+            for name, value in {"loss": loss, **terms}.items():
+                sums[name] = sums.get(name, 0.0) + value.detach()
+        return {name: float(value) for name, value in sums.items()}, []
+
+    def micro_batches(self, lengths: Sequence[int]) -> list[list[int]]:
+        """Indices of the examples in each micro-batch; the rows of an example are never apart.
+
+        Args:
+            lengths: tokens of each example.
+        """
+        return buckets(lengths, max_tokens=self.policy.max_tokens, overhead_tokens=self.policy.overhead_tokens)
+
+    def _micro_loss(
+        self, examples: Sequence[Example], whole: _Totals, point: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The micro-batch's share of the loss and of the logged terms."""
+        rows = [row for side in zip(*(one.rows for one in examples), strict=True) for row in side]
+        n, mask = len(examples), self._mask(rows)
+        logprobs = self.policy.logprobs(rows, self.config.temperature)
+        weights = torch.tensor([one.weight for one in examples], device=mask.device)
+        right = torch.tensor([one.right for one in examples], device=mask.device)
+        inputs = {"logprobs": logprobs, "completion_mask": mask, "reference_point": point, "right": right}
+        terms: dict[str, Tensor] = {}
+        if self.reference is not None:
+            h = self._gains(rows, logprobs, mask)
+            inputs |= {"gain": h, "chosen": h[:n], "rejected": h[n:]}
+            terms |= whole.means("gain", h.detach(), weights, right)
+        losses = self._loss_of.bound(self.algorithm)(**self._loss_of.given(inputs))
+        nll = negative_log_likelihood(logprobs[:n], mask[:n]).sum(dim=1)
+        if losses.dim() == 2:  # one per token: a mean over tokens, as for language models
+            loss = weighted_mean(losses.sum(dim=1), weights, total=whole.tokens)
+        else:
+            loss = weighted_mean(losses, weights, total=whole.weight)
+        if self.preference.sft_weight:
+            loss = loss + self.preference.sft_weight * weighted_mean(nll, weights, total=whole.tokens)
+        if not whole.wrong:
+            terms["nll"] = weighted_mean(nll.detach(), weights, total=whole.tokens)
+        summed = torch.where(mask, logprobs.detach(), 0.0).sum(dim=1)
+        return loss, terms | whole.means("logprob", summed, weights, right)
+
+    def _gains(self, rows: Sequence[TrainedRow], logprobs: Tensor, mask: Tensor) -> Float[Tensor, " N"]:
+        assert self.reference is not None
+        with torch.no_grad():
+            before = self.reference.logprobs(rows, self.config.temperature)
+        return gains(logprobs, before, mask, length=self.preference.length)
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def _reference_point(self, examples: Sequence[Example]) -> Tensor:
+        """KTO's z: from each prompt of the mini-batch with its neighbour's completion."""
+        rows = [one.rows[0] for one in examples]
+        mixed = [
+            TrainedRow(row.prompt_ids, other.completion_ids, other.completion_mask)
+            for row, other in zip(rows, [*rows[1:], rows[0]], strict=True)
+        ]
+        found = []
+        for indices in self.micro_batches([len(row.prompt_ids) + len(row.completion_ids) for row in mixed]):
+            part = [mixed[i] for i in indices]
+            found.append(self._gains(part, self.policy.logprobs(part, self.config.temperature), self._mask(part)))
+        return kto_reference_point(torch.cat(found))
+
+    def _mask(self, rows: Sequence[TrainedRow]) -> Bool[Tensor, "N T"]:
+        width = max(len(row.completion_ids) for row in rows)
+        padded = [[*row.completion_mask, *[False] * (width - len(row.completion_mask))] for row in rows]
+        return torch.tensor(padded, device=self.policy.device)
+
+
+class _Totals(NamedTuple):
+    """Denominators of a mini-batch.
+
+    Attributes:
+        weight: sum of the examples' weights.
+        tokens: trained tokens of the first rows, each times its example's weight.
+        right, wrong: sums of the weights of examples whose first row is right, or wrong.
+        pairs: whether the examples are pairs.
+    """
+
+    weight: float
+    tokens: float
+    right: float
+    wrong: float
+    pairs: bool
+
+    @classmethod
+    def of(cls, examples: Sequence[Example]) -> _Totals:
+        return cls(
+            sum(one.weight for one in examples),
+            sum(one.weight * sum(one.rows[0].completion_mask) for one in examples),
+            sum(one.weight for one in examples if one.right),
+            sum(one.weight for one in examples if not one.right),
+            len(examples[0].rows) == 2,
+        )
+
+    def means(self, name: str, values: Tensor, weights: Tensor, right: Tensor) -> dict[str, Tensor]:
+        """A micro-batch's share of the means over chosen and rejected, or over right and wrong completions.
+
+        Args:
+            name: of the values.
+            values: one of each row: of pairs, those of the chosen ones and then those of the rejected ones.
+            weights, right: of each example.
+        """
+        n = len(weights)
+        if not self.pairs:
+            found = {}
+            for label, here, total in (("right", right, self.right), ("wrong", ~right, self.wrong)):
+                if total:
+                    found[f"{name}_{label}"] = (weights * values * here).sum() / total
+            return found
+        share = weights / self.weight
+        ahead = values[:n] - values[n:]
+        found = {f"{name}_chosen": (share * values[:n]).sum(), f"{name}_rejected": (share * values[n:]).sum()}
+        if name == "gain":
+            found |= {"gain_margin": (share * ahead).sum(), "preferred": (share * (ahead > 0)).sum()}
+        return found
+
+
+# ------------------------------------------------------------------------------------------ examples
+
+
+def examples_of_groups(groups: Sequence[Group], algorithm: Algorithm, *key: str | int) -> tuple[Examples, PairReport]:
+    """What an algorithm of preferences trains on, from scored rollouts; and counts.
+
+    Args:
+        groups: of rollouts; UNSCORED ones are never used.
+        algorithm: says what is drawn from a group, and how many.
+        key: with a task's id, fixes the draw; such as the run's seed and the step.
+    """
+    chosen = algorithm.preference
+    assert chosen is not None
+    rules = PairRules(chosen.per_task, unparsed=chosen.unparsed, truncated=algorithm.overlong != "mask")
+    needs, report, found = algorithm.needs, PairReport(), list[Example]()
+    for group in groups:
+        rollouts = [rollout for rollout in group.rollouts if any(rollout.completion_mask)]
+        candidates = [_candidate(rollout) for rollout in rollouts]
+        drawn = draw(candidates, rules, group.task.id, *key)
+        report.add(candidates, drawn, rules)
+        picked: Sequence[tuple[int, ...]] = drawn.pairs
+        if "pairs" not in needs:
+            pick = draw_labelled if "labels" in needs else draw_right
+            picked = [(i,) for i in pick(candidates, rules, group.task.id, *key)]
+        for indices in picked:
+            rows = tuple(_row(rollouts[i]) for i in indices)
+            found.append(Example(rows, candidates[indices[0]].outcome is Outcome.CORRECT, 1 / len(picked)))
+    return Examples(found), report
+
+
+def _candidate(rollout: Rollout) -> Candidate:
+    score = rollout.score
+    known: dict[str, Any] = {"length": len(rollout.completion_ids), "truncated": rollout.truncated}
+    if score is None:
+        return Candidate(digest_of([rollout.text]), Outcome.UNSCORED, **known)
+    verdict = score.verdict
+    known |= {"answer": verdict.answer, "value": verdict.value, "total": score.total}
+    return Candidate(digest_of([rollout.text]), verdict.outcome, **known)
+
+
+def _row(rollout: Rollout) -> TrainedRow:
+    return TrainedRow(rollout.prompt_ids, rollout.completion_ids, rollout.completion_mask)
+
+
+def examples_of_file(
+    path: Path, algorithm: Algorithm, tokenization: Tokenization, *, max_tokens: int
+) -> tuple[Examples, int]:
+    """The examples of a file, and how many were left out because a completion is longer than `max_tokens`.
+
+    Nothing is cut: a completion without its end would be another one.
+
+    Args:
+        path: as `rlvr pairs` writes it, or TRL takes it.
+        algorithm: says whether it has pairs, labels or right completions.
+        tokenization: of the policy.
+        max_tokens: most tokens of a completion.
+
+    Raises:
+        DataError: there is nothing to train on, or a row cannot be used.
+    """
+    needs, found = algorithm.needs, list[Example]()
+    read = 0
+    if "pairs" in needs:
+        for pair in read_pairs(path):
+            sides = (pair.chosen, pair.chosen_truncated), (pair.rejected, pair.rejected_truncated)
+            rows = _tokenized(tokenization, pair.prompt, sides)
+            found.append(Example(rows, True, pair.weight, pair.margin))
+    else:
+        for one in read_labelled(path, needs_both="labels" in needs):
+            if one.label or "labels" in needs:
+                rows = _tokenized(tokenization, one.prompt, [(one.completion, one.truncated)])
+                found.append(Example(rows, one.label, one.weight))
+    read = len(found)
+    found = [one for one in found if all(0 < len(row.completion_ids) <= max_tokens for row in one.rows)]
+    if not found:
+        why = f"all {read} have a completion of more than max_tokens={max_tokens} tokens" if read else "none is right"
+        raise DataError(f"{path} has nothing to train on: {why}")
+    if "labels" in needs and len({one.right for one in found}) == 1:
+        raise DataError(f"with max_tokens={max_tokens}, the rows of {path} that are left all have one label; raise it")
+    return Examples(found), read - len(found)
+
+
+def _tokenized(
+    tokenization: Tokenization, prompt: Prompt, completions: Sequence[tuple[str, bool]]
+) -> tuple[TrainedRow, ...]:
+    """A row for each (text, truncated): the prompt's tokens, the text's own tokens, and the end token.
+
+    The text is tokenised apart from the prompt, since a sampler continues the prompt's tokens.
+    """
+    prompt_ids, end = tokenization.encode(prompt), _end_token(tokenization)
+    rows = []
+    for text, truncated in completions:
+        ids = tokenization.encode(text, after=prompt_ids) + ([] if truncated else [end])
+        rows.append(TrainedRow(prompt_ids, ids, [True] * len(ids)))
+    return tuple(rows)
+
+
+def _end_token(tokenization: Tokenization) -> int:
+    own = tokenization.tokenizer.eos_token_id
+    if own is None and not tokenization.end_ids:
+        raise UsageError("the tokenizer has no end token, so that completions could not learn to end; set eos_token")
+    return int(min(tokenization.end_ids) if own is None else own)
