@@ -89,21 +89,15 @@ class ServeCommand:
 
             def say_ready() -> None:
                 names = escape(", ".join(envs))
-                _say(out, f"serving {names} on {where}, which wants {needs}; {where}/docs says how")
+                line = f"serving {names} on {where}, which wants {needs}; {where}/docs says how"
+                out.print(line, soft_wrap=True, highlight=False)
 
             if self.processes == 1:
                 serve.run(service, listening, on_ready=say_ready)
             else:
                 serve.run_processes(make, listening, self.processes, on_ready=say_ready)
-        _say(out, "stopped")
+        out.print("stopped")
         return 0
-
-
-def _say(out: Console, line: str) -> None:
-    """Print a line, if anything can be printed: a service goes on without its stdout."""
-    with suppress(OSError, ValueError):
-        out.print(line, soft_wrap=True, highlight=False)
-        out.file.flush()
 
 
 def _taken_from_environment(name: str) -> str | None:

@@ -10,13 +10,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlvr.environment import Environment
 from rlvr.scoring.items import COLUMNS
 from rlvr.serve import schema
+from rlvr.serve.body import Asked
 from rlvr.serve.jobs import MOST_ID_LETTERS
 from rlvr.serve.memory import MemoryShare
 from rlvr.serve.metrics import CONTENT_TYPE
@@ -30,7 +31,7 @@ __all__ = ["app_of"]
 _LIVE = "/health/live"
 _OPEN = ("/health", _LIVE, "/docs", "/openapi.json")  # need no key: they reveal nothing
 
-_Handler: TypeAlias = Callable[[Request, MemoryShare, str], Awaitable[ASGIApp]]
+_Handler: TypeAlias = Callable[[Asked], Awaitable[ASGIApp]]
 
 _log = logging.getLogger("rlvr.serve")
 
@@ -90,9 +91,9 @@ class _App:
             metrics.count("rlvr_rejected_total", reason=refused.reason)
             await error_response(refused)(scope, receive, send)
         except (ClientDisconnect, Left) as left:
-            if str(left) == "stalled":
-                metrics.count("rlvr_connections_closed_total", reason="stalled")
-                await _end(scope)
+            if str(left) == "stalled" and (connection := scope.get("rlvr.connection")) is not None:
+                connection.end("stalled")
+                await asyncio.sleep(0)  # so that the server knows
         except Exception as error:  # noqa: BLE001  a bug of rlvr or of an environment: the log has the traceback
             _log.exception("a request for %s failed", label)
             message = f"a bug in the service, {type(error).__name__}; its log has the traceback"
@@ -100,7 +101,9 @@ class _App:
 
     async def _response(self, scope: Scope, receive: Receive, share: MemoryShare, label: str) -> ASGIApp:
         path, method, service = scope["path"], scope["method"], self._service
-        if path != _LIVE and (scope.get("rlvr.crowded") or service.under_way > service.limits.connections):
+        connection = scope.get("rlvr.connection")
+        crowded = service.under_way > service.limits.connections or (connection is not None and connection.crowded)
+        if crowded and path != _LIVE:
             raise Refused(503, "crowded", "there are too many requests; ask again in 1 s", retry_after_s=1)
         headers = dict(reversed(scope["headers"]))  # of two with one name the first counts
         if service.loopback_only and not _is_loopback(headers.get(b"host", b"localhost").decode("latin-1")):
@@ -112,7 +115,7 @@ class _App:
         if handler is None:
             status, what = (405, "Method Not Allowed") if handlers else (404, "Not Found")
             raise Refused(status, "no-such-page", f"{method[:20]} {path[:200]}: {what}; see /docs for what there is")
-        return await handler(Request(scope, receive), share, caller)
+        return await handler(Asked(scope, receive, headers, share, caller))
 
     def _caller(self, authorization: str, path: str) -> str:
         """The name of the caller's key.
@@ -135,56 +138,56 @@ class _Routes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def score(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
+    async def score(self, asked: Asked) -> ASGIApp:
         """Score completions: one score per row, in the order of the rows; a row that cannot be used gets an error.
 
         With the header `Accept: application/x-ndjson` the scores come one per line, each as soon as it is there.
         """
         service = self._service
         service.require_accepting()
-        body = await service.bodies.read(request, share)
+        body = await service.bodies.read(asked)
         queue = service.queue(_text(body.asked, "env"))
         request_id = _text(body.asked, "request_id")
         rows = _rows(service, body.asked)
         if type(queue.scorer.env).task_of is Environment.task_of:
             _drop_unread(rows)
-        job = service.job(queue, rows, share, request_id=request_id, digest=body.digest, caller=caller)
-        stream = "application/x-ndjson" in request.headers.get("accept", "")
+        job = service.job(queue, rows, asked.share, request_id=request_id, digest=body.digest, caller=asked.caller)
+        stream = "application/x-ndjson" in asked.header(b"accept")
         response = ScoresResponse(job, queue.name, service.limits, stream=stream)
         return _releasing(response, functools.partial(service.release, queue, job))
 
-    async def openrlhf(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
+    async def openrlhf(self, asked: Asked) -> ASGIApp:
         """The remote reward model of OpenRLHF: give this address as its `--remote_rm_url`."""
         service = self._service
         service.require_accepting()
-        body = await service.bodies.read(request, share)
-        queue = service.queue(request.url.path.removeprefix("/openrlhf").removeprefix("/") or None)
+        body = await service.bodies.read(asked)
+        queue = service.queue(asked.scope["path"].removeprefix("/openrlhf").removeprefix("/") or None)
         _rows(service, {"rows": body.asked.get("query") if isinstance(body.asked.get("query"), list) else []})
-        job = service.job(queue, items_of(queue.scorer.env, body.asked), share, caller=caller)
+        job = service.job(queue, items_of(queue.scorer.env, body.asked), asked.share, caller=asked.caller)
         response = ScoresResponse(job, queue.name, service.limits, shape=response_of)
         return _releasing(response, functools.partial(service.release, queue, job))
 
-    async def health(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
+    async def health(self, asked: Asked) -> ASGIApp:
         """Readiness: 200 while requests are accepted, 503 while the service stops.  Needs no key."""
         draining = self._service.draining
         return json_response({"ready": not draining}, 503 if draining else 200)
 
-    async def live(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
+    async def live(self, asked: Asked) -> ASGIApp:
         """Liveness: 200 as long as the process responds, also while the service stops.  Needs no key."""
         return json_response({"live": True})
 
-    async def metrics(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
+    async def metrics(self, asked: Asked) -> ASGIApp:
         """Counters in Prometheus's text format."""
         self._service.update_metrics()
         return Response(self._service.metrics.text(), headers={"content-type": CONTENT_TYPE})
 
-    async def docs(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
+    async def docs(self, asked: Asked) -> ASGIApp:
         """The interface, for reading."""
         return Response(
             schema.page(), headers={"content-security-policy": "default-src 'none'"}, media_type="text/html"
         )
 
-    async def openapi(self, request: Request, share: MemoryShare, caller: str) -> ASGIApp:
+    async def openapi(self, asked: Asked) -> ASGIApp:
         """The interface, as data."""
         return json_response(schema.openapi(wants_key=self._service.keys.any))
 
@@ -197,14 +200,6 @@ def _releasing(response: ASGIApp, release: Callable[[], None]) -> ASGIApp:
             release()
 
     return responding
-
-
-async def _end(scope: Scope) -> None:
-    """Close the connection of a caller that does not read."""
-    end = scope.get("rlvr.end")
-    if end is not None:
-        end("stalled")
-        await asyncio.sleep(0)  # so that the server knows
 
 
 def _is_loopback(host: str) -> bool:

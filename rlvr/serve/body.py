@@ -10,23 +10,50 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope
 
 from rlvr.serve.limits import ServiceLimits
 from rlvr.serve.memory import MIB, MemoryShare
 from rlvr.serve.refused import Refused
 
-__all__ = ["Body", "BodyReader"]
+__all__ = ["Asked", "Body", "BodyReader"]
 
 _AT_ONCE_BYTES = 1 << 14  # parsed in the event loop: it takes less than a hop to another thread and back
 _VALUE_BYTES = 120  # what Python needs for a value beside its text, on average, in the worst of shapes
 _SIGNS = (b",", b":", b"[", b"{")
 _SIGN = re.compile(rb'[\[\]{},"]')
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request whose head is there.
+
+    Attributes:
+        scope, receive: as ASGI gives them.
+        headers: the first of each name.
+        share: the memory of the request.
+        caller: the name of the key; empty for the key without a name.
+    """
+
+    scope: Scope
+    receive: Receive
+    headers: Mapping[bytes, bytes]
+    share: MemoryShare
+    caller: str
+
+    def header(self, name: bytes) -> str:
+        """The value of a header; empty if there is none.
+
+        Args:
+            name: in small letters.
+        """
+        return self.headers.get(name, b"").decode("latin-1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,43 +84,52 @@ class BodyReader:
         """End the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def read(self, request: Request, share: MemoryShare) -> Body:
-        """The body of a request; what its values take of memory is held by `share` then.
+    async def read(self, asked: Asked) -> Body:
+        """The body of a request; what its values take of memory is held by its share then.
 
         Args:
-            request: with a body that was not read yet.
-            share: the request's memory.
+            asked: with a body that was not read yet.
 
         Raises:
             Refused: it is too large, too slow, or no JSON object.
+            ClientDisconnect: the caller has left.
         """
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json" or request.headers.get("content-encoding", "identity") != "identity":
+        kind = asked.header(b"content-type").partition(";")[0].strip().lower()
+        if kind != "application/json" or asked.header(b"content-encoding") not in ("", "identity"):
             # A web page can send other types to this machine without a CORS request, but never JSON.
             named = kind[:60] or "of no stated type"
             raise Refused(415, "not-json", f"the body is {named}; send application/json, uncompressed")
-        try:
-            async with asyncio.timeout(self._limits.body_s):
-                parts, size = await self._parts(request, share)
-        except TimeoutError:
-            message = f"the body was not there within {self._limits.body_s:g} s; send it faster, or less of it"
-            raise Refused(408, "too-slow", message) from None
+        share = asked.share
+        connection = asked.scope.get("rlvr.connection")
+        if connection is not None and connection.has_body:
+            parts, size = await self._parts(asked)
+        else:
+            try:
+                async with asyncio.timeout(self._limits.body_s):
+                    parts, size = await self._parts(asked)
+            except TimeoutError:
+                message = f"the body was not there within {self._limits.body_s:g} s; send it faster, or less of it"
+                raise Refused(408, "too-slow", message) from None
         if size <= _AT_ONCE_BYTES:
             return self._parsed(parts, share)
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._parsed, parts, share)
 
-    async def _parts(self, request: Request, share: MemoryShare) -> tuple[list[bytes], int]:
+    async def _parts(self, asked: Asked) -> tuple[list[bytes], int]:
         most = int(self._limits.body_mib * MIB)
-        too_large = Refused(413, "too-large", f"the body has more than {most} bytes; send fewer rows at once")
-        declared = request.headers.get("content-length", "")
+        declared = asked.header(b"content-length")
         if declared.isdecimal() and int(declared[:20]) > most:
-            raise too_large
-        parts, size = [], 0
-        async for part in request.stream():
+            raise _too_large(most)
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await asked.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            part, more = message.get("body", b""), message.get("more_body", False)
             size += len(part)
             if size > most:
-                raise too_large
-            share.add(len(part))
+                raise _too_large(most)
+            asked.share.add(len(part))
             parts.append(part)
         return parts, size
 
@@ -118,6 +154,10 @@ class BodyReader:
         if len(body) > _AT_ONCE_BYTES:
             share.add(-len(body))  # the bytes are gone, the values stay
         return Body(asked, digest)
+
+
+def _too_large(most: int) -> Refused:
+    return Refused(413, "too-large", f"the body has more than {most} bytes; send fewer rows at once")
 
 
 def _width(body: bytes) -> int:

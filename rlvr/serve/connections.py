@@ -1,7 +1,8 @@
 """Connections: how long each may take to say what it wants, and which of them go when there are too many.
 
-uvicorn parses and answers requests; what is added here is for callers that it trusts: one that goes on sending after
-its answer, that never sends a request, that sends the next one before the answer, or that does not read.
+uvicorn parses and answers requests.  What is added here is for callers that go on sending after their answer, never
+send a request, send the next one before the answer, or do not read.  A request's scope has its connection as
+`rlvr.connection`.
 """
 
 from __future__ import annotations
@@ -157,11 +158,21 @@ class Connection(HttpToolsProtocol):
                 self.flow.pause_reading()
             elif self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
                 self._all.metrics.count("rlvr_rejected_total", reason="not-http")
-                self.refuse(400, "this is no HTTP/1.1 request")
+                self.refuse(400, "this is no HTTP request")
             return
         if self._head_bytes > _MOST_HEAD and self._answered:
             self._all.metrics.count("rlvr_rejected_total", reason="large-head")
             self.refuse(431, f"the head of the request has more than {_MOST_HEAD} bytes")
+
+    @property
+    def has_body(self) -> bool:
+        """Whether the whole body of the request is here."""
+        return not self.cycle.more_body
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the caller has to read before more is sent."""
+        return bool(self.flow.write_paused)
 
     @property
     def _answered(self) -> bool:
@@ -174,9 +185,7 @@ class Connection(HttpToolsProtocol):
             raise ValueError("a request before the answer to the last one")
         super().on_message_begin()
         self._in_headers = True
-        self.scope["rlvr.end"] = self.end  # type: ignore[typeddict-unknown-key]
-        if self.crowded:
-            self.scope["rlvr.crowded"] = True  # type: ignore[typeddict-unknown-key]
+        self.scope["rlvr.connection"] = self  # type: ignore[typeddict-unknown-key]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_headers:  # and no trailer, of which there may be any number

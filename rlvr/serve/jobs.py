@@ -25,6 +25,8 @@ MOST_ID_LETTERS = 200
 _MOST_ERROR_LETTERS = 500
 LINE_BYTES = 60  # what Python needs for a line beside its text
 
+_to_json = json.JSONEncoder(allow_nan=False).encode
+
 OnLine = Callable[[str | None], None]
 """Called with the outcome of each row that has its line; None if the row could not be used."""
 
@@ -109,7 +111,8 @@ class Job:
                 if self._ordering.error is not None:
                     raise self._ordering.error
             self._under_way.update(dict.fromkeys(taken))
-            self._advance()
+            if self._errors or not taken:
+                self._advance()
             return taken
 
     def watch(self, taken: Taken, future: Future[Any]) -> None:
@@ -206,7 +209,7 @@ class Job:
     def _put(self, line: dict[str, Any], outcome: str | None) -> None:
         if self.finished:
             return
-        text = json.dumps(line, allow_nan=False).encode()
+        text = _to_json(line).encode()
         try:
             self.share.add(len(text) + LINE_BYTES)
         except Refused as refused:
@@ -268,6 +271,20 @@ class Job:
                 await changed.wait()
         if self.refused is not None:
             raise self.refused
+
+    async def ends_within(self, seconds: float) -> bool:
+        """Wait a little for the last line, and say whether the job has ended.
+
+        Args:
+            seconds: how long.
+        """
+        if not self.finished:
+            until = self._loop.time() + seconds
+            timer = self._loop.call_later(seconds, self._wake)
+            while not self.finished and self._loop.time() < until:
+                await self._changed.wait()
+            timer.cancel()
+        return self.finished
 
     async def wait(self) -> None:
         """Wait for the last line.

@@ -103,7 +103,7 @@ class EnvironmentQueue:
             if job.count:
                 self._ring.setdefault(job.owner, deque()).append(job)
         if job.count:
-            self._spur()
+            loop.call_soon(self._spur)  # after the requests that arrived together with this one: they share a chunk
         else:
             job.finish()
         return job

@@ -69,6 +69,7 @@ class ScoresResponse:
         shape: Callable[[Sequence[bytes]], Any] | None = None,
     ) -> None:
         self._job, self._env, self._limits, self._stream, self._shape = job, env, limits, stream, shape
+        self._connection: Any = None
         self._began = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,17 +79,21 @@ class ScoresResponse:
             Refused: there is none, and nothing was sent yet.
             Left: the caller has disconnected, or does not read.
         """
-        try:
-            async with _while_connected(receive):
-                await self._send_in_time(send)
-        except TimeoutError:
-            raise Left("stalled") from None
+        self._connection = scope.get("rlvr.connection")
+        if not self._stream and await self._job.ends_within(_WATCH_AFTER_S):
+            await self._send_in_time(send)
+            return
+        async with _while_connected(receive):
+            await self._send_in_time(send)
 
     async def _send_in_time(self, send: Send) -> None:
         try:
             try:
-                async with asyncio.timeout(self._limits.request_s):
-                    await (self._send_stream(send) if self._stream else self._job.wait())
+                if self._stream or not self._job.finished:
+                    async with asyncio.timeout(self._limits.request_s):
+                        await (self._send_stream(send) if self._stream else self._job.wait())
+                if self._job.refused is not None:
+                    raise self._job.refused
             except TimeoutError:
                 job, most = self._job, self._limits.request_s
                 message = f"{len(job.lines)} of {job.count} rows were scored within {most:g} s; send fewer"
@@ -136,6 +141,9 @@ class ScoresResponse:
 
     async def _write(self, send: Send, piece: bytes, *, more: bool = True) -> None:
         """Send a piece once there is room for it: the server holds back while the caller does not read."""
+        if self._connection is not None and not self._connection.is_full:
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
+            return
         try:
             async with asyncio.timeout(self._limits.stall_s):
                 await send({"type": "http.response.body", "body": piece, "more_body": more})
@@ -160,7 +168,6 @@ async def _while_connected(receive: Receive) -> AsyncIterator[None]:
     """
     task = asyncio.current_task()
     assert task is not None
-    watching: list[asyncio.Task[None]] = []
     left = False
 
     async def watch() -> None:
@@ -171,7 +178,7 @@ async def _while_connected(receive: Receive) -> AsyncIterator[None]:
         task.cancel()
 
     loop = asyncio.get_running_loop()
-    timer = loop.call_later(_WATCH_AFTER_S, lambda: watching.append(loop.create_task(watch())))
+    watching = loop.create_task(watch())
     try:
         yield
     except asyncio.CancelledError:
@@ -179,9 +186,7 @@ async def _while_connected(receive: Receive) -> AsyncIterator[None]:
             raise Left("disconnected") from None
         raise
     finally:
-        timer.cancel()
-        for one in watching:
-            one.cancel()
+        watching.cancel()
 
 
 def _whole(head: bytes, lines: Sequence[bytes]) -> Iterator[bytes]:

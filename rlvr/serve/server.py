@@ -101,6 +101,7 @@ def run(service: Service, listening: socket.socket, *, on_ready: Callable[[], No
         lifespan="off",
         log_level="warning",
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=_CLOSE_S,
     )

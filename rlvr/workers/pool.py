@@ -462,29 +462,38 @@ class _Worker:
             WorkerDied: it has ended, or its reply is none of these kinds, or not to this request and item.
             GivenUp: `give_up` said so.
         """
-        longest = _SLICE_S if give_up is None else _ASK_S
         while True:
             frame = self._frame()
             if frame is not None:
                 return self._checked(frame, kinds, item)
-            left = self._left(since, wall_s)
-            cpu_left = left if cpu_until is None else cpu_until - clock.cpu_s(self._process.pid)
-            # A reply that is already in the pipe counts, however late we look.
-            if not self._poll.poll(max(0.0, min(left, cpu_left, longest)) * 1000):
-                if give_up is not None and give_up():
-                    raise GivenUp
-                if left <= 0:
-                    raise _Late("it ran out of wall time")
-                if cpu_left <= 0:
-                    raise _Late("it ran out of CPU time")
-                continue
             try:
                 chunk = os.read(self._reply, 1 << 16)
+            except BlockingIOError:
+                self._await_reply(since, wall_s, cpu_until, give_up)
+                continue
             except OSError:
                 raise self._died() from None
             if not chunk:
                 raise self._died()
             self._buffer += chunk
+
+    def _await_reply(
+        self, since: float, wall_s: float, cpu_until: float | None, give_up: Callable[[], bool] | None
+    ) -> None:
+        """Wait until there is something to read, for a slice of time at most; see `_receive`.
+
+        A reply that is already in the pipe counts, however late we look.
+        """
+        left = self._left(since, wall_s)
+        cpu_left = left if cpu_until is None else cpu_until - clock.cpu_s(self._process.pid)
+        longest = _SLICE_S if give_up is None else _ASK_S
+        if not self._poll.poll(max(0.0, min(left, cpu_left, longest)) * 1000):
+            if give_up is not None and give_up():
+                raise GivenUp
+            if left <= 0:
+                raise _Late("it ran out of wall time")
+            if cpu_left <= 0:
+                raise _Late("it ran out of CPU time")
 
     def _checked(self, frame: bytes, kinds: tuple[str, ...], item: int) -> tuple[str, float, float, Any]:
         """What the reply says, if it is the one that is due; another process may have written into the pipe."""

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
 
 from rlvr.serve import Service, ServiceLimits, app_of
-from tests.environments import Siblings, Trials
-from tests.processes import PATIENCE_S
+from tests.environments import PLACE, Siblings, Trials
+from tests.processes import PATIENCE_S, ROOT
 
 ENVS = {"trials": Trials(), "siblings": Siblings()}
 
@@ -82,3 +87,18 @@ class Call:
     async def body(self) -> bytes:
         """What comes next of it."""
         return (await self.sent.get())["body"]
+
+
+@contextmanager
+def served(*flags: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The command with one worker on a free port; gives the process and the port."""
+    command = [sys.executable, "-m", "rlvr", "serve", PLACE, "--port", "0", "--workers", "1", *flags]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=os.environ | environment, **pipes) as process:
+        try:
+            line = process.stdout.readline()
+            found = re.search(r"on http://127\.0\.0\.1:(\d+)", line)
+            assert found, line + process.stderr.read()
+            yield process, int(found[1])
+        finally:
+            process.kill()

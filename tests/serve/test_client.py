@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -290,3 +291,85 @@ def test_a_number_that_cannot_work_is_refused(wrong):
     """By its name."""
     with pytest.raises(UsageError, match=next(iter(wrong))):
         Client("http://x", **wrong)
+
+
+# ------------------------------------------------------------------------------------------ what it believes and tells
+
+
+def line(name: str) -> bytes:
+    return LINE.replace(b"line:1", name.encode())
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [(line("b"), line("a")), (line("a"), line("a")), (line("a"), line("b"), line("c")), (line("line:1"), line("b"))],
+    ids=["swapped", "twice", "too many", "another id"],
+)
+def test_a_reward_belongs_to_its_row(lines):
+    """A server or a proxy that mixes up answers would train on the wrong rows."""
+    rows = [{"id": name, "completion": name} for name in "ab"]
+    with (
+        Scripted(ok(*lines)) as server,
+        Client(server.url, retries=0) as client,
+        pytest.raises(ServiceFailed, match=r"was due|more lines"),
+    ):
+        client.score("e", rows)
+
+
+@pytest.mark.parametrize("name", [7, 7.0, True, "7", "x" * 300, (1, 2)])
+def test_ids_of_any_kind_are_known_again(url, name):
+    """As the service repeats them: a whole float as an int, a long one not at all."""
+    with Client(url) as client:
+        [reply] = client.score("trials", [{"id": name, "task": 1, "completion": "1"}])
+    assert reply.score is not None or "200 letters" in reply.error
+
+
+def test_the_password_of_a_url_is_the_key(monkeypatch):
+    """And is not shown; a key that is given counts more, one in the environment less."""
+    monkeypatch.setenv("RLVR_API_KEY", "from-env")
+    with Scripted(ok(LINE), ok(LINE), (500, {}, b'{"error": "no, SECRET!"}')) as server:
+        own = server.url.replace("//", "//any:SECRET@")
+        Client(own).score(None, [{"completion": "x"}])
+        Client(own, "given").score(None, [{"completion": "x"}])
+        with pytest.raises(ServiceFailed) as failed:
+            Client(own, retries=0).score(None, [{"completion": "x"}])
+    assert [head["Authorization"] for head in server.headers[:2]] == ["Bearer SECRET", "Bearer given"]
+    assert "SECRET" not in str(failed.value)
+    with listen("127.0.0.1", 0) as gone:
+        port = gone.getsockname()[1]
+    with pytest.raises(ServiceFailed, match=f"http://127.0.0.1:{port}, asked") as failed:
+        Client(f"http://any:SECRET@127.0.0.1:{port}", retries=0).score(None, [{"completion": "x"}])
+    assert "SECRET" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://h/?key=SECRET", "http://h/#SECRET", "http://h:SECRET", "http://h:99999", "http://h:0", "http://h h",
+        "http://any:SECRET@", "http://[SECRET", "http://any:SECRET@h:port",
+    ],
+)  # fmt: skip
+def test_a_url_that_cannot_be_used_is_refused_and_not_shown(url):
+    """When the client is made, and it may hold a key."""
+    with pytest.raises(UsageError) as refused:
+        Client(url)
+    assert "SECRET" not in str(refused.value)
+
+
+@pytest.mark.parametrize("key", ["SECRET\r\nX: y", "SECRET two", "SECRÉT"])
+def test_a_key_that_is_no_header_is_refused_and_not_shown(key):
+    """When the client is made."""
+    with pytest.raises(UsageError, match="the API key has") as refused:
+        Client("http://h", key)
+    assert "SECR" not in str(refused.value)
+
+
+def test_a_long_line_is_joined_once(monkeypatch):
+    """In linear time, and up to a limit."""
+    monkeypatch.setattr(module, "_MOST_LINE_BYTES", 1 << 20)
+    parts = [b"x" * 100] * 5_000
+    before = time.process_time()
+    assert [len(one) for one in module._split_lines(iter([*parts, b"\n", *parts, b"y\nz\n"]))] == [500_000, 500_001, 1]
+    assert time.process_time() - before < 1
+    with pytest.raises(ServiceFailed, match="a line of the response has more than 1 MiB"):
+        list(module._split_lines(iter(parts * 3)))

@@ -3,14 +3,14 @@
 import http.client
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -19,21 +19,7 @@ from rlvr.errors import RlvrError, ServiceFailed, UsageError
 from rlvr.serve.client import Client
 from tests.environments import PLACE, right
 from tests.processes import PATIENCE_S, ROOT, children, ended
-
-
-@contextmanager
-def served(*flags: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """The command with one worker on a free port; gives the process and the port."""
-    command = [sys.executable, "-m", "rlvr", "serve", PLACE, "--port", "0", "--workers", "1", *flags]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=ROOT, env=os.environ | environment, **pipes) as process:
-        try:
-            line = process.stdout.readline()
-            found = re.search(r"on http://127\.0\.0\.1:(\d+)", line)
-            assert found, line + process.stderr.read()
-            yield process, int(found[1])
-        finally:
-            process.kill()
+from tests.serve.serving import served
 
 
 def get(port: int, path: str) -> tuple[int, dict]:
@@ -138,3 +124,66 @@ def test_an_early_refusal_reaches_who_is_still_sending():
         with pytest.raises(UsageError, match="more than 10485 bytes; send fewer rows"):
             Client(f"http://127.0.0.1:{port}").score(PLACE, [{"task": 1, "completion": "1" * 3_000_000}])
         assert Client(f"http://127.0.0.1:{port}").score(PLACE, right(1))[0].score.total == 1.0
+
+
+def test_sighup_drains_too():
+    """It comes when the terminal of a service is closed."""
+    with served() as (process, port):
+        assert get(port, "/health")[0] == 200
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(PATIENCE_S) == 0
+        assert process.stdout.read() == "stopped\n"
+
+
+def test_the_key_leaves_the_environment():
+    """Workers run code of others, and read what /proc says of their parent."""
+    with served(RLVR_API_KEY="do-not-tell-anyone") as (process, _):
+        for pid in (process.pid, *children(process.pid)):
+            assert b"do-not-tell-anyone" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("flags", "key", "says"),
+    [
+        ((), " ", "RLVR_API_KEY is blank"),
+        (("--host", "0.0.0.0"), "short", "a key has 5 letters, and other machines can reach 0.0.0.0"),
+        (("--processes", "0"), "a-key", "processes is 0"),
+    ],
+)
+def test_a_service_that_would_not_be_safe_does_not_start(flags, key, says):
+    """One line, and exit code 2."""
+    command = [sys.executable, "-m", "rlvr", "serve", PLACE, "--port", "0", "--workers", "1", *flags]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"RLVR_API_KEY": key}, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+def test_a_closed_stdout_does_not_end_it():
+    """A service outlives what has read its first line; that "stopped" was not printed gives 2, as for any command."""
+    with served() as (process, port):
+        process.stdout.close()
+        assert get(port, "/health")[0] == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 2
+
+
+def test_several_processes_share_a_port_and_count_together():
+    """One that is killed is replaced; what it has counted stays counted."""
+    with served("--processes", "2") as (process, port):
+        url = f"http://127.0.0.1:{port}"
+        for i in range(20):
+            with Client(url) as client:  # a connection of its own, so that both processes get some
+                assert client.score(PLACE, right(i))[0].score.total == 1.0
+        services = children(process.pid)
+        assert len(services) == 2
+        os.kill(min(services), signal.SIGKILL)
+        with Client(url) as client:
+            assert client.score(PLACE, right(20))[0].score.total == 1.0
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as connection:
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+        assert f'rlvr_scores_total{{env="{PLACE}",outcome="correct"}} 21.0' in text
+        while len(children(process.pid)) < 2:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0

@@ -1,0 +1,291 @@
+"""What callers do that a service is not for: the others are served meanwhile, within the memory that was promised.
+
+The short form of benchmarks/serve_abuse.py, which measures.
+"""
+
+import asyncio
+import json
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rlvr.errors import UsageError
+from rlvr.serve import Service, ServiceLimits
+from rlvr.serve.body import _scanned
+from rlvr.serve.keys import Keys
+from rlvr.serve.refused import Refused
+from tests.environments import PLACE, right
+from tests.processes import PATIENCE_S, Fifo
+from tests.serve.serving import ENVS, ask, error, served, serving, talk
+
+KEY = "a-key-of-the-tests"
+LIMITS = "--connections 12 --peer-connections 12 --head-s 0.5 --body-mib 4 --held-mib 32 --workers 2".split()
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[tuple[int, int]]:
+    """(process, port) of a service with a key and narrow limits."""
+    with served(*LIMITS, RLVR_API_KEY=KEY) as (process, port):
+        yield process.pid, port
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+
+
+def head(path: str = "/score", *, key: bool = True, more: str = "Content-Length: 2") -> bytes:
+    named = f"Authorization: Bearer {KEY}\r\n" if key else ""
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{named}{more}\r\n\r\n".encode()
+
+
+def read(connection: socket.socket) -> bytes:
+    """All that comes until the service closes the connection."""
+    parts = []
+    try:
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+def post(port: int, rows: list[dict], *, more: str = "Connection: close") -> bytes:
+    """The answer to rows, as it comes over the wire."""
+    body = json.dumps({"env": PLACE, "rows": rows}).encode()
+    with closing(connect(port)) as connection:
+        connection.sendall(head(more=f"Content-Length: {len(body)}\r\n{more}") + body)
+        return read(connection)
+
+
+def is_served(port: int) -> bool:
+    return b'"total": 1.0' in post(port, right(1))
+
+
+def metric(port: int, name: str) -> float:
+    with closing(connect(port)) as connection:
+        connection.sendall(head("/metrics", more="Connection: close").replace(b"POST", b"GET"))
+        found = re.search(rf"^{name}(?:{{.*}})? (\S+)$", read(connection).decode(), re.MULTILINE)
+    assert found
+    return float(found[1])
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+# ------------------------------------------------------------------------------------------ without a key
+
+
+def test_what_follows_a_refusal_costs_nothing(service):
+    """After its 401 a caller goes on with tiny chunks: they are not parsed, and the connection is closed in the end."""
+    pid, port = service
+    with closing(connect(port)) as connection:
+        connection.sendall(head(key=False, more="Transfer-Encoding: chunked"))
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 401")
+        before = cpu_s(pid)
+        try:
+            for _ in range(100):
+                connection.sendall(b"1\r\nx\r\n" * 1000)
+            read(connection)
+        except OSError:
+            pass
+        assert cpu_s(pid) - before < 1  # parsing them takes ten times as much
+    assert is_served(port)
+
+
+def test_the_longest_idle_connection_makes_room(service):
+    """However many there are, a new one is answered, and so is the probe of liveness."""
+    _, port = service
+    idle = [connect(port) for _ in range(40)]
+    assert is_served(port)
+    with closing(connect(port)) as connection:
+        connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert b'{"live": true}' in read(connection)
+    assert read(idle[0]) == b""
+    for connection in idle:
+        connection.close()
+
+
+def test_a_head_has_a_deadline_and_a_size(service):
+    """A byte now and then does not keep a connection, nor do headers without an end fill the memory."""
+    _, port = service
+    with closing(connect(port)) as slow:
+        slow.sendall(b"PO")
+        assert read(slow) == b""
+    with closing(connect(port)) as large:
+        large.sendall(b"POST /score HTTP/1.1\r\n" + b"X: " + b"y" * 70_000)
+        assert b"HTTP/1.1 431" in large.recv(1 << 16)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"no HTTP at all\r\n\r\n", b"400"),
+        (head(key=False) + b"{}" + head(key=False) + b"{}", b"401"),
+        (head() + b"{}" + head() + b"{}", b"422"),
+    ],
+    ids=["not HTTP", "pipelined without a key", "pipelined"],
+)
+def test_a_connection_is_answered_once_in_such_a_case(service, sent, status):
+    """As JSON; then it is closed."""
+    with closing(connect(service[1])) as connection:
+        connection.sendall(sent)
+        answer = read(connection)
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert answer.startswith(b"HTTP/1.1 " + status)
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+
+
+@pytest.mark.parametrize(("host", "status"), [("evil.example", 421), ("127.0.0.1:8000", 200), ("[::1]:80", 200)])
+def test_a_page_of_elsewhere_does_not_reach_a_service_without_a_key(host, status):
+    """Its own name may lead to 127.0.0.1 all the same (DNS rebinding)."""
+    with serving() as service:
+        service.loopback_only = True
+        assert ask(service, "GET", "/health", headers={"host": host}).status_code == status
+
+
+def test_a_path_is_what_it_is():
+    """No redirect to an address that the caller has named."""
+    with serving() as service:
+        assert ask(service, "POST", "/score/", json={}).status_code == 404
+
+
+# ------------------------------------------------------------------------------------------ with a key
+
+
+def test_one_request_never_occupies_the_last_worker(service, fifo):
+    """Rows that do not end, and another caller is served; they are given up as soon as their caller leaves."""
+    _, port = service
+    body = json.dumps({"env": PLACE, "rows": [{"task": 1, "completion": f"1@pause {fifo.path}"}] * 50}).encode()
+    with closing(connect(port)) as connection:
+        connection.sendall(head(more=f"Content-Length: {len(body)}") + body)
+        fifo.line()
+        assert is_served(port)
+        assert metric(port, "rlvr_queue_rows") == 50
+        assert metric(port, "rlvr_held_bytes") > 0
+    while metric(port, "rlvr_queue_rows") or metric(port, "rlvr_held_bytes"):
+        pass
+    assert metric(port, "rlvr_cancelled_total") >= 1
+    assert is_served(port)
+
+
+def test_a_row_that_takes_long_holds_up_no_other_request(fifo):
+    """Requests that share a chunk with it, as they came together, are scored by another worker."""
+    with serving_two() as service:
+        rows = [[{"task": 1, "completion": f"1@await {fifo.path}"}], *(right(i) for i in range(8))]
+
+        async def conversation(client):
+            slow, *quick = (asyncio.ensure_future(client.post("/score", json={"rows": part})) for part in rows)
+            answers = await asyncio.gather(*quick)
+            assert not slow.done()
+            await asyncio.to_thread(fifo.line)
+            Path(f"{fifo.path}.open").touch()
+            return [await slow, *answers]
+
+        answers = talk(service, conversation)
+    assert [answer.json()["scores"][0]["total"] for answer in answers] == [1.0] * 9
+
+
+def serving_two() -> Service:
+    return Service({"trials": ENVS["trials"]}, workers=2)
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", "0", '""', '{"a":0}'])
+def test_a_body_has_a_bound_on_values(value):
+    """They are counted before they are parsed: a MiB of brackets would be tens of MiB in memory."""
+    with serving(body_values=1000) as service:
+        body = f'{{"rows": [{{"task": 1, "meta": [{",".join([value] * 20_000)}]}}]}}'
+        answer = ask(service, "POST", "/score", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == 413
+        assert "more than 1000 values" in error(answer)
+        assert service.memory.held == 0
+
+
+def test_what_values_take_is_counted_too():
+    """Not the bytes that came over the wire alone."""
+    with serving(body_mib=1, held_mib=1) as service:
+        body = f'{{"rows": [{{"task": 1, "meta": [{",".join(["{}"] * 20_000)}]}}]}}'
+        answer = ask(service, "POST", "/score", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == 429
+        assert "limit of 1 MiB" in error(answer)
+        assert service.memory.held == 0
+
+
+def test_rows_are_found_without_parsing():
+    """Brackets and quotes within texts are no structure."""
+    body = rb'{"env": "rows", "rows": [{"a": "}]\"[{"}, {"b": [{}]}], "meta": [{"rows": [{}]}]}'
+    values, places = _scanned(body, 1000)
+    assert [body[a:b] for a, b in places] == [rb'{"a": "}]\"[{"}', b'{"b": [{}]}']
+    with pytest.raises(Refused, match="more than 3 values"):
+        _scanned(body, 3)
+    assert values > 10
+
+
+def test_ids_and_errors_are_bounded():
+    """A megabyte that was sent as an id, or as the name of a task, is not sent back."""
+    with serving() as service:
+        rows = [{"task": 1, "completion": "1", "id": "x" * 10**6}, {"task": "y" * 10**6, "completion": "1"}, *right(1)]
+        answer = ask(service, "POST", "/score", json={"rows": rows})
+    assert len(answer.content) < 3000
+    assert "the id has more than 200 letters" in answer.json()["scores"][0]["error"]
+    assert answer.json()["scores"][2]["total"] == 1.0
+
+
+# ------------------------------------------------------------------------------------------ several keys
+
+
+def test_keys_have_names_and_can_be_revoked(tmp_path, monkeypatch):
+    """The file is read again when it changes; one that cannot be read changes nothing."""
+    monkeypatch.setattr("rlvr.serve.keys._LOOK_S", 0)
+    file = tmp_path / "keys"
+    file.write_text("# callers\nann key-of-ann\nbob key-of-bob  # the other one\n")
+    keys = Keys(file=file)
+    assert [keys.caller(f"Bearer key-of-{name}") for name in ("ann", "bob", "eve")] == ["ann", "bob", None]
+    file.write_text("bob key-of-bob\n")
+    assert keys.caller("Bearer key-of-ann") is None
+    file.write_text("bob key of bob\n")
+    assert keys.caller("Bearer key-of-bob") == "bob"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("", "holds no key"), ("ann\n", "has 1 words"), ("a k\nb k\n", "there twice"), ("a ké", "ASCII")]
+)
+def test_a_file_of_keys_that_cannot_be_used_is_refused(tmp_path, text, says):
+    """When the service starts; later it keeps what it has."""
+    file = tmp_path / "keys"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=says):
+        Keys(file=file)
+
+
+def test_a_caller_has_a_share_of_the_queue(tmp_path, fifo: Fifo):
+    """A name may fill half of it; the next one is still let in."""
+    file = tmp_path / "keys"
+    file.write_text("ann key-of-ann\nbob key-of-bob\n")
+    limits = ServiceLimits(request_rows=100, queue_rows=100)
+    with Service({"trials": ENVS["trials"]}, workers=1, limits=limits, keys_file=file) as service:
+
+        async def conversation(client):
+            async def ask_as(name: str, rows: list):
+                return await client.post(
+                    "/score", json={"rows": rows}, headers={"authorization": f"Bearer key-of-{name}"}
+                )
+
+            first = asyncio.ensure_future(ask_as("ann", [{"task": 1, "completion": f"1@await {fifo.path}"}] * 40))
+            await asyncio.to_thread(fifo.line)
+            second = await ask_as("ann", right(*range(40)))
+            third = asyncio.ensure_future(ask_as("bob", right(*range(40))))
+            Path(f"{fifo.path}.open").touch()
+            await asyncio.gather(first, third)
+            return second, await third
+
+        refused, taken = talk(service, conversation)
+    assert refused.status_code == 429
+    assert "this caller" in error(refused)
+    assert taken.status_code == 200
