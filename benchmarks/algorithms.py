@@ -58,7 +58,7 @@ def chain_rows(steps: torch.Tensor) -> list[rlvr.Rollout]:
     return rows
 
 
-def chain_error(*, updates: int, seed: int, rows: int = 64, lr: float = 3e-3) -> float:
+def chain_error(*, updates: int, seed: int, rows: int = 256, lr: float = 5e-3) -> float:
     """Mean absolute error of the critic's values on the five states of the chain that can still win."""
     critic = Critic(lr=lr, value_clip=None, schedule="linear")
     algorithm = dataclasses.replace(preset("ppo"), kl=None, whiten=False, critic=critic)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["ROWS", "Row", "markdown"]
+__all__ = ["ROWS", "TableRow", "markdown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """An algorithm, or a part that papers name.
 
     Attributes:
@@ -32,8 +32,8 @@ class Row:
     how: str = ""
 
 
-def _row(name: str, functions: str, preset: str, equation: str, test: str, how: str = "") -> Row:
-    return Row(name, tuple(functions.split()), preset, equation, test, how)
+def _row(name: str, functions: str, preset: str, equation: str, test: str, how: str = "") -> TableRow:
+    return TableRow(name, tuple(functions.split()), preset, equation, test, how)
 
 
 _OPTIMA: Final = "algo/test_known_optima.py::"
@@ -42,7 +42,7 @@ _CREDIT: Final = "train/test_credit.py::"
 _CRITIC: Final = "train/test_critic.py::"
 _PAIRS: Final = "algo/test_preferences.py::"
 
-ROWS: Final[tuple[Row, ...]] = (
+ROWS: Final[tuple[TableRow, ...]] = (
     _row(
         "REINFORCE",
         "advantages.reinforce_advantages objectives.reinforce",
@@ -301,7 +301,7 @@ ROWS: Final[tuple[Row, ...]] = (
 """Every algorithm, in the order of the table."""
 
 
-def markdown(rows: tuple[Row, ...] = ROWS) -> str:
+def markdown(rows: tuple[TableRow, ...] = ROWS) -> str:
     """The rows as a Markdown table.
 
     Args:

@@ -22,7 +22,7 @@ from rlvr.types import Group, Outcome, Rollout, Verdict, Verifier, VerifierFunct
 from rlvr.validate import require_number, require_whole
 from rlvr.workers.loops import loop_thread
 
-__all__ = ["Alarms", "Disagreement", "NothingScored", "OpinionAlarm", "ScoringAlarm", "SecondOpinion", "lr_alarm"]
+__all__ = ["Alarms", "RewardsDisputed", "NothingScored", "OpinionAlarm", "ScoringAlarm", "SecondOpinion", "lr_alarm"]
 
 
 class NothingScored(RlvrError):
@@ -132,7 +132,7 @@ def lr_alarm(parameters: Sequence[torch.Tensor], lr: float) -> str | None:
     return None
 
 
-class Disagreement(RlvrError):
+class RewardsDisputed(RlvrError):
     """A second opinion does not confirm what the rewards pay for; `RUN/disagreements.jsonl` has the completions."""
 
 
@@ -187,7 +187,7 @@ class OpinionAlarm:
             step: number of the training step.
 
         Raises:
-            Disagreement: the opinions differ too often.
+            RewardsDisputed: the opinions differ too often.
         """
         draw = torch.Generator().manual_seed(rollout_seed("second opinion", self.seed, step))
         rollouts = [r for group in groups for r in group.rollouts if r.score is not None and r.score.total is not None]
@@ -212,7 +212,7 @@ class OpinionAlarm:
                 file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in kept)
         total, differing, paid = self.counts
         if total >= self.opinion.least and differing > self.opinion.limit * total:
-            raise Disagreement(
+            raise RewardsDisputed(
                 f"the second opinion differs on {differing} of {total} rollouts, above the limit of "
                 f"{self.opinion.limit:g}; {paid} of them were paid as CORRECT. {self.path} has them: read some, "
                 "mend the verifier that is wrong, or raise the limit"

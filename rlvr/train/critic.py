@@ -28,7 +28,7 @@ from rlvr.train.policy import Policy, RootModule
 from rlvr.train.schedule import scheduled
 from rlvr.types import Rollout
 
-__all__ = ["Critic", "ValueModule"]
+__all__ = ["CriticLearner", "ValueModule"]
 
 
 class ValueModule(RootModule):
@@ -63,7 +63,7 @@ class ValueModule(RootModule):
             return self.head(states.float()).squeeze(-1), None
 
 
-class Critic:
+class CriticLearner:
     """The critic with its optimiser.
 
     Args:

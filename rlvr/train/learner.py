@@ -28,7 +28,7 @@ from rlvr.algo.terms import entropy_bonus, explained_variance, top_entropy
 from rlvr.errors import RlvrError, UsageError
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch, totals
-from rlvr.train.critic import Critic
+from rlvr.train.critic import CriticLearner
 from rlvr.train.policy import Policy
 from rlvr.train.schedule import scheduled
 from rlvr.types import Group, Rollout
@@ -70,7 +70,7 @@ class Learner:
             raise UsageError("every weight of this model is frozen, so nothing would be trained; unfreeze some")
         self.optimizer = self._fresh_optimizer()
         self.reference = policy.frozen() if self.algorithm.has_reference else None
-        self.critic = None if self.algorithm.critic is None else Critic(policy, self.config)
+        self.critic = None if self.algorithm.critic is None else CriticLearner(policy, self.config)
         self.average: float | None = None
         self.last_entropy = math.inf
         self.updates = self.bad = self._bad_in_a_row = 0

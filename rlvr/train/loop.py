@@ -134,7 +134,7 @@ class Trainer:
         """Train until the last step, or until SIGTERM or SIGINT; then the current step is finished and saved.
 
         Raises:
-            Disagreement: the second opinion does not confirm the rewards.
+            RewardsDisputed: the second opinion does not confirm the rewards.
             Diverged: losses or gradients were not finite in `bad_steps` mini-batches in a row; `RUN/bad` holds them.
             CanaryFailed: the sampler does not have the trainer's weights.
             NothingScored: every rollout was UNSCORED in `bad_steps` steps in a row.
