@@ -3,7 +3,8 @@
 #   make demo    train a tiny model to add, on the CPU, in about two minutes; ends with a table and a plot
 #   make score   score a few hundred arithmetic completions and print what became of them
 #   make quick   run the tests that need no torch, sandbox, command or service; under a minute
-#   make test    run all tests but two kinds: `make test-slow` runs the slow ones, `make test-escapes` the attacks
+#   make test    run all tests but three kinds: `make test-slow` runs the slow ones, `make test-escapes` the attacks,
+#                `make test-ranks` training in several processes
 #   make check   format, lint, package, types and layers (no tests)
 #   make wheel   build dist/*.tar.gz and dist/*.whl; installs only what building takes
 #   make clean   remove what was built; `rm -rf .venv` removes the rest
@@ -31,7 +32,7 @@ export PYTHONDONTWRITEBYTECODE :=
 JOBS ?= logical
 PYTEST = $(BIN)/python -m pytest --jaxtyping-packages=rlvr.algo,beartype.beartype -n $(JOBS) --dist worksteal
 
-.PHONY: demo score quick test test-escapes test-slow check wheel clean
+.PHONY: demo score quick test test-escapes test-ranks test-slow check wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(TRAIN)
@@ -41,20 +42,24 @@ score: $(DEMO)
 	@$(BIN)/python -m recipes.score_arithmetic.run
 
 # By path and not by mark, as importing torch for tests that do not run takes seconds.
-NOT_QUICK := algo cli envs escapes interop recipes samplers sandbox testing train workers test_package.py \
+NOT_QUICK := algo cli envs escapes interop ranks recipes samplers sandbox testing train workers test_package.py \
   serve $(addprefix verifiers/test_,code_sandboxed.py math_concurrency.py math_fuzz.py math_hostile.py math_symbolic.py)
 
 quick: $(DEV)
 	@$(PYTEST) -m "not (docs or slow)" $(addprefix --ignore=tests/,$(NOT_QUICK))
 
 test: $(DEV)
-	@$(PYTEST) -m "not slow" --ignore=tests/escapes
+	@$(PYTEST) -m "not slow" --ignore=tests/escapes --ignore=tests/ranks
 
 test-escapes: $(DEV)
 	@$(PYTEST) tests/escapes
 
+# Two gloo processes on this machine; one test at a time, as each takes two cores.
+test-ranks: $(DEV)
+	@$(PYTEST) -n 0 tests/ranks
+
 test-slow: $(DEV)
-	@$(PYTEST) -m slow --ignore=tests/escapes
+	@$(PYTEST) -m slow --ignore=tests/escapes --ignore=tests/ranks
 
 # Prints nothing unless the command fails; then its output, with paths as in the checkout and not as in the wheel.
 quietly = said=$$($(1) 2>&1) || { echo "$$said" | sed -E 's,rlvr/(envs|verifiers|sandbox)/,\1/,g'; exit 1; }

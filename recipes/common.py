@@ -81,6 +81,9 @@ def show_results(trainer: Trainer, before: str = "before") -> int:
         before: heading of the column for the policy that the run began with.
     """
     console, run = Console(), trainer.config.run
+    code = 0 if trainer.step == trainer.config.steps else 130
+    if not trainer.ranks.first:
+        return code
     rows = [row for row in read_metrics(run / "metrics.jsonl") if any(name.startswith("eval/") for name in row)]
     if rows:
         console.print(comparison_table(rows, before))
@@ -88,7 +91,7 @@ def show_results(trainer: Trainer, before: str = "before") -> int:
         console.print(f"curves: {plot(run)}", soft_wrap=True, highlight=False)
     except (MissingDependency, rlvr.DataError) as error:  # no matplotlib, or stopped before the first step
         console.print(str(error), soft_wrap=True, highlight=False)
-    return 0 if trainer.step == trainer.config.steps else 130
+    return code
 
 
 def comparison_table(rows: Sequence[Mapping[str, Any]], before: str) -> Table:

@@ -3,6 +3,7 @@
 Example: rlvr train arithmetic_cpu --steps 100 --seed 0
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -43,6 +44,8 @@ class Settings:
     """Share of the columns that are added wrong in the warm start's data."""
     lora_rank: int | None = None
     """Train a LoRA adapter of this rank, instead of all weights."""
+    one_step_off: bool = False
+    """Collect the next batch while training on this one."""
     seed: int = 0
     """Seed of weights, tasks and rollouts."""
 
@@ -56,7 +59,7 @@ def main(settings: Settings = DEFAULTS) -> int:
     Args:
         settings: of warm start and training.
     """
-    started, console = time.perf_counter(), Console()
+    started, console = time.perf_counter(), Console(quiet=os.environ.get("RANK", "0") != "0")
     run = settings.run or Path(mkdtemp(prefix="arithmetic-"))
     first = str(Sums().task(0).prompt)
     console.print(f"{first}{worked(first, Random(0), noise=0.0)}", highlight=False)
@@ -77,6 +80,7 @@ def main(settings: Settings = DEFAULTS) -> int:
         max_tokens=48,
         lr=3e-4 if settings.lora_rank is None else 3e-3,  # an adapter has fewer weights to move
         lora_rank=settings.lora_rank,
+        one_step_off=settings.one_step_off,
         warmup_steps=4,
         eval_every=25,
         eval_tasks=300,

@@ -299,13 +299,15 @@ class Preference:
     """Learning from which completions are right, instead of from advantages (see `rlvr.algo.preferences`).
 
     Attributes:
-        loss: a preference function: dpo, ipo, hinge, kto or negative_log_likelihood.
+        loss: a preference function: dpo, ipo, hinge, kto or negative_log_likelihood; of reward models bradley_terry or
+            step_label_loss.
         beta: strength of the pull towards the reference policy; in IPO it is called τ.
         length: whether the gain of a completion is the sum or the mean over its tokens.
         smoothing: share of labels that are supposed to be wrong (dpo).
         reading: how smoothing is read: conservative or robust (dpo).
         right_weight: weight of right completions (kto).
         wrong_weight: weight of wrong completions (kto).
+        centring: weight of (r_w + r_l)², which keeps the rewards of a reward model around 0 (bradley_terry).
         sft_weight: weight of the chosen completions' negative log-likelihood per token, added to the loss.
         per_task: most pairs drawn from a group; of labelled or right completions, most of each label.
         unparsed: draw completions without an answer as wrong ones too.
@@ -318,6 +320,7 @@ class Preference:
     reading: Literal["conservative", "robust"] = "conservative"
     right_weight: float = 1.0
     wrong_weight: float = 1.0
+    centring: float = 0.0
     sft_weight: float = 0.0
     per_task: int = 2
     unparsed: bool = False
@@ -331,13 +334,14 @@ class Preference:
         for name in ("right_weight", "wrong_weight"):
             require_number(f"preference.{name}", getattr(self, name), above=0)
         require_number("preference.sft_weight", self.sft_weight, 0)
+        require_number("preference.centring", self.centring, 0)
         require_whole("preference.per_task", self.per_task, 1)
         if self.smoothing and self.loss != "dpo":
             raise UsageError(
                 f"preference.smoothing is {self.smoothing}, and {self.loss} has no labels to smooth; set 0"
             )
-        if self.sft_weight and "pairs" not in needs:
-            raise UsageError(f"preference.sft_weight is of losses on pairs, and this one is {self.loss!r}; set it to 0")
+        if self.sft_weight and ("pairs" not in needs or "head" in needs):
+            raise UsageError(f"preference.sft_weight is of policies on pairs, and the loss {self.loss!r}; set it to 0")
         if self.loss == "kto" and self.length == "mean":
             raise UsageError("preference.length is 'mean', and KTO compares sums with a divergence; set it to 'sum'")
 
@@ -720,6 +724,16 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             preference=Preference("kto", beta=0.1),
             overlong="mask",
             sources="4.2: beta 0.1, weights 1",
+        ),
+        "reward_model": Algorithm(
+            paper="arXiv:2307.09288",
+            preference=Preference("bradley_terry", centring=0.01),
+            sources="eq. 2; centring and its weight are of arXiv:2312.09244, 2 and TRL's examples",
+        ),
+        "process_reward_model": Algorithm(
+            paper="arXiv:2312.08935",
+            preference=Preference("step_label_loss"),
+            sources="eq. 4 with soft labels; weights by the number of continuations are ours",
         ),
         "rft": Algorithm(
             paper="arXiv:2308.01825",

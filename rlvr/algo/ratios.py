@@ -74,6 +74,10 @@ class RatioStats:
         both = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
         return RatioStats(**(both | {"ratio_max": torch.maximum(self.ratio_max, other.ratio_max)}))
 
+    def none(self) -> RatioStats:
+        """Those of no tokens."""
+        return RatioStats(**{f.name: torch.zeros_like(getattr(self, f.name)) for f in fields(self)})
+
     def means(self) -> dict[str, float]:
         """Means per token, for the log; all 0 without tokens.  Waits for the device."""
         n = max(float(self.tokens), 1.0)

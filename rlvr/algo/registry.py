@@ -25,7 +25,22 @@ Kind = Literal["advantage", "objective", "aggregation", "correction", "subset", 
 """What a function computes: advantages; a policy's losses per token; one number from losses; importance weights; which
 completions are trained on; losses of pairs of completions; or a whole optimiser step, as a trust region does."""
 Need = Literal[
+<<<<<<< HEAD
     "siblings", "prefix_values", "step_rewards", "critic", "clip", "trust", "once", "pairs", "labels", "reference"
+=======
+    "siblings",
+    "prefix_values",
+    "step_rewards",
+    "critic",
+    "clip",
+    "beta",
+    "once",
+    "pairs",
+    "labels",
+    "reference",
+    "steps",
+    "head",
+>>>>>>> main
 ]
 """What a function needs that not every run has:
 
@@ -38,6 +53,8 @@ Need = Literal[
     once            one optimiser step per batch of rollouts, as it has no ratio to the policy that sampled
     pairs           a chosen and a rejected completion of one prompt
     labels          completions that are known to be right or wrong
+    steps           the steps of completions, each with counts of right continuations
+    head            a head that gives numbers instead of tokens: a reward model
     reference       a reference policy that the loss compares with
 """
 
@@ -280,6 +297,16 @@ for _name, _entry in {
             wrong_weight="preference.wrong_weight",
         ),
         ("labels", "reference"),
+    ),
+    "bradley_terry": Function(
+        _PREFERENCES,
+        "arXiv:2307.09288, eq. 2",
+        same("chosen", "rejected", "margin"),
+        same(centring="preference.centring"),
+        ("pairs", "head"),
+    ),
+    "step_label_loss": Function(
+        _PREFERENCES, "arXiv:2312.08935, eq. 4", same("logits", "right", "counts"), needs=("steps", "head")
     ),
     "negative_log_likelihood": Function(_PREFERENCES, "arXiv:2308.01825", same("logprobs", "completion_mask")),
 }.items():

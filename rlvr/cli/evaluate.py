@@ -20,7 +20,7 @@ from rlvr.data.files import write_whole
 from rlvr.data.rows import require_output
 from rlvr.environment import Environment, SingleTurnEnv
 from rlvr.errors import ServiceFailed, UsageError, import_optional
-from rlvr.samplers.protocol import Sampling
+from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT, Sampling
 from rlvr.scoring import Scorer
 from rlvr.scoring.records import provenance
 
@@ -92,6 +92,8 @@ class EvalCommand:
     """Precision of the computation; bf16 computes in bfloat16 over float32 weights."""
     max_rows: int = 256
     """Number of completions that are sampled side by side; each needs memory for its keys and values."""
+    max_tokens_in_flight: int = MAX_TOKENS_IN_FLIGHT
+    """Number of tokens whose keys and values are kept while sampling; lower it if memory runs out."""
     workers: Workers = None
     seed: int = 0
     """Seed of the completions."""
@@ -162,7 +164,7 @@ class EvalCommand:
             self.model, device=self.device, chat=self.chat, autocast=setup.autocast_dtype(self.precision)
         )
         setup.require_end(policy, self.stop)
-        sampler: Sampler = policy.sampler(max_rows=self.max_rows)
+        sampler: Sampler = policy.sampler(max_rows=self.max_rows, max_tokens_in_flight=self.max_tokens_in_flight)
         return sampler
 
     def _behind_endpoint(self, stack: ExitStack) -> Sampler:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import time
 from collections.abc import Callable, Container, Generator, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -40,6 +41,10 @@ Play: TypeAlias = Generator[Request | Future[Any], Any, _T]
 Schedule: TypeAlias = Literal["ready", "tokens"]
 
 _IN_FLIGHT: Final = 4096  # requests that the sampler has at a time: more than any engine samples side by side
+_SILENT_S: Final = 3600.0  # that a sampler may return nothing at first
+_SLACK_S: Final = (
+    600.0  # beside what the completions so far have taken: an engine may compile, or stand still for a while
+)
 _TICK: Final = 16  # decode steps; a result is passed on at the second tick after it was asked for
 
 
@@ -134,6 +139,48 @@ class _Tokens(Generic[_T]):
         return steps - self._first
 
 
+class _Silence:
+    """Notices a sampler that never returns a request and has no steps by which that could be told.
+
+    A sampler that works may be silent for as long as its slowest completion takes.  So it may be silent for ten times
+    that, as far as the completions that it has returned can tell, and an hour before the first one.
+    """
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._name = type(sampler).__name__
+        self._since: dict[Hashable, tuple[float, int]] = {}  # when each was asked for, and its limit
+        self._last = time.monotonic()
+        self._s_per_token: float | None = None  # of the slowest completion so far, its time in the queue included
+
+    def asked(self, request: Request) -> None:
+        """Note a request."""
+        self._since[request.id] = time.monotonic(), request.limit
+
+    def heard(self, finished: Sequence[tuple[Hashable, Sample | SamplingFailed]]) -> None:
+        """Note what was returned.
+
+        Raises:
+            UsageError: nothing, for too long.
+        """
+        now = time.monotonic()
+        for name, sample in finished:
+            began, _ = self._since.pop(name)
+            if isinstance(sample, Sample):
+                slow = (now - began) / len(sample.completion_ids)
+                self._s_per_token = max(slow, self._s_per_token or 0.0)
+        if finished or not self._since:
+            self._last = now
+            return
+        name, (began, limit) = next(iter(self._since.items()))
+        patience_s = _SILENT_S if self._s_per_token is None else _SLACK_S + 10 * limit * self._s_per_token
+        if now - max(self._last, began) > patience_s:
+            raise UsageError(
+                f"{self._name} has returned nothing for {now - max(self._last, began):.0f} s, and {len(self._since)} "
+                f"requests are open, such as {name}: it has lost them; look at the engine's log, and abort or return "
+                "every request"
+            )
+
+
 def run(
     plays: Iterable[Play[_T]], sampler: Sampler, background: BackgroundCalls, schedule: Schedule
 ) -> Iterator[tuple[int, _T]]:
@@ -154,6 +201,7 @@ def run(
     """
     waiting: _Waiting[_T] = _Ready(background) if schedule == "ready" else _Tokens(background, sampler)
     asked: dict[Hashable, tuple[int, Play[_T]]] = {}
+    silence = _Silence(sampler)
     ended: list[tuple[int, _T]] = []
 
     def go_on(number: int, play: Play[_T], resume: Callable[[Any], Request | Future[Any]], result: Any) -> None:
@@ -165,6 +213,7 @@ def run(
             return
         if isinstance(needs, Request):
             asked[needs.id] = number, play
+            silence.asked(needs)
             with background.generating():
                 sampler.submit(needs)
         else:
@@ -184,7 +233,9 @@ def run(
                 else:
                     go_on(number, play, play.throw, error)
             if asked:
-                for name, sample in _polled(sampler, background, asked):
+                finished = _polled(sampler, background, asked)
+                silence.heard(finished)
+                for name, sample in finished:
                     number, play = asked.pop(name)
                     failed = isinstance(sample, SamplingFailed)
                     go_on(number, play, play.throw if failed else play.send, sample)

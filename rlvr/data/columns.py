@@ -121,9 +121,9 @@ def likely(columns: Iterable[str], what: str) -> str:
 
 _LIKELY = {
     "completion": ("response", "responses", "completions", "output", "outputs", "generation", "generations",
-                   "prediction", "predictions", "generated_text", "model_output", "text"),
-    "reference": ("ground_truth", "target", "gold", "answer", "solution", "expected", "expected_answer", "label", "gts",
-                  "reward_model.ground_truth"),
+                   "prediction", "predictions", "predict", "generated_text", "model_output", "text"),
+    "reference": ("ground_truth", "target", "gold", "answer", "solution", "expected", "expected_answer", "label",
+                  "labels", "gts", "reward_model.ground_truth"),
 }  # fmt: skip
 
 

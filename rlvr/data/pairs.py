@@ -30,6 +30,7 @@ __all__ = [
     "Drawn",
     "Form",
     "Labelled",
+    "LabelledSteps",
     "PairReport",
     "PairRules",
     "TextPair",
@@ -39,6 +40,7 @@ __all__ = [
     "preference_rows",
     "read_labelled",
     "read_pairs",
+    "read_steps",
 ]
 
 Form = Literal["pairs", "labels", "completions"]
@@ -545,6 +547,57 @@ def read_labelled(path: Path, *, needs_both: bool) -> list[Labelled]:
             "ones only where there are both; add completions with the other label"
         )
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledSteps:
+    """A completion in steps, each with the outcomes of continuations from its end.
+
+    Attributes:
+        prompt: a text or chat messages.
+        steps: the completion's parts, with what separates them.
+        right: continuations from each step's end that were right; fractions are partial credit.
+        scored: continuations that were scored; 0 leaves the step out of the loss.
+    """
+
+    prompt: Prompt
+    steps: Sequence[str]
+    right: Sequence[float]
+    scored: Sequence[float]
+
+
+def read_steps(path: Path) -> list[LabelledSteps]:
+    """Labelled steps from a file with TRL's columns prompt, completions and labels, or with right and scored.
+
+    A label alone counts as one continuation.
+
+    Args:
+        path: the file.
+
+    Raises:
+        DataError: there is no row, or one cannot be used.
+    """
+    found = [_steps(row, f"{path}, row {number}") for number, row in enumerate(read_whole(path), 1)]
+    if not any(count for one in found for count in one.scored):
+        raise DataError(f"{path} has no step with a label; make some with `rlvr process-labels`")
+    return found
+
+
+def _steps(row: Row, where: str) -> LabelledSteps:
+    steps = row.get("completions")
+    if not isinstance(steps, list) or not steps or not all(isinstance(one, str) and one for one in steps):
+        raise DataError(f"{where}: completions is {brief(steps)}; it must be a list of texts, one for each step")
+    labels = row.get("labels")
+    right: Any = labels if row.get("right") is None else row["right"]
+    scored: Any = [1] * len(steps) if row.get("scored") is None else row["scored"]
+    for name, values in (("labels or right", right), ("scored", scored)):
+        if not isinstance(values, list) or len(values) != len(steps):
+            raise DataError(f"{where}: {name} is {brief(values)}; it must be a list of {len(steps)}, one for each step")
+    for k, count in zip(right, scored, strict=True):
+        if not (isinstance(k, bool) or is_number(k)) or not is_number(count) or not 0 <= k <= count:
+            raise DataError(f"{where}: {brief(k)} of {brief(count)} continuations are right; give 0 <= right <= scored")
+    prompt = _prompt(row.get("prompt"), where)
+    return LabelledSteps(prompt, steps, [float(k) for k in right], [float(count) for count in scored])
 
 
 def _labelled(row: Row, where: str) -> Labelled:

@@ -22,7 +22,7 @@ from rlvr.types import Group, Outcome, Rollout, Verdict, Verifier, VerifierFunct
 from rlvr.validate import require_number, require_whole
 from rlvr.workers.loops import loop_thread
 
-__all__ = ["Alarms", "RewardsDisputed", "NothingScored", "OpinionAlarm", "ScoringAlarm", "SecondOpinion", "lr_alarm"]
+__all__ = ["Alarms", "NothingScored", "OpinionAlarm", "RewardsDisputed", "ScoringAlarm", "SecondOpinion", "lr_alarm"]
 
 
 class NothingScored(RlvrError):

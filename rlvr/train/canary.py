@@ -8,10 +8,11 @@ the sampler keeps a copy of them in this process.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 import torch
+from torch import Tensor
 
 from rlvr.collect import Groups
 from rlvr.collect.cursor import Cursor
@@ -53,13 +54,16 @@ class Canary:
         self.tolerance = tolerance
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def check(self, policy: Policy, sampler: _Scoring, version: int) -> float:
+    def check(
+        self, policy: Policy, sampler: _Scoring, version: int, weights: Mapping[str, Tensor] | None = None
+    ) -> float:
         """The largest difference of log-probabilities, in nats.
 
         Args:
             policy: has the trainer's weights.
             sampler: what is checked.
             version: of the weights, for the message.
+            weights: what the sampler was given; None for the policy's own.
 
         Raises:
             CanaryFailed: the difference is above the tolerance or NaN, or the sampler's copy of the weights differs.
@@ -77,7 +81,7 @@ class Canary:
                 f"{mine:.6f}, more than {self.tolerance:g} apart: it does not have the trainer's weights, or computes "
                 "differently; look at its sync, or raise canary if its precision is lower on purpose"
             )
-        if isinstance(sampler, LocalSampler) and (differing := _differing(policy.model, sampler.model)):
+        if isinstance(sampler, LocalSampler) and (differing := _differing(policy.model, sampler.model, weights)):
             raise CanaryFailed(
                 f"after the sync to version {version} the sampler's own weights are not the trainer's: {differing} "
                 "differs, though too little to change the logprobs; look at its sync"
@@ -85,13 +89,13 @@ class Canary:
         return _distance((mine, other))
 
 
-def _differing(ours: torch.nn.Module, theirs: torch.nn.Module) -> str:
+def _differing(ours: torch.nn.Module, theirs: torch.nn.Module, weights: Mapping[str, Tensor] | None) -> str:
     """The name of the first parameter that differs; empty if there is none."""
     if ours is theirs:
         return ""
-    twins = dict(theirs.named_parameters())
-    same = (torch.equal(twins[name], value.to(twins[name])) for name, value in ours.named_parameters())
-    return next((name for name, equal in zip(twins, same, strict=True) if not equal), "")
+    given = dict(ours.named_parameters()) if weights is None else weights
+    same = ((name, torch.equal(twin, given[name].to(twin))) for name, twin in theirs.named_parameters())
+    return next((name for name, equal in same if not equal), "")
 
 
 def _distance(pair: tuple[float, float]) -> float:

@@ -25,7 +25,7 @@ from rlvr.data.files import Checksummed, whole_file
 from rlvr.errors import DataError
 from rlvr.validate import require_whole
 
-__all__ = ["latest", "load", "newest", "restore_rng", "rng_state", "save", "stop_requested"]
+__all__ = ["latest", "load", "newest", "path_of", "restore_rng", "rng_state", "save", "stop_requested"]
 
 _NAME: Final = re.compile(r"step-(\d{8})\.pt")
 
@@ -45,7 +45,7 @@ def save(folder: Path, step: int, state: Mapping[str, Any], *, keep: int) -> Pat
     """
     require_whole("keep", keep, 1)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"step-{step:08d}.pt"
+    path = path_of(folder, step)
     try:
         with whole_file(path) as file:
             checksummed = Checksummed(file)
@@ -60,6 +60,16 @@ def save(folder: Path, step: int, state: Mapping[str, Any], *, keep: int) -> Pat
     for old in sorted(_found(folder))[:-keep]:  # now that the new name is on the disk too
         (folder / f"step-{old:08d}.pt").unlink(missing_ok=True)
     return path
+
+
+def path_of(folder: Path, step: int) -> Path:
+    """The path of a step's checkpoint.
+
+    Args:
+        folder: of the checkpoints.
+        step: number of steps done.
+    """
+    return folder / f"step-{step:08d}.pt"
 
 
 def latest(folder: Path) -> Path | None:

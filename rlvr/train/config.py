@@ -226,6 +226,8 @@ class ResolvedConfig(Config):
                 f"pairs is {str(self.pairs)!r}, and the algorithm learns from rewards of its own completions; choose "
                 "one of preferences, such as 'dpo', or leave pairs out"
             )
+        if "head" in algorithm.needs and self.pairs is None:
+            raise UsageError("a reward model is trained on a file; give pairs, such as `rlvr pairs` writes")
         if not self.env and self.pairs is None:
             raise UsageError("env is missing; give the id of an environment, such as gsm8k-v2")
         if self.lora_rank is None and (self.lora_alpha is not None or self.lora_targets):

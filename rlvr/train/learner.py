@@ -9,8 +9,14 @@ Denominators are those of the whole mini-batch, so the gradient does not depend 
 from __future__ import annotations
 
 import math
+<<<<<<< HEAD
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+=======
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from itertools import chain
+>>>>>>> main
 from typing import Any
 
 import torch
@@ -30,8 +36,13 @@ from rlvr.train.config import Config
 from rlvr.train.credit import Batch, totals
 from rlvr.train.critic import CriticLearner
 from rlvr.train.policy import Policy
+<<<<<<< HEAD
 from rlvr.train.schedule import scheduled
 from rlvr.types import Group, Rollout
+=======
+from rlvr.train.ranks import Ranks
+from rlvr.types import Rollout
+>>>>>>> main
 
 __all__ = ["Diverged", "Learner"]
 
@@ -46,6 +57,7 @@ class Learner:
     Args:
         policy: trained in place.
         config: settings of the run.
+        ranks: the processes that train together, over which the policy is sharded; None for this one alone.
 
     Attributes:
         parameters: what is trained of the policy.
@@ -62,11 +74,20 @@ class Learner:
         UsageError: all weights are frozen.
     """
 
-    def __init__(self, policy: Policy, config: Config) -> None:
+    def __init__(self, policy: Policy, config: Config, ranks: Ranks | None = None) -> None:
         self.policy, self.config = policy, config.resolve()
+        self.ranks = ranks = ranks or Ranks()
         self.algorithm = self.config.algorithm
+<<<<<<< HEAD
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         if not self.parameters:
+=======
+        if ranks.world > 1 and getattr(self.algorithm, "critic", None) is not None:
+            raise UsageError("a critic cannot be trained on several ranks yet; start one process")
+        policy.shard(ranks)  # before the optimiser, whose means are then sharded too
+        self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        if not self._parameters:
+>>>>>>> main
             raise UsageError("every weight of this model is frozen, so nothing would be trained; unfreeze some")
         self.optimizer = self._fresh_optimizer()
         self.reference = policy.frozen() if self.algorithm.has_reference else None
@@ -299,17 +320,34 @@ class Learner:
         whole = denominators(mini.completion_mask)
         sums: dict[str, Tensor] = {}
         stats = []
-        for indices in self.policy.micro_batches([mini.rows[i] for i in rows]):
+        for indices, counts in self.policy.plan([mini.rows[i] for i in rows]):
             loss, terms, seen = self._loss(_on(mini.part([rows[i] for i in indices]), self.policy.device), whole)
-            loss.backward()
-            stats.append(seen)
+            (loss if counts else loss * 0.0).backward()
+            stats.append(seen if counts else seen.none())
             for name, value in {"loss": loss, **terms}.items():
+<<<<<<< HEAD
                 sums[name] = sums.get(name, 0.0) + value.detach()
         numbers = {name: float(value) for name, value in sums.items()}
         if "kl_gradient" in numbers:  # squared norms with respect to log-probabilities; rows are apart, so these add
             held, moved = math.sqrt(numbers.pop("kl_gradient")), math.sqrt(numbers.pop("policy_gradient"))
             numbers["kl_share"] = held / (held + moved) if held + moved else 0.0
         return numbers, stats
+=======
+                sums[name] = sums.get(name, 0.0) + value.detach() * counts
+        sums, stats = self._over_ranks(sums, sum(stats[1:], start=stats[0]))
+        return {name: float(value) for name, value in sums.items()}, stats
+>>>>>>> main
+
+    def _over_ranks(self, sums: dict[str, Tensor], stats: RatioStats) -> tuple[dict[str, Tensor], list[RatioStats]]:
+        """Sums over the micro-batches of all ranks."""
+        if self.ranks.world == 1:
+            return sums, [stats]
+        together = self.ranks.sum(torch.stack([value.double().cpu() for value in sums.values()]))
+        names = [field.name for field in fields(stats)]
+        added = self.ranks.sum(torch.stack([getattr(stats, name).double().cpu() for name in names]))
+        found = dict(zip(names, added, strict=True))
+        found["ratio_max"] = self.ranks.largest(stats.ratio_max.double().cpu())
+        return dict(zip(sums, together, strict=True)), [RatioStats(**found)]
 
     def _loss(self, micro: Batch, whole: Denominators) -> tuple[Tensor, dict[str, Tensor], RatioStats]:
         """The micro-batch's share of the loss and of the logged terms, and the statistics of its ratios."""
@@ -357,6 +395,7 @@ class Learner:
         return loss
 
     def state_dict(self) -> dict[str, Any]:
+<<<<<<< HEAD
         """Everything that the next update depends on."""
         return {
             "policy": self.policy.state_dict(),
@@ -372,6 +411,18 @@ class Learner:
                 "average": self.average,
             },
         }
+=======
+        """Everything that the next update depends on; whole tensors, on ranks but the first None."""
+        found: dict[str, Any] = self.ranks.whole(
+            {
+                "policy": self.policy.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "reference": None if self.reference is None else self.reference.state_dict(),
+                "counts": [self.updates, self.bad, self._bad_in_a_row],
+            }
+        )
+        return found
+>>>>>>> main
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from what `state_dict` returned.
@@ -380,7 +431,8 @@ class Learner:
             state: what `state_dict` returned.
         """
         self.policy.load_state_dict(state["policy"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        means = self.ranks.spread(state["optimizer"]["state"], dict(enumerate(self._parameters)))
+        self.optimizer.load_state_dict({**state["optimizer"], "state": means})
         if self.reference is not None:
             self.reference.load_state_dict(state["reference"])
         self.updates, self.bad, self._bad_in_a_row = state["counts"]

@@ -7,11 +7,12 @@ collect_batch ─▶ collate ─▶ credit ─▶ update per mini-batch ─▶ s
 
 from __future__ import annotations
 
+import json
 import random
 import resource
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from rlvr.collect.evaluation import EvaluationReport, evaluate
 from rlvr.data.files import whole_folder
 from rlvr.environment import Environment, SingleTurnEnv
 from rlvr.errors import UsageError
+from rlvr.samplers.protocol import TokenRow
 from rlvr.scoring import Scorer
 from rlvr.train import checkpoint
 from rlvr.train.alarm import Alarms, OpinionAlarm, ScoringAlarm, SecondOpinion, lr_alarm
@@ -35,6 +37,7 @@ from rlvr.train.memory import forecast, longest_prompt, require_room
 from rlvr.train.metrics import Log, evaluation_metrics, log_rollouts, open_loggers
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Examples, PreferenceLearner, examples_of_groups
+from rlvr.train.ranks import Ranks
 from rlvr.train.rollout_batch import RolloutBatch, collect_batch
 from rlvr.train.run_dir import claim_run_dir
 from rlvr.train.setup import describe_run, device_of, environments, local_sampler, policy_from_config, prepare_policy
@@ -93,10 +96,9 @@ class Trainer:
         if second_opinion is not None:
             self._opinion = OpinionAlarm(second_opinion, config.run / "disagreements.jsonl", config.seed)
         self._console = console or Console(stderr=True)
-        if policy is None:
-            device_of(config.device)  # fails now, and not after the data are loaded
-        self.env, self.eval_env = environments(config, env, eval_env)
+        device = device_of(config.device) if policy is None else policy.device  # fails now, not after the data
         with ExitStack() as self._open:
+<<<<<<< HEAD
             description = describe_run(config, self.env, self.eval_env)
             self._open.enter_context(claim_run_dir(config.run, description, self._say))
             self.policy = prepare_policy(policy or policy_from_config(config), config)
@@ -127,8 +129,53 @@ class Trainer:
             self._canary = Canary(self.collector.groups, config.canary)
             self._thread = Threads(1, "trainer")
             self._open.callback(self._thread.close)
+=======
+            self.ranks = self._open.enter_context(Ranks.of_environment(device))
+            if not self.ranks.first:
+                self._console = Console(quiet=True)
+            self.ranks.require_same("settings", json.dumps(config.recorded, sort_keys=True))
+            if self.ranks.first:
+                self.env, self.eval_env = environments(config, env, eval_env)
+                description = describe_run(config, self.env, self.eval_env)
+                self._open.enter_context(claim_run_dir(config.run, description, self._say))
+            self.policy = prepare_policy(policy or policy_from_config(config, self.ranks.world), config)
+            self.ranks.require_same("weights", self.policy.summary() if self.ranks.world > 1 else "")
+            if self.ranks.first:
+                self._open_sampling(sampler)
+            kind = PreferenceLearner if config.algorithm.preference else Learner
+            self.learner = kind(self.policy, config, self.ranks)
+>>>>>>> main
             self._load_checkpoint()
             self._open = self._open.pop_all()  # nothing failed: what was opened stays open until `close`
+
+    def _open_sampling(self, sampler: Sampler | None) -> None:
+        """What the rank that collects has, and the others do without."""
+        config = self._settings
+        self.sampler = sampler or local_sampler(self.policy, config, self.ranks.world)
+        self.collector = self._open.enter_context(
+            Collector(
+                self.env,
+                self.sampler,
+                group_size=config.group_size,
+                sampling=self._sampling(config.temperature),
+                scorer=self._scorer(self.env),
+                seed=config.seed,
+                dynamic=config.algorithm.dynamic_sampling,
+                overlong="mask" if config.overlong == "mask" else "keep",  # soft is a part of the reward
+                max_rounds=config.max_rounds,
+                max_turns=config.max_turns,
+                step_s=config.step_s,
+                schedule=config.turn_schedule,
+            )
+        )
+        self._eval_scorer = self._scorer(self.eval_env)
+        prompt_tokens = longest_prompt(self.collector.groups)
+        self.forecast = forecast(self.policy, config, prompt_tokens=prompt_tokens, world=self.ranks.world)
+        require_room(self.forecast, config)
+        self._say(str(self.forecast))
+        self._canary = Canary(self.collector.groups, config.canary)
+        self._thread = Threads(1, "trainer")
+        self._open.callback(self._thread.close)
 
     def run(self) -> None:
         """Train until the last step, or until SIGTERM or SIGINT; then the current step is finished and saved.
@@ -140,15 +187,17 @@ class Trainer:
             NothingScored: every rollout was UNSCORED in `bad_steps` steps in a row.
         """
         config = self._settings
+        ranks, stop = self.ranks, False
         with self._loggers() as log, checkpoint.stop_requested(self._say) as stopped:
             self._set_generators()  # last, so that numbers drawn during the set-up do not change the run
-            if self.step == 0 and config.eval_every is not None:
+            if self.step == 0 and config.eval_every is not None and ranks.first:
                 log(0, self._evaluate())
-            while self.step < config.steps and not stopped():
+            while self.step < config.steps and not (stop := stop or ranks.any(stopped())):
                 started = time.perf_counter()
-                numbers = self._one_step()
-                if self._is_due(config.eval_every):
+                numbers = self._one_step() if ranks.first else self._one_step_of_others()
+                if self._is_due(config.eval_every) and ranks.first:
                     numbers |= self._evaluate()
+<<<<<<< HEAD
                 mixing = config.algorithm.mixing
                 if mixing is not None and self.step % mixing.every_steps == 0:
                     self.learner.mix()
@@ -159,12 +208,21 @@ class Trainer:
                     self._say(line)
                 log(self.step, numbers | self._costs(numbers, time.perf_counter() - started))
                 if self.step % config.checkpoint_every == 0 or self.step == config.steps or stopped():
+=======
+                if ranks.from_first(self._wants_reset() if ranks.first else None):
+                    self.learner.reset()
+                    self._best, self._stalled, numbers["reset"] = float("-inf"), 0, 1.0
+                if ranks.first:
+                    log(self.step, numbers | self._costs(numbers, time.perf_counter() - started))
+                stop = ranks.any(stopped())
+                if self.step % config.checkpoint_every == 0 or self.step == config.steps or stop:
+>>>>>>> main
                     self.save()
-        if self.step == config.steps:
-            with whole_folder(config.run / "model") as folder:  # a run that is killed meanwhile leaves no half model
-                self.policy.save(folder)
-        else:
+        if self.step < config.steps:
             self._say(f"stopped after step {self.step}; the same command continues from there")
+        elif (whole := self.policy.whole()) is not None:
+            with whole_folder(config.run / "model") as folder:  # a run that is killed meanwhile leaves no half model
+                whole.save(folder)
 
     def _one_step(self) -> dict[str, float]:
         """Collect a batch, unless it was collected ahead; train on it; give the sampler the new weights."""
@@ -189,27 +247,47 @@ class Trainer:
         self.step += 1
         return numbers | self._sync()
 
+    def _one_step_of_others(self) -> dict[str, float]:
+        """The same on a rank that does not collect."""
+        self._learn(None)
+        self.step += 1
+        self._sync()
+        return {}
+
     def _collect(self) -> RolloutBatch:
         needs_values = "prefix_values" in self._settings.algorithm.needs
         return collect_batch(
             self.collector, self._settings.prompts, vine_k=self._settings.vine_k if needs_values else None
         )
 
-    def _learn(self, sampled: RolloutBatch) -> dict[str, float]:
-        """Compute advantages and update the policy."""
-        started = time.perf_counter()
-        if not sampled.groups:
+    def _learn(self, sampled: RolloutBatch | None) -> dict[str, float]:
+        """Compute advantages and update the policy.
+
+        Args:
+            sampled: on the rank that has collected; the others get the batch from it.
+        """
+        started, ranks = time.perf_counter(), self.ranks
+        made = collate(sampled.groups) if sampled is not None and sampled.groups else None
+        shared: Batch | None = ranks.from_first(made if made is None or ranks.world == 1 else _thin(made))
+        if shared is None:
             self._say(f"step {self.step + 1} is skipped: no group is left to train on")
             return {"skipped": 1.0, "updates": 0.0, "lr": self.learner.lr}
         draw = torch.Generator().manual_seed(rollout_seed("minibatches", self._settings.seed, self.step))
         if isinstance(self.learner, PreferenceLearner):
+            assert sampled is not None  # there is one rank
             return self._learn_preferences(self.learner, sampled, draw)
+<<<<<<< HEAD
         batch = self.learner.prepared(collate(sampled.groups))
         algorithm = self.learner.algorithm
+=======
+        batch = self.learner.prepared(shared)
+        algorithm = self._settings.algorithm
+>>>>>>> main
         epochs = [minibatches(len(batch.rows), self._settings.minibatch, draw) for _ in range(algorithm.epochs)]
         if algorithm.advantage == "magistral_advantages":
             epochs = epochs[:1] * algorithm.epochs  # it normalises per mini-batch, so all epochs have the same ones
         first = {row: number for number, rows in enumerate(epochs[0]) for row in rows}
+<<<<<<< HEAD
         found = credit(
             sampled.groups,
             batch,
@@ -222,6 +300,18 @@ class Trainer:
         batch = chosen(
             sampled.groups, replace(batch, advantages=found.advantages, returns=found.returns), algorithm, draw
         )
+=======
+        advantages = None
+        if sampled is not None:
+            advantages = credit(
+                sampled.groups,
+                replace(batch, rows=sampled.rollouts),  # with their turns, which the others do without
+                algorithm,
+                minibatch_of=[first[row] for row in range(len(batch.rows))],
+                values=sampled.values,
+            )
+        batch = replace(batch, advantages=ranks.from_first(advantages))
+>>>>>>> main
         prepared_s = time.perf_counter() - started
         numbers = self.learner.update(batch, [rows for epoch in epochs for rows in epoch], self._keep_bad)
         update_s = time.perf_counter() - started - prepared_s
@@ -241,9 +331,14 @@ class Trainer:
 
     def _sync(self) -> dict[str, float]:
         """Give the sampler the new weights, and check that it has them."""
-        started = time.perf_counter()
-        self.sampler.sync(self.policy.model.state_dict(), self.step)
-        difference = self._canary.check(self.policy, self.sampler, self.step)
+        started, weights = time.perf_counter(), self.policy.weights()
+        if not self.ranks.first:
+            with torch.no_grad():
+                self.policy.logprobs(self.ranks.from_first(None))  # its share of what the canary computes
+            return {}
+        self.sampler.sync(weights, self.step)
+        self.ranks.from_first(self._canary.rows)
+        difference = self._canary.check(self.policy, self.sampler, self.step, weights)
         return {"canary": difference, "sync_s": time.perf_counter() - started}
 
     def _is_due(self, every: int | None) -> bool:
@@ -286,22 +381,32 @@ class Trainer:
         return {"step_s": step_s, "tokens_per_s": tokens / step_s, "memory_mib": peak}
 
     def save(self) -> Path:
-        """Write a checkpoint with everything that the next step depends on, and return its path."""
+        """Write a checkpoint with everything that the next step depends on, and return its path.
+
+        It opens on any number of ranks.  All ranks make this call; the first one writes.
+        """
+        learned = self.learner.state_dict()
+        path = checkpoint.path_of(self._settings.run / "checkpoints", self.step)
+        if not self.ranks.first:
+            return path
         parts = (
             self.step,
-            self.learner.state_dict(),
+            learned,
             self.collector.state_dict(),
             self._ahead and self._ahead.state_dict(self.collector),
             [self._best, self._stalled, self._opinion and self._opinion.counts],
             checkpoint.rng_state(self.policy.device),
         )
         state = dict(zip(_STATE, parts, strict=True))
-        return checkpoint.save(self._settings.run / "checkpoints", self.step, state, keep=self._settings.keep)
+        return checkpoint.save(path.parent, self.step, state, keep=self._settings.keep)
 
     def _load_checkpoint(self) -> None:
         """Continue from the newest checkpoint, if the folder has one."""
         self._rng: dict[str, Any] | None = None
-        if (found := checkpoint.newest(self._settings.run / "checkpoints", _STATE)) is None:
+        found = checkpoint.newest(self._settings.run / "checkpoints", _STATE)
+        if self.ranks.any((found and found[1]["step"]) != self.ranks.from_first(found and found[1]["step"])):
+            raise UsageError(f"the ranks see other checkpoints in {self._settings.run}; it has to be on a shared disk")
+        if found is None:
             return
         path, state = found
         self.step = state["step"]
@@ -311,17 +416,26 @@ class Trainer:
                 "steps"
             )
         self.learner.load_state_dict(state["learner"])
+<<<<<<< HEAD
         self.collector.load_state_dict(state["collector"])
         self._ahead = state["ahead"] and RolloutBatch.from_state(state["ahead"], self.collector)
         self._best, self._stalled, *counts = state["validation"]
         if self._opinion is not None and counts and counts[0]:
             self._opinion.counts = counts[0]
+=======
+        if self.ranks.first:
+            self.collector.load_state_dict(state["collector"])
+            self._ahead = state["ahead"] and RolloutBatch.from_state(state["ahead"], self.collector)
+        self._best, self._stalled = state["validation"]
+>>>>>>> main
         self._rng = state["rng"]
         self._sync()
         self._say(f"continuing after step {self.step}, from {path}")
 
     def _loggers(self) -> AbstractContextManager[Log]:
         config = self._settings
+        if not self.ranks.first:
+            return nullcontext(lambda step, numbers: None)
         return open_loggers(
             config.run, config.steps, self._console, done=self.step, track=config.track, config=config.recorded
         )
@@ -362,6 +476,12 @@ class Trainer:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _thin(batch: Batch) -> Batch:
+    """The batch with what an update needs of its rows, for the other ranks."""
+    rows: Any = [TokenRow(row.prompt_ids, row.completion_ids) for row in batch.rows]
+    return replace(batch, rows=rows)
 
 
 _STATE = ("step", "learner", "collector", "ahead", "validation", "rng")

@@ -45,6 +45,7 @@ class Lora:
 
     def __init__(self, model: Any) -> None:
         self._model = model
+        self._fingerprint: int | None = None
         self._layers = dict(_lora_layers(model))
         self.name = _only_adapter(self._layers)
         self._require_plain()
@@ -123,12 +124,14 @@ class Lora:
 
     def fingerprint(self) -> int:
         """A checksum over the frozen weights: the first numbers of each.  An adapter means nothing without them."""
-        found = 0
-        for name, parameter in self._model.named_parameters():
-            if ".lora_" not in name:
-                head = parameter.detach().flatten()[:_SAMPLE].cpu().contiguous()
-                found = zlib.crc32(head.view(torch.uint8).numpy(), zlib.crc32(name.encode(), found))
-        return found
+        if self._fingerprint is None:  # they stay as they are, and shards of them would have another one
+            self._fingerprint = 0
+            for name, parameter in self._model.named_parameters():
+                if ".lora_" not in name:
+                    head = parameter.detach().flatten()[:_SAMPLE].cpu().contiguous()
+                    seen = zlib.crc32(name.encode(), self._fingerprint)
+                    self._fingerprint = zlib.crc32(head.view(torch.uint8).numpy(), seen)
+        return self._fingerprint
 
     def save(self, folder: str | Path) -> None:
         """Write the adapter alone, as peft reads it.

@@ -262,14 +262,17 @@ def _cached(policy: Policy, tokens: int) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def forecast(policy: Policy, config: Config, *, prompt_tokens: int, costs: TokenCosts | None = None) -> Forecast:
-    """The memory of a run.
+def forecast(
+    policy: Policy, config: Config, *, prompt_tokens: int, costs: TokenCosts | None = None, world: int = 1
+) -> Forecast:
+    """The memory of a run; with several ranks that of the first one, which samples.
 
     Args:
         policy: loaded, with all settings of the run.
         config: settings of the run.
         prompt_tokens: of a long prompt.
         costs: what `token_costs` measured; None to measure it.
+        world: ranks over which weights, gradients and optimiser are sharded.
     """
     settings, costs = config.resolve(), costs or token_costs(policy)
     every = list(policy.model.parameters())
@@ -280,6 +283,7 @@ def forecast(policy: Policy, config: Config, *, prompt_tokens: int, costs: Token
     most = getattr(text, "max_position_embeddings", None) or math.inf
     row = int(min(prompt_tokens + settings.max_tokens, most))
     rollouts = settings.prompts * settings.group_size
+    layer = weights / max(1, text.num_hidden_layers) if world > 1 else 0.0  # which is whole while it is computed
     per_batch = min(settings.minibatch or rollouts, rollouts, max(1, policy.max_tokens // row))
     shape = (1, per_batch * row) if policy.packing else (per_batch, row)
     tokens = shape[0] * shape[1]
@@ -294,11 +298,11 @@ def forecast(policy: Policy, config: Config, *, prompt_tokens: int, costs: Token
     return Forecast(
         device=str(policy.device),
         capacity=capacity(policy.device),
-        weights=weights,
-        optimizer=2 * trained,
-        reference=copies,
-        sampler=weights if settings.one_step_off else 0,
-        gradients=trained,
+        weights=weights / world + layer,
+        optimizer=2 * trained / world,
+        reference=copies / world,
+        sampler=weights if settings.one_step_off or world > 1 else 0,
+        gradients=trained / world + layer,
         activations=costs.activations(*shape, recomputed=policy.model.training),
         logits=block + (head.numel() * head.element_size() if head.requires_grad else 0),
         keys_values=reached + read,
@@ -368,7 +372,7 @@ def _remedy(found: Forecast, config: Config) -> str:
     return "Lower max_tokens, or take a smaller model"
 
 
-def require_room_for_weights(config: Config, device: torch.device) -> None:
+def require_room_for_weights(config: Config, device: torch.device, world: int = 1) -> None:
     """Refuse, before the model is loaded, one whose weights, gradients and optimiser cannot fit.
 
     Nothing is said of a model that cannot be found; loading it says what is wrong.
@@ -376,6 +380,7 @@ def require_room_for_weights(config: Config, device: torch.device) -> None:
     Args:
         config: settings of the run.
         device: where it will train.
+        world: ranks over which it is sharded.
 
     Raises:
         UsageError: they cannot fit; the message says what would.
@@ -395,8 +400,10 @@ def require_room_for_weights(config: Config, device: torch.device) -> None:
         parts |= {"gradients": 4 * numbers, "optimiser": 8 * numbers}
         if config.resolve().algorithm.has_reference:
             parts["reference"] = 4 * numbers
-    if config.one_step_off:
-        parts["sampler's weights"] = parts["weights"]
+    whole = parts["weights"]
+    parts = {name: size // world for name, size in parts.items()}
+    if config.one_step_off or world > 1:
+        parts["sampler's weights"] = whole
     if most is None or sum(parts.values()) <= most:
         return
     listed = ", ".join(f"{name} {in_units(size)}" for name, size in parts.items())

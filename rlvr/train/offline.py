@@ -31,6 +31,7 @@ from rlvr.train.config import Config
 from rlvr.train.metrics import evaluation_metrics, open_loggers
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Examples, PreferenceLearner, examples_of_file
+from rlvr.train.reward_model import RewardLearner
 from rlvr.train.run_dir import claim_run_dir
 from rlvr.train.setup import describe_run, device_of, local_sampler, policy_from_config, prepare_policy
 
@@ -73,6 +74,8 @@ class OfflineTrainer:
         if policy is None:
             device_of(settings.device)  # fails now, and not after the file was read
         self._eval_env = None
+        if settings.env and "head" in settings.algorithm.needs:
+            raise UsageError(f"env is {settings.env!r}, and a reward model generates nothing to evaluate; leave it out")
         if settings.env and settings.eval_every is not None:
             options = {**settings.env_options, "split": settings.eval_split, **settings.eval_options}
             self._eval_env = make(settings.env, **options)
@@ -87,7 +90,8 @@ class OfflineTrainer:
             if left_out:
                 self._say(f"{left_out} rows have a completion of more than {settings.max_tokens} tokens: left out")
             self._say(f"{len(self.examples.rows)} examples, {sum(one.tokens for one in self.examples.rows)} tokens")
-            self.learner = PreferenceLearner(self.policy, settings)
+            learner = RewardLearner if "head" in settings.algorithm.needs else PreferenceLearner
+            self.learner = learner(self.policy, settings)
             self._load_checkpoint()
             self._open = self._open.pop_all()
 
@@ -115,7 +119,7 @@ class OfflineTrainer:
                     self.save()
         if self.step == config.steps:
             with whole_folder(config.run / "model") as folder:  # a run that is killed meanwhile leaves no half model
-                self.policy.save(folder)
+                self.learner.save(folder)
         else:
             self._say(f"stopped after step {self.step}; the same command continues from there")
 

@@ -29,6 +29,7 @@ from rlvr.train.prompt_sharing import (
     supports_prompt_sharing,
     worth_sharing_prompts,
 )
+from rlvr.train.ranks import Ranks, skeleton
 
 __all__ = ["Policy", "RootModule"]
 
@@ -154,6 +155,8 @@ class Policy:
             share_prompts and not packing and not gradient_checkpointing and supports_prompt_sharing(model)
         )
         model.train(gradient_checkpointing)  # layers checkpoint only in training mode; nothing else differs in it
+        self.ranks = Ranks()
+        self._skeleton: Any = None
 
     @classmethod
     def load(
@@ -191,6 +194,52 @@ class Policy:
         """
         self.lora = add_lora(self.model, rank=rank, alpha=alpha, targets=targets, seed=seed)
         self.model.train(self.model.training)
+
+    def shard(self, ranks: Ranks) -> None:
+        """Shard the weights over the ranks, in place; every rank has to have the same ones.
+
+        From then on `logprobs` without gradients, `weights`, `whole` and `frozen` are calls that all ranks make
+        together: each computes its share of the rows.  With gradients each computes the rows that it gives.
+
+        Args:
+            ranks: with one of them nothing changes.
+        """
+        if ranks.world == 1:
+            return
+        if self.lora is not None:
+            self.lora.fingerprint()  # while the frozen weights are whole
+        self._skeleton, self._shares_prompts = skeleton(self.model), False
+        ranks.shard(self.root, _layers(self.model))
+        self.ranks = ranks
+
+    def summary(self) -> str:
+        """A sum for each tensor, which other weights would not have; before `shard`."""
+        return " ".join(f"{name} {float(p.detach().double().sum())}" for name, p in self.model.named_parameters())
+
+    def weights(self) -> dict[str, Tensor]:
+        """The model's state dict with whole tensors; on ranks but the first these are None."""
+        weights: dict[str, Tensor] = self.ranks.whole(self.model.state_dict())
+        return weights
+
+    def whole(self) -> Policy | None:
+        """This policy with whole weights on the CPU, as `save` and samplers need it; None on ranks but the first.
+
+        With one rank, or without shards, it is this policy itself.
+        """
+        if self.ranks.world == 1:
+            return self
+        weights = self.weights()
+        return self._with(weights) if self.ranks.first else None
+
+    def _with(self, weights: Mapping[str, Tensor]) -> Policy:
+        """A policy of its own, with these weights and without shards."""
+        twin = copy.copy(self)
+        twin.ranks, twin.model = Ranks(), copy.deepcopy(self._skeleton)
+        twin.model.load_state_dict(weights, assign=True)
+        twin.model.tie_weights()
+        twin.lora = None if self.lora is None else Lora(twin.model)
+        twin.root = RootModule(twin.model, self._logits)
+        return twin
 
     def save(self, folder: str | Path) -> None:
         """Write weights, configs and tokenizer, as `load` and transformers read them.
@@ -230,7 +279,7 @@ class Policy:
             DataError: the weights beside the adapter are others now, or there was no adapter.
         """
         if self.lora is None:
-            self.model.load_state_dict(state)
+            self.model.load_state_dict(self.ranks.spread(state, self.model.state_dict()))
             return
         if "adapter" not in state:
             raise DataError("this checkpoint is of all weights, and an adapter is trained now; give a new folder")
@@ -239,7 +288,7 @@ class Policy:
                 "the model's weights are not those that this adapter was trained beside; give the model with which the "
                 "run began"
             )
-        self.lora.load_state_dict(state["adapter"])
+        self.lora.load_state_dict(self.ranks.spread(state["adapter"], self.lora.state_dict()))
 
     @property
     def device(self) -> torch.device:
@@ -251,6 +300,11 @@ class Policy:
         """The policy as it is now, for a reference: a copy that is never trained, or with LoRA this one as it began."""
         if self.lora is not None:
             return _AdapterAtRest(self)
+        if self.ranks.world > 1:
+            twin = self._with({name: _gathered(value) for name, value in self.model.state_dict().items()})
+            twin.model.requires_grad_(False).eval()
+            twin.shard(self.ranks)
+            return twin
         twin = copy.copy(self)
         twin.model = copy.deepcopy(self.model).requires_grad_(False).eval()
         twin.root = RootModule(twin.model, self._logits)
@@ -262,6 +316,11 @@ class Policy:
         Args:
             options: those of `LocalSampler`.
         """
+        if self.ranks.world > 1:
+            raise UsageError(
+                "this policy is sharded over several ranks, and a sampler in one of them needs whole weights: make it "
+                "before `shard`, with weights of its own (dtype=…), or of `policy.whole()`"
+            )
         return LocalSampler(self.model, self.tokenization, **{"autocast": self.autocast, **options})
 
     def micro_batches(self, rows: Sequence[Tokenized]) -> list[list[int]]:
@@ -270,7 +329,17 @@ class Policy:
         Args:
             rows: what is split.
         """
-        lengths = [len(row.prompt_ids) + len(row.completion_ids) for row in rows]
+        return self._split(_lengths(rows))
+
+    def plan(self, rows: Sequence[Tokenized]) -> list[tuple[list[int], bool]]:
+        """This rank's micro-batches: (indices of the rows, whether they count), as many as every other rank has.
+
+        Args:
+            rows: of all ranks, the same on each; at least one.
+        """
+        return self.ranks.plan(_lengths(rows), self._split)
+
+    def _split(self, lengths: Sequence[int]) -> list[list[int]]:
         if self.packing:
             return packs(lengths, max_tokens=self.max_tokens)
         return buckets(lengths, max_tokens=self.max_tokens, overhead_tokens=self.overhead_tokens)
@@ -305,11 +374,27 @@ class Policy:
         if not rows:
             raise UsageError("there are no rows to score; give at least one")
         T = max(len(row.completion_ids) for row in rows)
-        parts = self.micro_batches(rows)
+        if self.ranks.world > 1 and not torch.is_grad_enabled():
+            shared = self._of_all_ranks(rows, T, temperature, with_entropy)
+            return (shared[0], shared[1]) if with_entropy else shared[0]
+        parts = self.micro_batches(rows) if self.ranks.world == 1 else [list(range(len(rows)))]  # of a plan already
         found = [self._of_batch([rows[i] for i in part], T, temperature, with_entropy) for part in parts]
         place = torch.tensor([i for part in parts for i in part], device=self.device).argsort()
         logprobs, *entropy = (torch.cat(values)[place] for values in zip(*found, strict=True))
         return (logprobs, entropy[0]) if with_entropy else logprobs
+
+    def _of_all_ranks(
+        self, rows: Sequence[Tokenized], width: int, temperature: float, with_entropy: bool
+    ) -> list[Tensor]:
+        """[B, T] of all rows, of which each rank has computed its share; 0 + x is exact."""
+        found: list[Tensor] = []
+        for part, counts in self.plan(rows):
+            computed = self._of_batch([rows[i] for i in part], width, temperature, with_entropy)
+            found = found or [values.new_zeros(len(rows), width) for values in computed]
+            if counts:
+                for values, one in zip(found, computed, strict=True):
+                    values[part] = one
+        return [self.ranks.sum(values) for values in found]
 
     def _of_batch(self, rows: Sequence[Tokenized], width: int, temperature: float, with_entropy: bool) -> list[Tensor]:
         """[rows, width] of one micro-batch: logprobs, and entropies if asked for."""
@@ -328,6 +413,23 @@ class Policy:
             return pack(rows, device=self.device)
         padded = pad(rows, device=self.device)
         return shared_prompts(rows, padded) if self._shares_prompts and worth_sharing_prompts(rows) else padded
+
+
+def _layers(model: Any) -> list[nn.Module]:
+    """The layers of a transformers model: what it says must stay together on a device, else its longest list."""
+    kinds = set(getattr(model, "_no_split_modules", None) or ())
+    if found := [module for module in model.base_model.modules() if type(module).__name__ in kinds]:
+        return found
+    lists = [module for module in model.base_model.modules() if isinstance(module, nn.ModuleList)]
+    return list(max(lists, key=len, default=[]))
+
+
+def _lengths(rows: Sequence[Tokenized]) -> list[int]:
+    return [len(row.prompt_ids) + len(row.completion_ids) for row in rows]
+
+
+def _gathered(value: Any) -> Any:
+    return value.full_tensor() if hasattr(value, "full_tensor") else value
 
 
 class _AdapterAtRest(Policy):
@@ -349,7 +451,10 @@ class _AdapterAtRest(Policy):
         return {} if self._weights is None else {"adapter": self._weights}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._weights = state.get("adapter")
+        lora = self._policy.lora
+        assert lora is not None
+        whole = state.get("adapter")
+        self._weights = None if whole is None else self.ranks.spread(whole, lora.state_dict())
 
 
 def _disable_dropout(model: nn.Module) -> None:

@@ -31,6 +31,7 @@ from rlvr.data.pairs import (
     draw_right,
     read_labelled,
     read_pairs,
+    read_steps,
 )
 from rlvr.errors import DataError, UsageError
 from rlvr.samplers.tokenization import Tokenization
@@ -38,9 +39,19 @@ from rlvr.train.batches import buckets
 from rlvr.train.config import Config
 from rlvr.train.learner import Learner
 from rlvr.train.policy import Policy
+from rlvr.train.ranks import Ranks
 from rlvr.types import Group, Outcome, Prompt, Rollout
 
-__all__ = ["Example", "Examples", "PreferenceLearner", "TrainedRow", "examples_of_file", "examples_of_groups"]
+__all__ = [
+    "Example",
+    "Examples",
+    "PreferenceLearner",
+    "TrainedRow",
+    "examples_of_file",
+    "examples_of_groups",
+    "step_row",
+    "tokenized",
+]
 
 
 class TrainedRow(NamedTuple):
@@ -66,12 +77,14 @@ class Example:
         right: whether the first row is right.
         weight: in the mean over examples, above 0.
         margin: for reward models.
+        steps: for process reward models: (tokens up to the step's end, right continuations, continuations) of each.
     """
 
     rows: tuple[TrainedRow, ...]
     right: bool = True
     weight: float = 1.0
     margin: float = 0.0
+    steps: tuple[tuple[int, float, float], ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -114,15 +127,18 @@ class PreferenceLearner(Learner):
     Args:
         policy: trained in place.
         config: settings of the run; its algorithm has a `preference`.
+        ranks: one, or None.
 
     Attributes:
         reference: the policy as it was given, if the loss compares with it; else None.
 
     Raises:
-        UsageError: all weights are frozen.
+        UsageError: all weights are frozen, or there are several ranks.
     """
 
-    def __init__(self, policy: Policy, config: Config) -> None:
+    def __init__(self, policy: Policy, config: Config, ranks: Ranks | None = None) -> None:
+        if ranks is not None and ranks.world > 1:
+            raise UsageError("preferences cannot be trained on several ranks yet; start one process")
         super().__init__(policy, config)
         chosen = self.algorithm.preference
         assert chosen is not None
@@ -180,6 +196,14 @@ class PreferenceLearner(Learner):
             lengths: tokens of each example.
         """
         return buckets(lengths, max_tokens=self.policy.max_tokens, overhead_tokens=self.policy.overhead_tokens)
+
+    def save(self, folder: Path) -> None:
+        """Write what was trained.
+
+        Args:
+            folder: where it goes; it is made.
+        """
+        self.policy.save(folder)
 
     def _micro_loss(
         self, examples: Sequence[Example], whole: _Totals, point: Tensor | None
@@ -243,6 +267,7 @@ class _Totals(NamedTuple):
         tokens: trained tokens of the first rows, each times its example's weight.
         right, wrong: sums of the weights of examples whose first row is right, or wrong.
         pairs: whether the examples are pairs.
+        counts: continuations of all steps, times their example's weight.
     """
 
     weight: float
@@ -250,6 +275,7 @@ class _Totals(NamedTuple):
     right: float
     wrong: float
     pairs: bool
+    counts: float
 
     @classmethod
     def of(cls, examples: Sequence[Example]) -> _Totals:
@@ -259,6 +285,7 @@ class _Totals(NamedTuple):
             sum(one.weight for one in examples if one.right),
             sum(one.weight for one in examples if not one.right),
             len(examples[0].rows) == 2,
+            sum(one.weight * count for one in examples for _, _, count in one.steps),
         )
 
     def means(self, name: str, values: Tensor, weights: Tensor, right: Tensor) -> dict[str, Tensor]:
@@ -349,12 +376,17 @@ def examples_of_file(
     if "pairs" in needs:
         for pair in read_pairs(path):
             sides = (pair.chosen, pair.chosen_truncated), (pair.rejected, pair.rejected_truncated)
-            rows = _tokenized(tokenization, pair.prompt, sides)
+            rows = tokenized(tokenization, pair.prompt, sides)
             found.append(Example(rows, True, pair.weight, pair.margin))
+    elif "steps" in needs:
+        for labelled in read_steps(path):
+            row, ends = step_row(tokenization, labelled.prompt, labelled.steps)
+            counted = zip(ends, labelled.right, labelled.scored, strict=True)
+            found.append(Example((row,), steps=tuple(one for one in counted if one[2])))
     else:
         for one in read_labelled(path, needs_both="labels" in needs):
             if one.label or "labels" in needs:
-                rows = _tokenized(tokenization, one.prompt, [(one.completion, one.truncated)])
+                rows = tokenized(tokenization, one.prompt, [(one.completion, one.truncated)])
                 found.append(Example(rows, one.label, one.weight))
     read = len(found)
     found = [one for one in found if all(0 < len(row.completion_ids) <= max_tokens for row in one.rows)]
@@ -366,12 +398,20 @@ def examples_of_file(
     return Examples(found), read - len(found)
 
 
-def _tokenized(
+def tokenized(
     tokenization: Tokenization, prompt: Prompt, completions: Sequence[tuple[str, bool]]
 ) -> tuple[TrainedRow, ...]:
-    """A row for each (text, truncated): the prompt's tokens, the text's own tokens, and the end token.
+    """A row for each completion of a prompt: the prompt's tokens, the text's own tokens, and the end token.
 
     The text is tokenised apart from the prompt, since a sampler continues the prompt's tokens.
+
+    Args:
+        tokenization: of the policy.
+        prompt: a text or chat messages.
+        completions: (text, truncated) of each; a truncated one has no end token.
+
+    Raises:
+        UsageError: the tokenizer has no end token.
     """
     prompt_ids, end = tokenization.encode(prompt), _end_token(tokenization)
     rows = []
@@ -379,6 +419,25 @@ def _tokenized(
         ids = tokenization.encode(text, after=prompt_ids) + ([] if truncated else [end])
         rows.append(TrainedRow(prompt_ids, ids, [True] * len(ids)))
     return tuple(rows)
+
+
+def step_row(tokenization: Tokenization, prompt: Prompt, steps: Sequence[str]) -> tuple[TrainedRow, list[int]]:
+    """A completion in steps as a row, and the number of its tokens up to each step's end.
+
+    Args:
+        tokenization: of the policy.
+        prompt: a text or chat messages.
+        steps: the completion's parts in order, with what separates them.
+
+    Raises:
+        UsageError: the tokenizer has no end token.
+    """
+    prompt_ids, ids, ends = tokenization.encode(prompt), list[int](), list[int]()
+    for step in steps:
+        ids += tokenization.encode(step, after=prompt_ids)
+        ends.append(len(ids))
+    ids.append(_end_token(tokenization))
+    return TrainedRow(prompt_ids, ids, [True] * len(ids)), ends
 
 
 def _end_token(tokenization: Tokenization) -> int:

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import fcntl
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,15 +54,10 @@ def claim_run_dir(run: Path, description: Mapping[str, Any], say: Callable[[str]
         say: prints a line.
 
     Raises:
-        UsageError: the folder holds a run with other settings, which are named, or files of something else; another
-            process is training in it; or this process is one of several (torchrun, accelerate).
+        UsageError: the folder holds a run with other settings, which are named, or files of something else; or another
+            process is training in it.
         DataError: its `config.json` is damaged.
     """
-    if os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
-        raise UsageError(
-            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}: the trainer is one process on one device, and several would "
-            "overwrite each other's files; start it without torchrun or accelerate"
-        )
     examine_run_dir(run, description)
     path = run / "config.json"
     run.mkdir(parents=True, exist_ok=True)

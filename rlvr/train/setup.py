@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+<<<<<<< HEAD
 import math
+=======
+import os
+>>>>>>> main
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -125,12 +129,21 @@ def device_of(device: str) -> torch.device:
     """The device of this name.
 
     Args:
-        device: such as "cpu" or "cuda:1"; "auto" is a GPU if there is one.
+        device: such as "cpu" or "cuda:1"; "auto" is a GPU if there is one.  Of the processes that torchrun starts, each
+            has a GPU of its own.
 
     Raises:
         UsageError: there is no such device on this machine.
     """
     there = "cuda" if torch.cuda.is_available() else "cpu"
+    local = int(os.environ.get("LOCAL_RANK") or 0)
+    if (there if device == "auto" else device) == "cuda" and (local or os.environ.get("WORLD_SIZE", "1") != "1"):
+        if local >= torch.cuda.device_count():
+            raise UsageError(
+                f"this is process {local} of this machine, which has {torch.cuda.device_count()} GPUs; start as many "
+                "processes as there are GPUs, or set device='cpu'"
+            )
+        device = f"cuda:{local}"
     try:
         return torch.empty(0, device=there if device == "auto" else device).device
     except (RuntimeError, AssertionError, ImportError) as error:  # the latter two where torch was built without it
@@ -186,17 +199,18 @@ def autocast_dtype(precision: str) -> torch.dtype | None:
     return torch.bfloat16 if precision == "bf16" else None
 
 
-def policy_from_config(config: Config) -> Policy:
+def policy_from_config(config: Config, world: int = 1) -> Policy:
     """The model of a run, loaded as its settings say; without its adapter, for which there is `prepare_policy`.
 
     Args:
         config: settings of the run.
+        world: processes over which it will be sharded.
 
     Raises:
         UsageError: there is no such model or device, the model cannot be trained, or its weights and the optimiser
             cannot fit.
     """
-    require_room_for_weights(config, device_of(config.device))
+    require_room_for_weights(config, device_of(config.device), world)
     autocast = autocast_dtype(config.precision)
     return load_policy(
         config.model,
@@ -227,15 +241,17 @@ def prepare_policy(policy: Policy, config: Config) -> Policy:
     return policy
 
 
-def local_sampler(policy: Policy, config: Config) -> LocalSampler:
+def local_sampler(policy: Policy, config: Config, world: int = 1) -> LocalSampler:
     """The sampler in the trainer's process.
 
     Args:
-        policy: the trained model.
+        policy: the trained model, before it is sharded.
         config: settings of the run.
+        world: processes over which the policy will be sharded.
     """
     weights = next(policy.model.parameters()).dtype
-    own = weights if config.one_step_off else None  # a copy, as the sampler runs while the policy is trained
+    # A copy where the sampler runs while the policy is trained, or where the policy is in shards.
+    own = weights if config.one_step_off or world > 1 else None
     return policy.sampler(dtype=own, max_rows=config.max_rows, max_tokens_in_flight=config.max_tokens_in_flight)
 
 

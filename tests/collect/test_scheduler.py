@@ -284,3 +284,33 @@ def test_episodes_of_a_model_repeat_to_the_last_bit(policy, steps_take):
     first, again = groups(0.0), groups(steps_take)
     assert [g.rollouts for g in first] == [g.rollouts for g in again]
     assert max(len(r.turns) for g in first for r in g.rollouts) > 2
+
+
+@pytest.mark.parametrize("loses", ["one of them", "all"])
+def test_a_sampler_that_loses_a_request_does_not_hang_for_ever(monkeypatch, loses):
+    """It counts no steps, so only time can tell; the error names the request."""
+    monkeypatch.setattr("rlvr.collect.scheduler._SLACK_S", 0.05)
+    monkeypatch.setattr("rlvr.collect.scheduler._SILENT_S", 0.2)
+
+    class Losing(ScriptedSampler):
+        def submit(self, request):
+            if loses == "one of them" and request.id != (2, 0):
+                super().submit(request)
+
+    said = refusal(lambda: played("ready", 0, number=4, sampler=Losing(["x"])))
+    assert "Losing has returned nothing for 0 s" in said
+    assert f"requests are open, such as {(2, 0) if loses == 'one of them' else (0, 0)}: it has lost them" in said
+
+
+def test_a_sampler_that_takes_its_time_is_waited_for(monkeypatch):
+    """Ten times what its slowest completion took, for a completion at its limit."""
+    monkeypatch.setattr("rlvr.collect.scheduler._SLACK_S", 0.0)
+    waiting = []
+
+    class Slow(ScriptedSampler):
+        def poll(self):
+            waiting.append(None)
+            return super().poll() if len(waiting) % 5 == 0 else time.sleep(0.004) or []
+
+    found, _ = played("ready", 0, number=4, sampler=Slow(["xx"]))
+    assert len(found) == 4

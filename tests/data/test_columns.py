@@ -80,6 +80,97 @@ def test_files_of_other_tools_are_read(name):
     assert found["prompt"] in ("2 + 2?", CHAT)
 
 
+BY_OPTIONS = {
+    # OpenRLHF, openrlhf/cli/batch_inference.py with the data set's label_key kept beside it
+    "OpenRLHF": (
+        {"input": "2 + 2?", "output": BOX, "label": "4"},
+        {"prompt": "input", "completion": "output", "reference": "label"},
+    ),
+    # NeMo-Skills, its pages on the generation and evaluation pipelines: output.jsonl
+    "NeMo-Skills": (
+        {"problem": "2 + 2?", "expected_answer": "4", "generation": BOX, "num_generated_tokens": 3},
+        {"prompt": "problem", "completion": "generation", "reference": "expected_answer"},
+    ),
+    # LLaMA-Factory, save_predictions of its SFT trainer: generated_predictions.jsonl
+    "LLaMA-Factory": (
+        {"prompt": "2 + 2?", "predict": BOX, "label": "4"},
+        {"completion": "predict", "reference": "label"},
+    ),
+    # ms-swift, its page on inference: the file of --result_path
+    "ms-swift": (
+        {"response": BOX, "labels": "4", "logprobs": None, "messages": CHAT},
+        {"prompt": "messages", "completion": "response", "reference": "labels"},
+    ),
+    # verifiers, its page on evaluation: results.jsonl of saved results
+    "verifiers": (
+        {"example_id": 0, "prompt": CHAT, "completion": SAID, "answer": "4", "reward": 1.0},
+        {"reference": "answer", "id": "example_id"},
+    ),
+    # OpenAI, its guide to the Batch API: the output file, with the reference kept in a column of one's own
+    "OpenAI batch": (
+        {
+            "custom_id": "q1",
+            "response": {"status_code": 200, "body": {"choices": [{"message": {"role": "assistant", "content": BOX}}]}},
+            "gold": "4",
+            "prompt": "2 + 2?",
+        },
+        {"completion": "response.body.choices.0.message.content", "reference": "gold", "id": "custom_id"},
+    ),
+    # Open-R1, the card of its data set OpenR1-Math: several generations of one problem
+    "Open-R1": (
+        {"problem": "2 + 2?", "answer": "4", "generations": [BOX], "uuid": "a"},
+        {"prompt": "problem", "completion": "generations", "reference": "answer", "id": "uuid"},
+    ),
+    # OpenCompass, its prediction files, once their dict of rows is written as a list
+    "OpenCompass": (
+        {"origin_prompt": "2 + 2?", "prediction": BOX, "gold": "4"},
+        {"prompt": "origin_prompt", "completion": "prediction", "reference": "gold"},
+    ),
+    # promptfoo, its page on output files: one of results.results
+    "promptfoo": (
+        {"vars": {"question": "2 + 2?", "expected": "4"}, "response": {"output": BOX}},
+        {"prompt": "vars.question", "completion": "response.output", "reference": "vars.expected"},
+    ),
+    # distilabel, its page on TextGeneration: columns instruction and generation
+    "distilabel": (
+        {"instruction": "2 + 2?", "generation": BOX, "model_name": "toy", "answer": "4"},
+        {"prompt": "instruction", "completion": "generation", "reference": "answer"},
+    ),
+    # vLLM, its page on run_batch: the same as OpenAI's, with an id of the request
+    "vLLM run_batch": (
+        {
+            "id": "vllm-1",
+            "custom_id": "q1",
+            "response": {"body": {"choices": [{"message": {"content": BOX}}]}},
+            "error": None,
+            "prompt": "2 + 2?",
+            "reference": "4",
+        },
+        {"completion": "response.body.choices.0.message.content"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_OPTIONS)
+def test_files_of_more_tools_are_read_by_options(name):
+    """No layout of their own: their columns are named."""
+    row, options = BY_OPTIONS[name]
+    [found] = read(row, **options)
+    assert (found["completion"], found["reference"]) == (BOX, "4")
+    assert found["prompt"] in ("2 + 2?", CHAT)
+
+
+@pytest.mark.parametrize("name", BY_OPTIONS)
+def test_without_options_the_error_names_one(name):
+    """Which then reads the row, up to the next column; a chat under `completion` needs none."""
+    row, options = BY_OPTIONS[name]
+    for what in ("completion", "reference"):
+        if what in options and (hint := likely(row, what)):
+            assert hint.startswith(f"; --{what}-column {options[what].partition('.')[0]}"), hint
+        elif what in options:
+            assert name in ("promptfoo",), (name, what)  # under a name of the user's own
+
+
 @pytest.mark.parametrize("like", LAYOUTS)
 def test_a_row_of_another_shape_says_what_it_has(like):
     """Not a KeyError of ours."""

@@ -66,9 +66,7 @@ def test_a_second_opinion_ends_a_run_whose_rewards_it_does_not_confirm(tmp_path)
     """A verifier that pays for a digit below 5, and one that wants a 0: what differs is kept, with both reasons."""
     opinion = SecondOpinion(lambda completion, reference: completion[:1] == "0", share=1.0, limit=0.2, least=16)
     with (
-        pytest.raises(
-            RewardsDisputed, match=r"differs on \d+ of \d+ rollouts, above the limit of 0\.2; \d+ .* CORRECT"
-        ),
+        pytest.raises(RewardsDisputed, match=r"differs on \d+ of \d+ rollouts, above the limit of 0\.2"),
         trainer(tmp_path / "run", second_opinion=opinion, steps=9) as made,
     ):
         made.run()

@@ -40,7 +40,7 @@ def test_a_policy_is_trained_evaluated_and_drawn(train, say, tmp_path):
     assert "step 0: avg@1 " in said
     assert "2 steps; all files of the run are in" in said
     flags = "-n 4 -k 1 4 --limit 5 --max-tokens 4 --stop a --workers 0 --device cpu --option split=test".split()
-    flags += ["--precision", "bf16", "--max-rows", "2"]
+    flags += ["--precision", "bf16", "--max-rows", "2", "--max-tokens-in-flight", "64"]
     code, said = say("eval", ENV, "--model", tmp_path / "run" / "model", *flags, "-o", tmp_path / "r.json")
     assert code == 0, said
     assert "pass@4" in said

@@ -1,6 +1,6 @@
-"""One of two processes: the policy under FSDP2 and under DDP, against the same rows in one process.
+"""One of two processes: the policy's root under DDP, against the same rows in one process.
 
-torchrun --nproc-per-node 2 tests/train/sharded_worker.py fsdp|ddp tied|untied full|lora
+torchrun --nproc-per-node 2 tests/ranks/wrapped_worker.py tied|untied full|lora
 """
 
 import sys
@@ -8,8 +8,6 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from rlvr.samplers.protocol import TokenRow
@@ -33,10 +31,10 @@ def loss(policy: Policy, rows) -> torch.Tensor:
 
 def gradients(policy: Policy) -> dict[str, torch.Tensor]:
     found = {name: p.grad for name, p in policy.model.named_parameters() if p.requires_grad}
-    return {name: g.full_tensor() if hasattr(g, "full_tensor") else g for name, g in found.items()}
+    return {name: g for name, g in found.items() if g is not None}
 
 
-def main(wrapper: str, tied: bool, trained: str) -> None:
+def main(tied: bool, trained: str) -> None:
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     rank, world = dist.get_rank(), dist.get_world_size()
     alone, policy = made(tied), made(tied)
@@ -48,34 +46,22 @@ def main(wrapper: str, tied: bool, trained: str) -> None:
                     p.copy_(torch.linspace(-0.3, 0.3, p.numel(), dtype=p.dtype).roll(i).view_as(p))
     loss(alone, ROWS).backward()
     wanted = gradients(alone)
-    if wrapper == "fsdp":
-        mesh = init_device_mesh("cpu", (world,))
-        for layer in policy.model.base_model.layers:
-            fully_shard(layer, mesh=mesh)
-        fully_shard(policy.root, mesh=mesh)
-        for part in policy.root.modules():
-            if isinstance(part, FSDPModule):  # sums, not means: denominators are global
-                part.set_force_sum_reduction_for_comms(True)
-                part.set_gradient_divide_factor(1.0)
-        scale = 1.0
-    else:
-        policy.root = DistributedDataParallel(policy.root)
-        scale = float(world)  # it takes means
+    policy.root = DistributedDataParallel(policy.root)
     if trained == "lora":
         with torch.no_grad(), policy.lora.off():
             off = policy.logprobs(ROWS)
         torch.testing.assert_close(off, made(tied).logprobs(ROWS).detach(), rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(policy.logprobs(ROWS).detach(), alone.logprobs(ROWS).detach(), rtol=1e-10, atol=1e-10)
-    (loss(policy, ROWS[rank::world]) * scale).backward()
+    (loss(policy, ROWS[rank::world]) * float(world)).backward()  # it takes means
     found = gradients(policy)
     worst = max(((found[n] - g).norm() / g.norm().clamp(min=1e-300)).item() for n, g in wanted.items())
     assert found.keys() == wanted.keys()
     assert worst < 1e-12, worst
     if rank == 0:
-        print(f"{wrapper} {'tied' if tied else 'untied'} {trained}: gradients differ by {worst:.1e} at most")
+        print(f"{'tied' if tied else 'untied'} {trained}: gradients differ by {worst:.1e} at most")
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(sys.argv[1], sys.argv[2] == "tied", sys.argv[3])
+    main(sys.argv[1] == "tied", sys.argv[2])

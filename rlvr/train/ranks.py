@@ -1,0 +1,266 @@
+"""Several processes that train one model, started by torchrun: FSDP2 shards its weights, gradients and optimiser.
+
+rank 0: collect, score ─▶ broadcast batch ─▶ every rank: its rows ─▶ gradients summed ─▶ every rank: its shard's step
+   ▲                                                                                                  │
+   └─────────────────────────── whole weights to rank 0's sampler ◀───────────────────────────────────┘
+
+Gathering weights for a layer is a message that all ranks have to take part in, so all make the same number of passes
+through the model: every rank computes the plans of all of them from the same batch, and one with less to do makes
+passes that count for nothing.  With one rank every method is the identity, and torch.distributed is not used.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import heapq
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from rlvr.errors import RlvrError, UsageError
+
+__all__ = ["RankLost", "Ranks", "skeleton"]
+
+_T = TypeVar("_T")
+
+_PATIENCE: Final = timedelta(days=7)
+"""Ranks wait for rank 0 while it collects, which may take hours.  A rank that ends closes its connections, and the
+others then fail at once: no timeout is needed for that."""
+
+
+class RankLost(RlvrError):
+    """Another rank has failed, so this one cannot go on; the other's message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """This process among those that train together.
+
+    Attributes:
+        rank: its number; rank 0 collects, scores, writes and prints.
+        world: number of processes.
+        device: "cpu" or "cuda", for the messages.
+    """
+
+    rank: int = 0
+    world: int = 1
+    device: str = "cpu"
+
+    @classmethod
+    @contextmanager
+    def of_environment(cls, device: torch.device) -> Iterator[Ranks]:
+        """The ranks that torchrun has started, connected while inside; one rank without torchrun.
+
+        Args:
+            device: of this process's model.
+
+        Raises:
+            UsageError: the environment says that there are several processes, but not which one this is.
+        """
+        count = os.environ.get("WORLD_SIZE") or "1"
+        if count == "1":
+            yield cls()
+            return
+        if missing := [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]:
+            raise UsageError(
+                f"WORLD_SIZE is {count}, and {', '.join(missing)} is not set; start several processes with "
+                "torchrun --nproc-per-node N -m rlvr train …, or unset WORLD_SIZE for one"
+            )
+        ours = not dist.is_initialized()
+        if ours:
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE)
+        try:
+            yield cls(dist.get_rank(), dist.get_world_size(), device.type)
+        finally:
+            if ours:
+                dist.destroy_process_group()
+
+    @property
+    def first(self) -> bool:
+        """True for the rank that collects, writes and prints."""
+        return self.rank == 0
+
+    def from_first(self, thing: _T | None) -> _T:
+        """What rank 0 gives, on every rank.
+
+        Args:
+            thing: on rank 0; not looked at elsewhere.  It is pickled.
+        """
+        if self.world > 1:
+            box = [thing if self.first else None]
+            with _lost():
+                dist.broadcast_object_list(box, src=0, device=torch.device(self.device))
+            thing = box[0]
+        return thing  # type: ignore[return-value]
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum over all ranks, in place.
+
+        Args:
+            values: of the same shape on every rank.
+        """
+        return self._reduced(values, dist.ReduceOp.SUM) if self.world > 1 else values
+
+    def largest(self, values: Tensor) -> Tensor:
+        """The greatest of all ranks, in place.
+
+        Args:
+            values: of the same shape on every rank.
+        """
+        return self._reduced(values, dist.ReduceOp.MAX) if self.world > 1 else values
+
+    def _reduced(self, values: Tensor, how: Any) -> Tensor:
+        there = values.to(self.device)
+        with _lost():
+            dist.all_reduce(there, how)
+        return values.copy_(there)
+
+    def any(self, flag: bool) -> bool:
+        """True on every rank if it is on one.
+
+        Args:
+            flag: of this rank.
+        """
+        return bool(self.largest(torch.tensor(float(flag)))) if self.world > 1 else flag
+
+    def require_same(self, what: str, text: str) -> None:
+        """Refuse ranks that would train different things: their weights would be shards of different models.
+
+        Args:
+            what: named in the error.
+            text: has to be that of rank 0.
+
+        Raises:
+            UsageError: it is another one.
+        """
+        if self.world == 1:
+            return
+        ours = hashlib.sha256(text.encode()).hexdigest()
+        differs = self.from_first(ours) != ours
+        if self.any(differs):
+            raise UsageError(f"the ranks do not have the same {what}; start all of them with the same command")
+
+    def shares(self, costs: Sequence[int]) -> list[list[int]]:
+        """The rows of each rank: the most expensive first, each to the rank with the least so far.
+
+        The greatest share is at most 4/3 of the best possible one (Graham 1969, LPT).
+
+        Args:
+            costs: of each row, such as its tokens.
+        """
+        if self.world == 1:
+            return [list(range(len(costs)))]
+        loads, found = [(0, rank) for rank in range(self.world)], [list[int]() for _ in range(self.world)]
+        for i in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
+            load, rank = heapq.heappop(loads)
+            found[rank].append(i)
+            heapq.heappush(loads, (load + costs[i], rank))
+        return [sorted(share) for share in found]
+
+    def plan(
+        self, costs: Sequence[int], split: Callable[[Sequence[int]], list[list[int]]]
+    ) -> list[tuple[list[int], bool]]:
+        """This rank's micro-batches, as many as every other rank has: (rows, whether they count).
+
+        Args:
+            costs: of each row; at least one row.
+            split: indices of some costs, by micro-batch.
+        """
+        plans = []
+        for share in self.shares(costs):
+            parts = split([costs[i] for i in share]) if share else []
+            plans.append([[share[i] for i in part] for part in parts])
+        mine, most = plans[self.rank], max(map(len, plans))
+        cheapest = min(range(len(costs)), key=lambda i: costs[i])
+        return [(part, True) for part in mine] + [([cheapest], False)] * (most - len(mine))
+
+    def shard(self, root: nn.Module, layers: Sequence[nn.Module]) -> None:
+        """Shard a module over the ranks, in place: each layer, then the rest with the root.
+
+        Args:
+            root: whose forward is the only way in.
+            layers: what is gathered one at a time.
+
+        Raises:
+            UsageError: torch cannot shard it.
+        """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import FSDPModule, fully_shard
+
+        mesh = init_device_mesh(self.device, (self.world,))
+        try:
+            for layer in layers:
+                fully_shard(layer, mesh=mesh)
+            fully_shard(root, mesh=mesh)
+        except (AssertionError, ValueError, RuntimeError) as error:
+            why = str(error).strip().splitlines()[0]
+            raise UsageError(f"this model cannot be sharded over {self.world} ranks: {why[:300]}") from error
+        for part in root.modules():
+            if isinstance(part, FSDPModule):  # sums, not means: the loss is divided by the whole batch already
+                part.set_force_sum_reduction_for_comms(True)  # gloo has no other reduction with a factor
+                part.set_gradient_divide_factor(1.0)
+
+    def whole(self, tree: Any) -> Any:
+        """The same tree with every sharded tensor whole, on the CPU; on ranks but the first those are None.
+
+        Args:
+            tree: of dicts, lists and tuples, the same on every rank.
+        """
+        if self.world == 1:
+            return tree
+        if isinstance(tree, DTensor):
+            with _lost():
+                found = tree.detach().full_tensor()
+            return found.cpu() if self.first else None
+        if isinstance(tree, Mapping):
+            return {name: self.whole(value) for name, value in tree.items()}
+        if isinstance(tree, list | tuple):
+            return type(tree)(self.whole(value) for value in tree)
+        return tree
+
+    def spread(self, tree: Any, like: Any) -> Any:
+        """A tree of whole tensors as shards: the opposite of `whole`, with nothing sent.
+
+        Args:
+            tree: the same on every rank.
+            like: a tree of which a tensor is sharded as the one in its place is to be; a single tensor stands for all
+                in its branch of the same shape.
+        """
+        if isinstance(tree, Mapping):
+            inner = like if isinstance(like, Mapping) else dict.fromkeys(tree, like)
+            return {name: self.spread(value, inner.get(name)) for name, value in tree.items()}
+        if isinstance(tree, Tensor) and isinstance(like, DTensor) and tree.shape == like.shape:
+            there = tree.to(like.device)
+            return distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None)
+        return tree
+
+
+@contextmanager
+def _lost() -> Iterator[None]:
+    try:
+        yield
+    except (dist.DistError, RuntimeError) as error:
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise RankLost(f"another rank has ended, and its own message says why ({why[:200]})") from error
+
+
+def skeleton(model: Any) -> Any:
+    """A copy of a model without weights: its parameters are on the meta device, its buffers are copied.
+
+    Args:
+        model: a torch module.
+    """
+    empty = {
+        id(p): nn.Parameter(torch.empty_like(p, device="meta"), requires_grad=p.requires_grad)
+        for p in model.parameters()
+    }
+    return copy.deepcopy(model, empty)  # what the memo has is not copied

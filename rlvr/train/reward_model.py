@@ -1,0 +1,221 @@
+"""Reward models: a scalar head on a language model, trained on pairs or on the counts of steps.
+
+A completion's reward is read after its last token, a step's after the step.  The head is float32 and begins at 0.
+
+    bradley_terry     pairs: -log σ(r_w - r_l - margin), with centring               RUN/model scores completions
+    step_label_loss   steps with counts of right continuations, cross-entropy        RUN/model scores steps
+
+A reward model guesses; only a verifier's verdict says what is right.  It can be a part of a reward (`rlvr.Learned`),
+never a verdict.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from rlvr.algo.preferences import weighted_mean
+from rlvr.errors import UsageError
+from rlvr.samplers.protocol import Tokenized, TokenRow
+from rlvr.train.batches import Padded
+from rlvr.train.config import Config
+from rlvr.train.packing import Packed, packed_hidden_states
+from rlvr.train.policy import Policy, RootModule
+from rlvr.train.preferences import Example, PreferenceLearner, _Totals, step_row, tokenized
+from rlvr.train.prompt_sharing import SharedPrompts, hidden_states_sharing_prompts
+from rlvr.types import Prompt
+
+__all__ = ["RewardLearner", "RewardModel", "ScoreModule"]
+
+_HEAD = "reward_head.safetensors"
+
+
+class ScoreModule(RootModule):
+    """A number per completion token, of the text before it.
+
+    Args:
+        policy: whose layers it has.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__(policy.model, policy.root.logits)
+        width = policy.model.get_output_embeddings().weight.shape[1]
+        self.head = nn.Linear(width, 1, dtype=torch.float32, device=policy.device)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(
+        self, batch: Padded, temperature: float = 1.0, with_entropy: bool = False
+    ) -> tuple[Float[Tensor, " N"], None]:
+        """The numbers of a micro-batch.
+
+        Args:
+            batch: padded, packed, or with shared prompts.
+            temperature, with_entropy: not used; as `RootModule` has them.
+        """
+        if isinstance(batch, SharedPrompts):
+            states = hidden_states_sharing_prompts(self.model, batch)
+        else:
+            if isinstance(batch, Packed):
+                read = packed_hidden_states(self.model, batch)
+            else:
+                read = self.model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+            states = read.flatten(0, 1).index_select(0, batch.sources)
+        with torch.autocast(states.device.type, enabled=False):  # bfloat16 has 8 bits, too few to compare with
+            return self.head(states.float()).squeeze(-1), None
+
+
+def _scorer(policy: Policy) -> tuple[Policy, ScoreModule]:
+    """A policy whose `logprobs` are the head's numbers: batching, packing and precision are the policy's."""
+    found = copy.copy(policy)
+    module = ScoreModule(policy)
+    found.root = module
+    return found, module
+
+
+def _numbers(scorer: Policy, rows: Sequence[Tokenized]) -> Float[Tensor, "N T1"]:
+    """The numbers before each token, and after the last."""
+    # One token more, whatever it is, so that the state after the last one is before another.
+    return scorer.logprobs([TokenRow(row.prompt_ids, [*row.completion_ids, 0]) for row in rows])
+
+
+class RewardLearner(PreferenceLearner):
+    """A learner that trains a reward model.
+
+    Args:
+        policy: whose layers are trained.
+        config: settings of the run; its algorithm's loss needs a head.
+
+    Raises:
+        UsageError: all weights are frozen.
+    """
+
+    def __init__(self, policy: Policy, config: Config) -> None:
+        super().__init__(policy, config)
+        self._scorer, self._module = _scorer(policy)
+        self._parameters = [*self._parameters, *self._module.head.parameters()]
+        self.optimizer = self._fresh_optimizer()
+
+    def _micro_loss(
+        self, examples: Sequence[Example], whole: _Totals, point: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        rows = [row for side in zip(*(one.rows for one in examples), strict=True) for row in side]
+        numbers, device = _numbers(self._scorer, rows), self.policy.device
+        weights = torch.tensor([one.weight for one in examples], device=device)
+        if examples[0].steps:
+            return self._step_loss(examples, numbers, whole)
+        ends = torch.tensor([len(row.completion_ids) for row in rows], device=device)
+        n, rewards = len(examples), numbers.gather(1, ends[:, None]).squeeze(1)
+        margin = torch.tensor([one.margin for one in examples], device=device)
+        losses = self._loss_of.bound(self.algorithm)(rewards[:n], rewards[n:], margin=margin)
+        right = torch.ones(n, dtype=torch.bool, device=device)
+        terms = whole.means("gain", rewards.detach(), weights, right)
+        named = {f"reward_{name.removeprefix('gain_').removeprefix('reward_')}": value for name, value in terms.items()}
+        return weighted_mean(losses, weights, total=whole.weight), named
+
+    def _step_loss(
+        self, examples: Sequence[Example], numbers: Tensor, whole: _Totals
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        flat = [(i, *step, one.weight) for i, one in enumerate(examples) for step in one.steps]
+        row, end, right, counts, weights = (
+            torch.tensor(values, device=numbers.device) for values in zip(*flat, strict=True)
+        )
+        logits = numbers[row, end]
+        losses = self._loss_of.bound(self.algorithm)(logits, right, counts)
+        off = (logits.detach().sigmoid() - right / counts).abs()
+        return weighted_mean(losses, weights, total=whole.counts), {
+            "step_error": weighted_mean(off * counts, weights, total=whole.counts)
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write the model with its head, for `RewardModel.load`.
+
+        Args:
+            folder: where it goes; it is made.
+        """
+        super().save(folder)
+        save_file(
+            {name: value.detach().cpu() for name, value in self._module.head.state_dict().items()}, folder / _HEAD
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next update depends on."""
+        return {**super().state_dict(), "head": self._module.head.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what `state_dict` returned.
+
+        Args:
+            state: what `state_dict` returned.
+        """
+        self._module.head.load_state_dict(state["head"])
+        super().load_state_dict(state)
+
+
+class RewardModel:
+    """A trained reward model, which scores completions in batches.
+
+    Args:
+        policy: with the model's layers.
+        head: its weight [1, H] and bias [1].
+    """
+
+    def __init__(self, policy: Policy, head: dict[str, Tensor]) -> None:
+        self._scorer, module = _scorer(policy)
+        module.head.load_state_dict(head)
+        self._tokenization = policy.tokenization
+
+    @classmethod
+    def load(cls, folder: str | Path, **options: Any) -> Self:
+        """A model that `rlvr train --algorithm reward_model` has written.
+
+        Args:
+            folder: RUN/model.
+            options: those of `Policy.load`.
+
+        Raises:
+            UsageError: it is no reward model.
+        """
+        if not (Path(folder) / _HEAD).is_file():
+            raise UsageError(
+                f"{folder} has no {_HEAD}, so it is no reward model; train one with --algorithm reward_model"
+            )
+        return cls(Policy.load(folder, **options), load_file(Path(folder) / _HEAD))
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def scores(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> list[float]:
+        """σ(r) of each completion, in [0, 1]; above ½ is better than the average of the training pairs, if centred.
+
+        Args:
+            prompts: one for each completion.
+            completions: their texts; each is read with its end token.
+        """
+        if not completions:
+            return []
+        rows = [
+            tokenized(self._tokenization, prompt, [(text, False)])[0]
+            for prompt, text in zip(prompts, completions, strict=True)
+        ]
+        numbers = _numbers(self._scorer, rows)
+        ends = torch.tensor([len(row.completion_ids) for row in rows], device=numbers.device)
+        found: list[float] = numbers.gather(1, ends[:, None]).squeeze(1).sigmoid().tolist()
+        return found
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def step_scores(self, prompt: Prompt, steps: Sequence[str]) -> list[float]:
+        """σ(logit) after each step of one completion: the estimated share of right continuations.
+
+        Args:
+            prompt: of the task.
+            steps: the completion in parts, with their delimiters.
+        """
+        row, ends = step_row(self._tokenization, prompt, steps)
+        found: list[float] = _numbers(self._scorer, [row])[0, torch.tensor(ends)].sigmoid().tolist()
+        return found

@@ -1,0 +1,174 @@
+"""Training on several ranks: two gloo processes on this machine, against one process."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlvr.errors import UsageError
+from rlvr.train import checkpoint
+from rlvr.train.ranks import Ranks
+
+WORKER = Path(__file__).with_name("worker.py")
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+
+
+def start(world: int, *args: object) -> subprocess.Popen:
+    """So many ranks; one of them is a process without torchrun."""
+    launcher = (*TORCHRUN, world) if world > 1 else ()
+    command = [sys.executable, "-W", "ignore", *launcher, WORKER, *args]
+    return subprocess.Popen(
+        [str(part) for part in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(WORKER.parent.parent.parent)},
+    )
+
+
+def finish(process: subprocess.Popen, timeout_s: float = 300) -> str:
+    """Its output; the process has to end well."""
+    try:
+        said, _ = process.communicate(timeout=timeout_s)
+    finally:
+        kill(process)
+    assert process.returncode == 0, said[-3000:]
+    return said
+
+
+def kill(process: subprocess.Popen) -> None:
+    """All of its processes, by SIGKILL."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+
+
+def train(world: int, folder: Path, **settings: object) -> str:
+    return finish(start(world, "run", folder, json.dumps(settings)))
+
+
+def learned(folder: Path, step: int) -> dict:
+    return checkpoint.load(checkpoint.path_of(folder / "checkpoints", step))["learner"]
+
+
+def same(a, b) -> bool:
+    """Bit-equal trees."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+@pytest.mark.parametrize(
+    ("world", "trained", "head"), [(2, "full", "tied"), (3, "full", "untied"), (2, "lora", "untied")]
+)
+def test_ranks_add_up_to_the_gradient_of_one_process(world, trained, head):
+    """In float64 to 1e-12 of each gradient's norm, with a reference and rows that the world size does not divide.
+
+    Norm and logged numbers too; what `whole` and `frozen` give computes what the sharded policy does.
+    """
+    assert "gradients differ by" in finish(start(world, "gradients", trained, head))
+
+
+@pytest.mark.parametrize("settings", [{}, {"lora_rank": 2}], ids=["full", "LoRA"])
+def test_a_run_goes_on_to_the_last_bit_and_opens_on_another_number_of_ranks(tmp_path, settings):
+    """2 ranks: stopped and resumed is uninterrupted.  Written by 2, by 1 and by 2 again: the same bits."""
+    settings = settings | {"checkpoint_every": 1, "keep": 9, "prompts": 3}
+    train(2, tmp_path / "a", steps=3, **settings)
+    train(2, tmp_path / "b", steps=2, **settings)
+    train(2, tmp_path / "b", steps=3, **settings)
+    assert same(learned(tmp_path / "a", 3), learned(tmp_path / "b", 3))
+    before = learned(tmp_path / "a", 3)
+    for world in (1, 2):
+        path = checkpoint.path_of(tmp_path / "a" / "checkpoints", 3)
+        stamp = path.stat().st_mtime_ns
+        train(world, tmp_path / "a", steps=3, **settings)
+        assert path.stat().st_mtime_ns > stamp
+        assert same(before, learned(tmp_path / "a", 3)), world
+    train(1, tmp_path / "a", steps=4, **settings)
+    metrics = [json.loads(line) for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in metrics] == [1, 2, 3, 4]
+    assert (tmp_path / "a" / "model" / "model.safetensors").is_file()
+
+
+def test_a_run_killed_at_any_moment_goes_on_as_if_nothing_had_been(tmp_path):
+    """kill -9 of all ranks, one step off; the moments are spread over the run."""
+    settings = {"steps": 6, "checkpoint_every": 1, "one_step_off": True, "prompts": 3}
+    train(2, tmp_path / "a", **settings)
+    moments = random.Random(0)
+    for _ in range(3):
+        process = start(2, "run", tmp_path / "b", json.dumps(settings))
+        reached = len(list((tmp_path / "b" / "checkpoints").glob("*.pt")))
+        until = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < until:
+            if len(list((tmp_path / "b" / "checkpoints").glob("*.pt"))) > reached:
+                break
+            time.sleep(0.01)
+        time.sleep(moments.random() * 0.3)
+        kill(process)
+    train(2, tmp_path / "b", **settings)
+    assert same(learned(tmp_path / "a", 6), learned(tmp_path / "b", 6))
+
+
+def test_a_rank_that_fails_ends_all_within_seconds(tmp_path):
+    """And not after gloo's half hour.  Rank 0 breaks down while the other waits for its batch.
+
+    The other says that a rank has ended, if torchrun does not end it first.
+    """
+    process = start(2, "run", tmp_path / "a", json.dumps({"steps": 50, "fails": True}))
+    said, _ = process.communicate(timeout=240)
+    kill(process)
+    assert process.returncode != 0
+    assert "the data are gone" in said
+
+
+def test_a_signal_stops_all_ranks_at_the_same_step(tmp_path):
+    """torchrun passes SIGTERM on; the step is finished and saved, and the run goes on from there."""
+    settings = {"steps": 10_000, "checkpoint_every": 10_000}
+    process = start(2, "run", tmp_path / "a", json.dumps(settings))
+    log, until = tmp_path / "a" / "metrics.jsonl", time.monotonic() + 200
+    while not (log.is_file() and log.stat().st_size) and time.monotonic() < until:  # then both are in their loop
+        time.sleep(0.05)
+    process.terminate()
+    said, _ = process.communicate(timeout=120)
+    kill(process)
+    assert "stopped after step" in said, said[-2000:]
+    assert len(list((tmp_path / "a" / "checkpoints").glob("*.pt"))) == 1
+
+
+def test_several_processes_that_cannot_find_each_other_are_refused(monkeypatch):
+    """Before a model is loaded."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with (
+        pytest.raises(UsageError, match=r"WORLD_SIZE is 2, and RANK, .* is not set; start several processes with"),
+        Ranks.of_environment(torch.device("cpu")),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
+def test_every_rank_makes_as_many_passes(world):
+    """And every row is computed once, whatever the world size divides."""
+    costs = [5, 9, 1, 7, 7, 3, 2]
+
+    def split(those):
+        return [[i] for i in range(len(those))]
+
+    plans = [Ranks(rank, world).plan(costs, split) for rank in range(world)]
+    assert len({len(plan) for plan in plans}) == 1
+    assert sorted(i for plan in plans for part, counts in plan if counts for i in part) == list(range(7))
+    assert all(part == [2] for plan in plans for part, counts in plan if not counts)  # the cheapest
+    assert Ranks(0, 3).shares([1]) == [[0], [], []]
