@@ -30,6 +30,7 @@ from rlvr.cli.evaluate import EvalCommand
 from rlvr.cli.filter import FilterCommand
 from rlvr.cli.pairs import PairsCommand
 from rlvr.cli.plot import PlotCommand
+from rlvr.cli.process_labels import ProcessLabelsCommand
 from rlvr.cli.replay import ReplayCommand
 from rlvr.cli.score import ScoreCommand
 from rlvr.cli.serve import ServeCommand
@@ -46,6 +47,7 @@ COMMANDS: dict[str, Any] = {
     "audit": AuditCommand,
     "filter": FilterCommand,
     "pairs": PairsCommand,
+    "process-labels": ProcessLabelsCommand,
     "train": TrainCommand,
     "algorithms": AlgorithmsCommand,
     "eval": EvalCommand,

@@ -1,0 +1,117 @@
+"""`rlvr process-labels`: labels of steps from Monte-Carlo continuations, for process reward models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from rich.console import Console
+from rich.markup import escape
+from tyro.conf import arg
+
+from rlvr.cli.arguments import (
+    EnvironmentArgument,
+    NameValues,
+    Overwrite,
+    SandboxLevel,
+    Workers,
+    environment_of,
+    require_outputs,
+)
+from rlvr.data.rows import Journal
+from rlvr.environment import SingleTurnEnv
+from rlvr.errors import UsageError, import_optional
+from rlvr.samplers.protocol import Sampling
+from rlvr.scoring import Scorer
+
+__all__ = ["ProcessLabelsCommand"]
+
+
+@dataclass
+class ProcessLabelsCommand:
+    """Sample completions, continue them from the end of every step, and keep how often that leads to a right answer.
+
+    Example: rlvr process-labels gsm8k-v2 --model Qwen/Qwen3-0.6B -o steps.jsonl --tasks 200, then rlvr train
+    --algorithm process_reward_model --pairs steps.jsonl …
+
+    The columns are TRL's (prompt, completions, labels) and the counts (right, scored).  It samples tasks × group size ×
+    steps × K completions.  Exit code 1 if no row could be made.
+    """
+
+    env: EnvironmentArgument
+    model: str
+    """Model that is sampled: an id on the Hugging Face hub, or a folder."""
+    output: Annotated[Path, arg(aliases=["-o"], metavar="OUT")]
+    """Write the rows to this file, .jsonl or .parquet."""
+    tasks: int = 100
+    """Number of tasks."""
+    group_size: int = 4
+    """Completions per task."""
+    k: Annotated[int, arg(aliases=["-k"])] = 8
+    """Completions from the end of each step."""
+    delimiter: str = "\n"
+    """Text that ends a step."""
+    every: bool = False
+    """Label the completions of tasks too of which all are right, or all wrong."""
+    max_tokens: int = 1024
+    """Greatest length of a completion, in tokens."""
+    temperature: float = 1.0
+    """Sampling temperature."""
+    stop: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: none)")] = ()
+    """Texts that end a completion."""
+    option: NameValues = ()
+    """Set an option of the environment; may be repeated."""
+    sandbox: SandboxLevel = None
+    chat: bool = False
+    """Send a text prompt as a user message in the model's chat template."""
+    device: str = "auto"
+    """Device of the model, such as cpu or cuda; auto takes a GPU if there is one."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Precision of the computation; bf16 computes in bfloat16 over float32 weights."""
+    workers: Workers = None
+    seed: int = 0
+    """Seed of the completions, and of the order of tasks."""
+    overwrite: Overwrite = False
+
+    def run(self, out: Console, err: Console) -> int:
+        setup, collect = import_optional("rlvr.train.setup", "train"), import_optional("rlvr.collect", "train")
+        labels = import_optional("rlvr.collect.process_labels", "train")
+        cursor = import_optional("rlvr.collect.cursor", "train").Cursor
+        require_outputs([self.output], [], overwrite=self.overwrite)
+        env = environment_of(self.env, self.option, self.sandbox)
+        if not isinstance(env, SingleTurnEnv):
+            raise UsageError(f"{env.id} has several turns, whose state cannot be restored from a prefix of tokens")
+        autocast = setup.autocast_dtype(self.precision)
+        policy = setup.load_policy(self.model, device=self.device, chat=self.chat, autocast=autocast)
+        setup.require_end(policy, self.stop)
+        sampling = Sampling(max_tokens=self.max_tokens, temperature=self.temperature, stop=self.stop)
+        written = steps = 0
+        count = self.tasks if env.size is None else min(self.tasks, env.size)
+        with (
+            Scorer(env, workers=self.workers) as scorer,
+            collect.Groups(
+                env,
+                policy.sampler(),
+                group_size=self.group_size,
+                sampling=sampling,
+                scorer=scorer,
+                key=("process-labels", self.seed),
+            ) as groups,
+            Journal(self.output, overwrite=self.overwrite) as journal,
+        ):
+            asked = cursor(env, seed=self.seed).take(count)
+            for row in labels.process_labels(groups, asked, k=self.k, delimiter=self.delimiter, every=self.every):
+                journal.write(row)
+                written, steps = written + 1, steps + len(row["completions"])
+            if written:
+                journal.finish()
+        if not written:
+            err.print(
+                "[yellow]nothing is written:[/] every task's completions are all right or all wrong; give --every, "
+                "more tasks, or a greater --group-size",
+                soft_wrap=True,
+            )
+            return 1
+        out.print(f"{written} completions with {steps} steps in {escape(str(self.output))}", soft_wrap=True)
+        return 0

@@ -1,0 +1,47 @@
+"""Labels of steps: counts of continuations, in TRL's columns, read back by the trainer."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import rlvr
+from rlvr.collect import Groups, Sampling
+from rlvr.collect.process_labels import process_labels
+from rlvr.data.pairs import read_steps
+from rlvr.errors import UsageError
+from rlvr.scoring import Scorer
+from tests.train.bandit import Bandit, policy
+
+
+def labels(env: rlvr.Environment, **options) -> list[dict]:
+    sampling = Sampling(max_tokens=6, temperature=1.0)
+    with (
+        Scorer(env, workers=0) as scorer,
+        Groups(env, policy().sampler(), group_size=4, sampling=sampling, scorer=scorer, key=("t",)) as groups,
+    ):
+        return list(process_labels(groups, [(i, i) for i in range(4)], delimiter="a", **options))
+
+
+def test_steps_have_the_counts_of_their_continuations(tmp_path: Path):
+    """The first character decides, so all continuations of a step agree with the completion's own verdict."""
+    rows = labels(Bandit(), k=3, every=True)
+    assert len(rows) > 8
+    for row in rows:
+        right = row["outcome"] == "correct"
+        assert row["scored"] == [3] * (len(row["completions"]) - 1) + [1]
+        assert row["right"] == [count * right for count in row["scored"]]
+        assert row["labels"] == [right] * len(row["completions"])
+        assert all(step.rstrip("a").count("a") == 0 for step in row["completions"])
+    assert any(len(row["completions"]) > 1 for row in rows)
+    path = tmp_path / "steps.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert [list(one.steps) for one in read_steps(path)] == [row["completions"] for row in rows]
+    assert len(labels(Bandit(), k=1)) <= len(rows)
+
+
+def test_rewards_that_are_no_shares_are_refused():
+    """A count of right continuations cannot be negative."""
+    env = Bandit().with_reward(rlvr.Correct() - 1)
+    with pytest.raises(UsageError, match=r"lies in \[-1, 0\]"):
+        labels(env, k=1)
