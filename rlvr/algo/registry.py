@@ -25,22 +25,18 @@ Kind = Literal["advantage", "objective", "aggregation", "correction", "subset", 
 """What a function computes: advantages; a policy's losses per token; one number from losses; importance weights; which
 completions are trained on; losses of pairs of completions; or a whole optimiser step, as a trust region does."""
 Need = Literal[
-<<<<<<< HEAD
-    "siblings", "prefix_values", "step_rewards", "critic", "clip", "trust", "once", "pairs", "labels", "reference"
-=======
     "siblings",
     "prefix_values",
     "step_rewards",
     "critic",
     "clip",
-    "beta",
+    "trust",
     "once",
     "pairs",
     "labels",
     "reference",
     "steps",
     "head",
->>>>>>> main
 ]
 """What a function needs that not every run has:
 

@@ -9,14 +9,8 @@ Denominators are those of the whole mini-batch, so the gradient does not depend 
 from __future__ import annotations
 
 import math
-<<<<<<< HEAD
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-=======
-from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from itertools import chain
->>>>>>> main
 from typing import Any
 
 import torch
@@ -28,6 +22,7 @@ from rlvr.algo.aggregation import Denominators, denominators
 from rlvr.algo.control import next_beta, next_entropy_coefficient, ziegler_beta
 from rlvr.algo.kl import kl_loss
 from rlvr.algo.masks import zero_masked
+from rlvr.algo.presets import Algorithm
 from rlvr.algo.ratios import RatioStats
 from rlvr.algo.registry import function
 from rlvr.algo.terms import entropy_bonus, explained_variance, top_entropy
@@ -36,13 +31,9 @@ from rlvr.train.config import Config
 from rlvr.train.credit import Batch, totals
 from rlvr.train.critic import CriticLearner
 from rlvr.train.policy import Policy
-<<<<<<< HEAD
+from rlvr.train.ranks import Ranks
 from rlvr.train.schedule import scheduled
 from rlvr.types import Group, Rollout
-=======
-from rlvr.train.ranks import Ranks
-from rlvr.types import Rollout
->>>>>>> main
 
 __all__ = ["Diverged", "Learner"]
 
@@ -78,16 +69,11 @@ class Learner:
         self.policy, self.config = policy, config.resolve()
         self.ranks = ranks = ranks or Ranks()
         self.algorithm = self.config.algorithm
-<<<<<<< HEAD
+        if ranks.world > 1 and (alone := _of_one_process(self.algorithm)):
+            raise UsageError(f"{', '.join(alone)} cannot be trained on several ranks yet; start one process")
+        policy.shard(ranks)  # before the optimiser, whose means are then sharded too
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         if not self.parameters:
-=======
-        if ranks.world > 1 and getattr(self.algorithm, "critic", None) is not None:
-            raise UsageError("a critic cannot be trained on several ranks yet; start one process")
-        policy.shard(ranks)  # before the optimiser, whose means are then sharded too
-        self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
-        if not self._parameters:
->>>>>>> main
             raise UsageError("every weight of this model is frozen, so nothing would be trained; unfreeze some")
         self.optimizer = self._fresh_optimizer()
         self.reference = policy.frozen() if self.algorithm.has_reference else None
@@ -325,18 +311,13 @@ class Learner:
             (loss if counts else loss * 0.0).backward()
             stats.append(seen if counts else seen.none())
             for name, value in {"loss": loss, **terms}.items():
-<<<<<<< HEAD
-                sums[name] = sums.get(name, 0.0) + value.detach()
+                sums[name] = sums.get(name, 0.0) + value.detach() * counts
+        sums, stats = self._over_ranks(sums, sum(stats[1:], start=stats[0]))
         numbers = {name: float(value) for name, value in sums.items()}
         if "kl_gradient" in numbers:  # squared norms with respect to log-probabilities; rows are apart, so these add
             held, moved = math.sqrt(numbers.pop("kl_gradient")), math.sqrt(numbers.pop("policy_gradient"))
             numbers["kl_share"] = held / (held + moved) if held + moved else 0.0
         return numbers, stats
-=======
-                sums[name] = sums.get(name, 0.0) + value.detach() * counts
-        sums, stats = self._over_ranks(sums, sum(stats[1:], start=stats[0]))
-        return {name: float(value) for name, value in sums.items()}, stats
->>>>>>> main
 
     def _over_ranks(self, sums: dict[str, Tensor], stats: RatioStats) -> tuple[dict[str, Tensor], list[RatioStats]]:
         """Sums over the micro-batches of all ranks."""
@@ -395,23 +376,6 @@ class Learner:
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-<<<<<<< HEAD
-        """Everything that the next update depends on."""
-        return {
-            "policy": self.policy.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "reference": None if self.reference is None else self.reference.state_dict(),
-            "counts": [self.updates, self.bad, self._bad_in_a_row],
-            "critic": None if self.critic is None else self.critic.state_dict(),
-            "adapted": {
-                "kl": self.algorithm.kl and self.algorithm.kl.coefficient,
-                "trust": self.algorithm.trust and self.algorithm.trust.coefficient,
-                "entropy": self.algorithm.entropy,
-                "last_entropy": self.last_entropy,
-                "average": self.average,
-            },
-        }
-=======
         """Everything that the next update depends on; whole tensors, on ranks but the first None."""
         found: dict[str, Any] = self.ranks.whole(
             {
@@ -419,10 +383,17 @@ class Learner:
                 "optimizer": self.optimizer.state_dict(),
                 "reference": None if self.reference is None else self.reference.state_dict(),
                 "counts": [self.updates, self.bad, self._bad_in_a_row],
+                "critic": None if self.critic is None else self.critic.state_dict(),
+                "adapted": {
+                    "kl": self.algorithm.kl and self.algorithm.kl.coefficient,
+                    "trust": self.algorithm.trust and self.algorithm.trust.coefficient,
+                    "entropy": self.algorithm.entropy,
+                    "last_entropy": self.last_entropy,
+                    "average": self.average,
+                },
             }
         )
         return found
->>>>>>> main
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from what `state_dict` returned.
@@ -431,7 +402,7 @@ class Learner:
             state: what `state_dict` returned.
         """
         self.policy.load_state_dict(state["policy"])
-        means = self.ranks.spread(state["optimizer"]["state"], dict(enumerate(self._parameters)))
+        means = self.ranks.spread(state["optimizer"]["state"], dict(enumerate(self.parameters)))
         self.optimizer.load_state_dict({**state["optimizer"], "state": means})
         if self.reference is not None:
             self.reference.load_state_dict(state["reference"])
@@ -445,6 +416,21 @@ class Learner:
                     self.algorithm = replace(self.algorithm, **{name: changed})
             self.algorithm = replace(self.algorithm, entropy=adapted["entropy"])
             self.last_entropy, self.average = adapted["last_entropy"], adapted["average"]
+
+
+def _of_one_process(algorithm: Algorithm) -> list[str]:
+    """The settings of an algorithm whose state one process holds."""
+    adapts = algorithm.kl is not None and algorithm.kl.rule != "fixed"
+    found = {
+        "a critic": algorithm.critic is not None,
+        "an adaptive KL coefficient": adapts or algorithm.trust is not None,
+        "entropy_target": algorithm.entropy_target is not None,
+        "entropy_share": algorithm.entropy_share < 1,
+        "subset": algorithm.subset is not None,
+        "mixing": algorithm.mixing is not None,
+        "a moving average": algorithm.baseline == "moving_average",
+    }
+    return [name for name, here in found.items() if here]
 
 
 def _squared_gradient(loss: Tensor, logprobs: Tensor) -> Tensor:

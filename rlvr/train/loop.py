@@ -98,38 +98,6 @@ class Trainer:
         self._console = console or Console(stderr=True)
         device = device_of(config.device) if policy is None else policy.device  # fails now, not after the data
         with ExitStack() as self._open:
-<<<<<<< HEAD
-            description = describe_run(config, self.env, self.eval_env)
-            self._open.enter_context(claim_run_dir(config.run, description, self._say))
-            self.policy = prepare_policy(policy or policy_from_config(config), config)
-            self.learner = (PreferenceLearner if config.algorithm.preference else Learner)(self.policy, config)
-            self.sampler = sampler or local_sampler(self.policy, config)
-            self.collector = self._open.enter_context(
-                Collector(
-                    self.env,
-                    self.sampler,
-                    group_size=config.group_size,
-                    sampling=self._sampling(config.temperature),
-                    scorer=self._scorer(self.env),
-                    seed=config.seed,
-                    dynamic=config.algorithm.dynamic_sampling,
-                    overlong="mask" if "mask" in config.overlong else "keep",  # soft is a part of the reward
-                    max_rounds=config.max_rounds if config.algorithm.refill else 1,
-                    max_turns=config.max_turns,
-                    step_s=config.step_s,
-                    schedule=config.turn_schedule,
-                )
-            )
-            self._eval_scorer = self._scorer(self.eval_env)
-            self.forecast = forecast(self.policy, config, prompt_tokens=longest_prompt(self.collector.groups))
-            require_room(self.forecast, config)
-            self._say(str(self.forecast))
-            if (line := lr_alarm(self.learner.parameters, config.lr)) is not None:
-                self._say(line)
-            self._canary = Canary(self.collector.groups, config.canary)
-            self._thread = Threads(1, "trainer")
-            self._open.callback(self._thread.close)
-=======
             self.ranks = self._open.enter_context(Ranks.of_environment(device))
             if not self.ranks.first:
                 self._console = Console(quiet=True)
@@ -144,7 +112,8 @@ class Trainer:
                 self._open_sampling(sampler)
             kind = PreferenceLearner if config.algorithm.preference else Learner
             self.learner = kind(self.policy, config, self.ranks)
->>>>>>> main
+            if (line := lr_alarm(self.learner.parameters, config.lr)) is not None:
+                self._say(line)
             self._load_checkpoint()
             self._open = self._open.pop_all()  # nothing failed: what was opened stays open until `close`
 
@@ -161,8 +130,8 @@ class Trainer:
                 scorer=self._scorer(self.env),
                 seed=config.seed,
                 dynamic=config.algorithm.dynamic_sampling,
-                overlong="mask" if config.overlong == "mask" else "keep",  # soft is a part of the reward
-                max_rounds=config.max_rounds,
+                overlong="mask" if "mask" in config.overlong else "keep",  # soft is a part of the reward
+                max_rounds=config.max_rounds if config.algorithm.refill else 1,
                 max_turns=config.max_turns,
                 step_s=config.step_s,
                 schedule=config.turn_schedule,
@@ -197,26 +166,18 @@ class Trainer:
                 numbers = self._one_step() if ranks.first else self._one_step_of_others()
                 if self._is_due(config.eval_every) and ranks.first:
                     numbers |= self._evaluate()
-<<<<<<< HEAD
                 mixing = config.algorithm.mixing
                 if mixing is not None and self.step % mixing.every_steps == 0:
                     self.learner.mix()
-                if self._wants_reset(numbers):
-                    self.learner.reset()
-                    self._best, self._stalled, numbers["reset"] = float("-inf"), 0, 1.0
-                for line in self._alarms.check(numbers):
-                    self._say(line)
-                log(self.step, numbers | self._costs(numbers, time.perf_counter() - started))
-                if self.step % config.checkpoint_every == 0 or self.step == config.steps or stopped():
-=======
-                if ranks.from_first(self._wants_reset() if ranks.first else None):
+                if ranks.from_first(self._wants_reset(numbers) if ranks.first else None):
                     self.learner.reset()
                     self._best, self._stalled, numbers["reset"] = float("-inf"), 0, 1.0
                 if ranks.first:
+                    for line in self._alarms.check(numbers):
+                        self._say(line)
                     log(self.step, numbers | self._costs(numbers, time.perf_counter() - started))
                 stop = ranks.any(stopped())
                 if self.step % config.checkpoint_every == 0 or self.step == config.steps or stop:
->>>>>>> main
                     self.save()
         if self.step < config.steps:
             self._say(f"stopped after step {self.step}; the same command continues from there")
@@ -276,42 +237,27 @@ class Trainer:
         if isinstance(self.learner, PreferenceLearner):
             assert sampled is not None  # there is one rank
             return self._learn_preferences(self.learner, sampled, draw)
-<<<<<<< HEAD
-        batch = self.learner.prepared(collate(sampled.groups))
-        algorithm = self.learner.algorithm
-=======
         batch = self.learner.prepared(shared)
-        algorithm = self._settings.algorithm
->>>>>>> main
+        algorithm = self.learner.algorithm
         epochs = [minibatches(len(batch.rows), self._settings.minibatch, draw) for _ in range(algorithm.epochs)]
         if algorithm.advantage == "magistral_advantages":
             epochs = epochs[:1] * algorithm.epochs  # it normalises per mini-batch, so all epochs have the same ones
         first = {row: number for number, rows in enumerate(epochs[0]) for row in rows}
-<<<<<<< HEAD
-        found = credit(
-            sampled.groups,
-            batch,
-            algorithm,
-            minibatch_of=[first[row] for row in range(len(batch.rows))],
-            values=sampled.values,
-            average=self.learner.average,
-        )
-        self.learner.observe(sampled.groups)
-        batch = chosen(
-            sampled.groups, replace(batch, advantages=found.advantages, returns=found.returns), algorithm, draw
-        )
-=======
-        advantages = None
+        found = None
         if sampled is not None:
-            advantages = credit(
+            found = credit(
                 sampled.groups,
                 replace(batch, rows=sampled.rollouts),  # with their turns, which the others do without
                 algorithm,
                 minibatch_of=[first[row] for row in range(len(batch.rows))],
                 values=sampled.values,
+                average=self.learner.average,
             )
-        batch = replace(batch, advantages=ranks.from_first(advantages))
->>>>>>> main
+            self.learner.observe(sampled.groups)
+        advantages = ranks.from_first(None if found is None else found.advantages)
+        batch = replace(batch, advantages=advantages, returns=None if found is None else found.returns)
+        if sampled is not None:
+            batch = chosen(sampled.groups, batch, algorithm, draw)
         prepared_s = time.perf_counter() - started
         numbers = self.learner.update(batch, [rows for epoch in epochs for rows in epoch], self._keep_bad)
         update_s = time.perf_counter() - started - prepared_s
@@ -416,18 +362,12 @@ class Trainer:
                 "steps"
             )
         self.learner.load_state_dict(state["learner"])
-<<<<<<< HEAD
-        self.collector.load_state_dict(state["collector"])
-        self._ahead = state["ahead"] and RolloutBatch.from_state(state["ahead"], self.collector)
-        self._best, self._stalled, *counts = state["validation"]
-        if self._opinion is not None and counts and counts[0]:
-            self._opinion.counts = counts[0]
-=======
         if self.ranks.first:
             self.collector.load_state_dict(state["collector"])
             self._ahead = state["ahead"] and RolloutBatch.from_state(state["ahead"], self.collector)
-        self._best, self._stalled = state["validation"]
->>>>>>> main
+        self._best, self._stalled, *counts = state["validation"]
+        if self._opinion is not None and counts and counts[0]:
+            self._opinion.counts = counts[0]
         self._rng = state["rng"]
         self._sync()
         self._say(f"continuing after step {self.step}, from {path}")

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-<<<<<<< HEAD
 import math
-=======
 import os
->>>>>>> main
 import warnings
 from collections.abc import Sequence
 from typing import Any

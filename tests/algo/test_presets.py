@@ -18,15 +18,8 @@ PLAIN = unchecked(presets)
 
 def test_the_promised_algorithms_are_there():
     """The README names these."""
-<<<<<<< HEAD
-    assert list(PRESETS) == (
-        "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo gspo cispo sapo ppo ppo_kl a2c reinforce "
-        "dpo ipo kto rft".split()
-    )
-=======
-    ours = "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo"
+    ours = "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo gspo cispo sapo ppo ppo_kl a2c reinforce"
     assert list(PRESETS) == f"{ours} dpo ipo kto reward_model process_reward_model rft".split()
->>>>>>> main
 
 
 @pytest.mark.parametrize("kind", ["advantage", "objective", "aggregation", "correction"])
