@@ -5,6 +5,7 @@
 #   make quick   run the tests that need no torch, sandbox, command or service; under a minute
 #   make test    run all tests but three kinds: `make test-slow` runs the slow ones, `make test-escapes` the attacks,
 #                `make test-ranks` training in several processes
+#   make test-gpu  check on a GPU what no other test can run, and print one report; skips all of it without one
 #   make check   format, lint, package, types and layers (no tests)
 #   make wheel   build dist/*.tar.gz and dist/*.whl; installs only what building takes
 #   make clean   remove what was built; `rm -rf .venv` removes the rest
@@ -32,7 +33,7 @@ export PYTHONDONTWRITEBYTECODE :=
 JOBS ?= logical
 PYTEST = $(BIN)/python -m pytest --jaxtyping-packages=rlvr.algo,beartype.beartype -n $(JOBS) --dist worksteal
 
-.PHONY: demo score quick test test-escapes test-ranks test-slow check wheel clean
+.PHONY: demo score quick test test-escapes test-gpu test-ranks test-slow check wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(TRAIN)
@@ -57,6 +58,9 @@ test-escapes: $(DEV)
 # Two gloo processes on this machine; one test at a time, as each takes two cores.
 test-ranks: $(DEV)
 	@$(PYTEST) -n 0 tests/ranks
+
+test-gpu: $(TRAIN)
+	@$(BIN)/python -W ignore -m benchmarks.gpu
 
 test-slow: $(DEV)
 	@$(PYTEST) -m slow --ignore=tests/escapes --ignore=tests/ranks

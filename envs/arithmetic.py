@@ -42,6 +42,7 @@ class Arithmetic(rlvr.SingleTurnEnv):
     that differ from it only in the order of terms or factors or in brackets that make no difference.
     """
 
+    domain = "mathematics"
     difficulty: int = 2
     operations: str = "+-*"
     reward = rlvr.Correct(MathVerifier())

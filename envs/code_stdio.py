@@ -40,6 +40,7 @@ class CodeStdio(CodeEnv):
         partial, report, packages, allow_missing: see `CodeEnv`.
     """
 
+    domain = "programs"
     data: str = "deepmind/code_contests"
     instruction: str = "Answer with a whole program in a ```{language} block."
     language: str = "python"

@@ -12,7 +12,7 @@ from rlvr.verifiers.calls import CallsVerifier
 
 __all__ = ["FunctionCall"]
 
-_SPLITS: Final = ("train", "validation", "test")
+_SPLITS: Final = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}  # tenths of all requests
 _CITIES: Final = "Lagos Turin Quito Hanoi Basel Perth Izmir Cusco".split()
 _TOOLS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "weather.today": ("Tell the weather in {city} in {unit}", {"city": "string", "unit": "string"}),
@@ -31,6 +31,7 @@ class FunctionCall(rlvr.SingleTurnEnv):
         calls: greatest number of calls of a request.
     """
 
+    domain = "tools"
     calls: int = 3
     reward = rlvr.Correct(CallsVerifier())
 
@@ -40,14 +41,18 @@ class FunctionCall(rlvr.SingleTurnEnv):
 
     def task(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
-        made = [_request(rng, name) for name in rng.choices(sorted(_TOOLS), k=rng.randint(1, self.calls))]
+        while True:
+            made = [_request(rng, name) for name in rng.choices(sorted(_TOOLS), k=rng.randint(1, self.calls))]
+            request = ". ".join(text for text, *_ in made)
+            if rlvr.seeded(self.id, request).randrange(10) in _SPLITS[self.split]:
+                break
         functions = [
             {"name": name, "parameters": {"type": "object", "properties": _typed(kinds), "required": list(kinds)}}
             for name, (_, kinds) in _TOOLS.items()
         ]
         asked = [{name: {key: [value] for key, value in arguments.items()}} for _, name, arguments in made]
         prompt = (
-            f"You can call these functions:\n{json.dumps(functions)}\n\n{'. '.join(text for text, *_ in made)}.\n"
+            f"You can call these functions:\n{json.dumps(functions)}\n\n{request}.\n"
             'Answer with a JSON list of calls alone, such as [{"name": "…", "arguments": {…}}].'
         )
         reference = {"functions": functions, "calls": asked}

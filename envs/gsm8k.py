@@ -36,6 +36,7 @@ class GSM8K(rlvr.SingleTurnEnv):
         instruction: what follows the question in the prompt.
     """
 
+    domain = "mathematics"
     data: str = "openai/gsm8k"
     instruction: str = "Reason step by step, then put the final number in \\boxed{}."
     reward = rlvr.Correct(MathVerifier(policy=GSM8K_POLICY, markers=_MARKERS))

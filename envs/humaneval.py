@@ -28,6 +28,7 @@ class HumanEval(CodeEnv):
         partial, report, packages, allow_missing: see `CodeEnv`.
     """
 
+    domain = "programs"
     split: str = "test"
     data: str = "openai/openai_humaneval"
     instruction: str = "Complete this function. Answer with the whole function in a ```python block."

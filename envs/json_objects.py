@@ -10,7 +10,7 @@ from rlvr.verifiers.json_schema import JSONVerifier
 
 __all__ = ["JSONObjects"]
 
-_SPLITS: Final = ("train", "validation", "test")
+_SPLITS: Final = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}  # tenths of all orders
 _NAMES: Final = "Ada Bruno Chen Dalia Emeka Farid Greta Hiro Ivana Jonas".split()
 _CITIES: Final = "Lagos Turin Quito Hanoi Basel Perth Izmir Cusco".split()
 _THINGS: Final = "lamp chair kettle mirror basket ladder carpet clock".split()
@@ -24,6 +24,7 @@ class JSONObjects(rlvr.SingleTurnEnv):
         items: greatest number of items in the order.
     """
 
+    domain = "structured answers"
     items: int = 3
     reward = rlvr.Correct(JSONVerifier())
 
@@ -33,9 +34,12 @@ class JSONObjects(rlvr.SingleTurnEnv):
 
     def task(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
-        things = rng.sample(_THINGS, rng.randint(1, self.items))
-        items = [{"item": thing, "count": rng.randint(1, 9)} for thing in things]
-        order = {"customer": rng.choice(_NAMES), "city": rng.choice(_CITIES), "express": rng.random() < 0.5}
+        while True:
+            things = rng.sample(_THINGS, rng.randint(1, self.items))
+            items = [{"item": thing, "count": rng.randint(1, 9)} for thing in things]
+            order = {"customer": rng.choice(_NAMES), "city": rng.choice(_CITIES), "express": rng.random() < 0.5}
+            if rlvr.seeded(self.id, str(order), str(items)).randrange(10) in _SPLITS[self.split]:
+                break
         line = {"type": "object", "properties": {"item": {"type": "string"}, "count": {"type": "integer"}}}
         properties = {"customer": {"type": "string"}, "city": {"type": "string"}, "express": {"type": "boolean"}}
         schema: dict[str, Any] = {

@@ -26,6 +26,7 @@ class MATH(rlvr.SingleTurnEnv):
         instruction: what follows the problem in the prompt.
     """
 
+    domain = "mathematics"
     split: str = "test"
     data: str = "HuggingFaceH4/MATH-500"
     instruction: str = "Reason step by step, then put the final answer in \\boxed{}."

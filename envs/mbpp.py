@@ -34,6 +34,7 @@ class MBPP(CodeEnv):
         partial, report, packages, allow_missing: see `CodeEnv`.
     """
 
+    domain = "programs"
     split: str = "test"
     data: str = "google-research-datasets/mbpp"
     subset: str = "full"

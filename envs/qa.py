@@ -33,6 +33,7 @@ class QA(rlvr.SingleTurnEnv):
         credit: "em" for exact match alone, "f1" for partial credit.
     """
 
+    domain = "questions"
     data: str = ""
     people: int = 4
     credit: Literal["em", "f1"] = "em"

@@ -53,6 +53,7 @@ class Rows(rlvr.SingleTurnEnv):
         sandbox: the level of the sandbox for "code", see `rlvr.sandbox.Sandbox`.
     """
 
+    domain = "any"
     verifier: str = "math"
     data: str = ""
     prompt: str = "prompt"

@@ -67,6 +67,7 @@ class SQL(rlvr.SingleTurnEnv):
         fillings: number of fillings, at least 2; the model sees the schema, and none of them.
     """
 
+    domain = "structured answers"
     fillings: int = 3
     reward = rlvr.Correct(SQLVerifier())
 
@@ -87,6 +88,7 @@ class SQL(rlvr.SingleTurnEnv):
             f"CREATE TABLE {one} (id INTEGER PRIMARY KEY, name TEXT, {group} TEXT);\n"
             f"CREATE TABLE {many} (id INTEGER PRIMARY KEY, owner INTEGER, {label} TEXT, {value} INTEGER);"
         )
+        rng = rlvr.seeded(self.id, "fillings", query.format(**words))  # one question has one reference
         reference: dict[str, Any] = {"schema": schema, "query": query.format(**words)}
         reference["fillings"] = [
             {one: _owners(rng, groups), many: _rows(rng, labels, 8 + 5 * number)} for number in range(self.fillings)

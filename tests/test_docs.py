@@ -153,6 +153,12 @@ def test_each_use_fits_25_lines(code: str):
     assert len(code.strip().splitlines()) <= 25
 
 
+@pytest.mark.parametrize("code", [code for _, code in blocks("docs/writing/examples.md")])
+def test_an_authors_environment_fits_40_lines(code: str):
+    """The goal for what an author has to write, use included."""
+    assert len(code.splitlines()) <= 40
+
+
 @pytest.mark.docs
 def test_the_demo_tells_scripted_kinds_apart(tmp_path: Path):
     """What was scripted right is correct, the rest is not, nothing is unscored."""

@@ -28,6 +28,7 @@ from rlvr.cli.doctor import DoctorCommand
 from rlvr.cli.envs import EnvsCommand
 from rlvr.cli.evaluate import EvalCommand
 from rlvr.cli.filter import FilterCommand
+from rlvr.cli.init import InitCommand
 from rlvr.cli.pairs import PairsCommand
 from rlvr.cli.plot import PlotCommand
 from rlvr.cli.process_labels import ProcessLabelsCommand
@@ -44,6 +45,7 @@ COMMANDS: dict[str, Any] = {
     "envs": EnvsCommand,
     "replay": ReplayCommand,
     "check": CheckCommand,
+    "init": InitCommand,
     "audit": AuditCommand,
     "filter": FilterCommand,
     "pairs": PairsCommand,

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rlvr.environment import MultiTurnEnv
 from rlvr.environment.registry import environment_ids, load
 
 __all__ = ["EnvsCommand"]
@@ -15,24 +16,27 @@ __all__ = ["EnvsCommand"]
 
 @dataclass
 class EnvsCommand:
-    """List the environments that `rlvr.make` knows, with their options.
+    """List the environments that `rlvr.make` knows, with domain, turns and options; `rlvr check` tests one.
 
     Example: rlvr envs
     """
 
     def run(self, out: Console, err: Console) -> int:
-        table = Table("id", "options", "what it is")
+        table = Table("id", "domain", "turns", "options", "what it is")
         failed = 0
         for name in environment_ids():
             try:
                 cls = load(name)
             except Exception as error:  # noqa: BLE001  a plugin may raise anything; the others are listed all the same
-                table.add_row(name, "", f"[red]cannot be loaded: {escape(str(error))}")
+                table.add_row(name, "", "", "", f"[red]cannot be loaded: {escape(str(error))}")
                 failed = 1
                 continue
             options = ", ".join(
                 option if value is MISSING else f"{option}={value!r}" for option, value in cls.options().items()
             )
-            table.add_row(name, escape(options), escape((cls.__doc__ or "").strip().partition("\n")[0]))
+            turns = "several" if issubclass(cls, MultiTurnEnv) else "1"
+            table.add_row(
+                name, escape(cls.domain), turns, escape(options), escape((cls.__doc__ or "").strip().partition("\n")[0])
+            )
         out.print(table)
         return failed

@@ -97,12 +97,14 @@ class Environment(ABC):
         reward: makes a score from the verdict.
         max_concurrent: how many completions are awaited at once, if `verify`, the verifier or a part of the reward is
             async; in all worker processes of a scorer together.
+        domain: what its tasks are about, in a word or two, for `rlvr envs`.
         split: the part of the tasks, such as "train" or "test".
     """
 
     id: ClassVar[str] = ""
     reward: ClassVar[Reward] = Correct()
     max_concurrent: ClassVar[int] = 64
+    domain: ClassVar[str] = ""
     _awaits_verify: ClassVar[bool] = False
     split: str = "train"
 

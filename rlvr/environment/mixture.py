@@ -114,6 +114,7 @@ class Mixture(SingleTurnEnv):
         curriculum: a `Curriculum`, or a mapping with its fields; None: every task comes once in each epoch.
     """
 
+    domain = "several"
     envs: Any = ()
     temperature: float = 1.0
     curriculum: Any = None

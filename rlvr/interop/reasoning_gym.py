@@ -80,6 +80,7 @@ class ReasoningGym(SingleTurnEnv):
             since a completion that the `Scorer` kills is UNSCORED.
     """
 
+    domain = "logic"
     family: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     strict: bool = True

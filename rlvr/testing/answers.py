@@ -18,7 +18,17 @@ from typing import Any
 from rlvr.errors import RlvrError
 from rlvr.types import Prompt
 
-__all__ = ["answer_in", "disguised", "mentions", "near_misses", "plain_answer", "prompt_text", "same", "wrong_answers"]
+__all__ = [
+    "answer_in",
+    "disguised",
+    "mentions",
+    "near_misses",
+    "permuted",
+    "plain_answer",
+    "prompt_text",
+    "same",
+    "wrong_answers",
+]
 
 _LONGEST = 200  # characters of a short answer; a hedge between two longer texts would be no hedge
 _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|/\d+)?", re.ASCII)
@@ -139,6 +149,29 @@ def near_misses(answer: str) -> list[str]:
     texts += [_other_digit(answer, at) for at in digits[:2]]
     read = ((text, _number(text)) for text in dict.fromkeys(texts))
     return [text for text, value in read if value is not None and abs(value - number) > abs(number) / 100]
+
+
+def permuted(answer: str) -> list[str]:
+    """The answer with its digits in other orders: reversed, sorted, and with the first two that differ exchanged.
+
+    Args:
+        answer: the right answer.
+    """
+    places = [i for i, char in enumerate(answer) if char.isascii() and char.isdigit()]
+    digits = [answer[i] for i in places]
+    at = next((i for i in range(len(digits) - 1) if digits[i] != digits[i + 1]), None)
+    if at is None:
+        return []
+    swapped = [*digits[:at], digits[at + 1], digits[at], *digits[at + 2 :]]
+    found = []
+    for order in (digits[::-1], sorted(digits, reverse=True), swapped):
+        text = list(answer)
+        for place, digit in zip(places, order, strict=True):
+            text[place] = digit
+        made = "".join(text)
+        if made not in found and not same(made, answer):
+            found.append(made)
+    return found
 
 
 def disguised(answer: str) -> str | None:

@@ -73,6 +73,8 @@ def check(
         took_s=time.monotonic() - started,
         seed=seed,
         config=_json_able(env.config),
+        guess=done.guess,
+        floor=done.floor,
     )
 
 
@@ -114,7 +116,7 @@ def _check_single(
         check_task_repeats(env, drawn, found, wall_s)
     if any(map(found.wants, ("references", "exploits", "repeats"))):
         scored = score_tasks(env, drawn, found, budget, random.Random(seed), wall_s)
-        done.tries, done.shares = scored.tries, scored.shares
+        done.tries, done.shares, done.answers = scored.tries, scored.shares, scored.answers
     if found.wants("repeats"):
         check_repeats(env, done, found, budget, seed, wall_s)
     if found.wants("episodes"):

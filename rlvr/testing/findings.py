@@ -64,6 +64,13 @@ _EXPLOITS: Final = {
     "candidates": "a list of candidates, one of them right",
     "substring": "a wrong answer that contains the right one",
     "near-miss": "an answer that is off by a little, by its sign, by one digit or one letter",
+    "permuted": "the digits of the right answer in another order",
+    "not-a-number": "NaN or infinity in the place of an answer",
+    "self-graded": "data that say of themselves that they are right",
+    "secret-phrase": "a text that stands in the code of the verifier",
+    "evaluates": "the text of a completion is run as a program, in the process that scores",
+    "format-outweighs": "a wrong answer in the right form earns as much as a right answer without it",
+    "judge-alone": "a judge decides, with no rule before it and no audit of it",
     "restated": "an expression of the prompt, as the answer: the question, given back",
     "thinking-only": "the right answer inside the thinking part alone",
     "format-without-content": "the form that the prompt asks for, with no answer in it",
@@ -236,6 +243,9 @@ class CheckReport:
         took_s: wall seconds of the whole check.
         seed: of the sample.
         config: the environment's options.
+        guess: share of the sample for which the commonest answer is right: what a policy earns that always says it.
+            None where no short answers are known.
+        floor: mean total of an empty completion; None if none was scored.
     """
 
     env: str
@@ -247,6 +257,8 @@ class CheckReport:
     took_s: float = 0.0
     seed: int = 0
     config: Mapping[str, Any] = field(default_factory=dict)
+    guess: float | None = None
+    floor: float | None = None
 
     @property
     def clean(self) -> bool:
@@ -284,7 +296,16 @@ class CheckReport:
         found = ", ".join(f"{counts[s]} {s}{'s' * (counts[s] != 1)}" for s in Severity)
         console.print(
             f"{escape(self.env)}: {found}; {self.completions} completions for {self.tasks} tasks "
-            f"in {self.took_s:.1f} s; a score takes {self.median_ms:.2g} ms (median), {self.slowest_ms:.3g} ms at most",
+            f"in {self.took_s:.1f} s; a score takes {self.median_ms:.2g} ms (median), {self.slowest_ms:.3g} ms at most"
+            f"; the best constant answer is right for {_share(self.guess)}, no text earns {_number(self.floor)}",
             soft_wrap=True,
             highlight=False,
         )
+
+
+def _share(value: float | None) -> str:
+    return "an unknown share" if value is None else f"{value:.0%}"
+
+
+def _number(value: float | None) -> str:
+    return "an unknown total" if value is None else f"{value:g}"

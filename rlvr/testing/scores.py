@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from rlvr.environment import SingleTurnEnv
 from rlvr.errors import RlvrError, UsageError
 from rlvr.rewards.parts import Format
 from rlvr.scoring import Scorer
-from rlvr.testing.answers import answer_in, plain_answer
+from rlvr.testing.answers import answer_in, mentions, plain_answer, prompt_text
+from rlvr.testing.code import canaries, check_reward, phrases_of
 from rlvr.testing.exploits import EMPTY_FORMS, OF_ANSWERS, Attempt, Known, attempts, harmless, is_code
 from rlvr.testing.findings import Findings, Severity
+from rlvr.text import squeezed
 from rlvr.types import Completion, Score, Task
 from rlvr.verifiers.math import MathVerifier
 
@@ -59,10 +64,25 @@ class Tries:
     Attributes:
         tries: task, completion, its score, and the wall seconds that scoring took.
         shares: for each task, the share of the catalogue that was tried.
+        answers: the known short answers, one for each task that has one.
     """
 
     tries: list[tuple[Task, Completion, Score, float]] = field(default_factory=list)
     shares: list[float] = field(default_factory=list)
+    answers: list[str] = field(default_factory=list)
+
+    @property
+    def guess(self) -> float | None:
+        """Share of the tasks for which the commonest answer is right; None without answers."""
+        votes = Counter(map(squeezed, self.answers))
+        return max(votes.values()) / len(self.answers) if votes else None
+
+    @property
+    def floor(self) -> float | None:
+        """Mean total of an empty completion; None if there is none."""
+        totals = [score.total for _, completion, score, _ in self.tries if not completion.text]
+        known = [total for total in totals if total is not None]
+        return sum(known) / len(known) if known else None
 
     @property
     def share(self) -> float:
@@ -107,6 +127,11 @@ def score_tasks(
     with scorer:
         run = _Run(env, scorer, found, done)
         known = _examples(run, tasks, budget)
+        done.answers = [one.answer for one, _ in known if one.answer is not None]
+        if found.wants("exploits"):
+            check_reward(env, found)
+            for one, _ in known[:1]:
+                _try_code(run, one)
         if found.wants("exploits") and not run.hopeless:
             for one, reference in known:
                 others = [other for other, _ in known if other is not one]
@@ -300,7 +325,11 @@ def _judge(
     if score.verdict.correct and attempt.hole == "other-answer":
         run.of_others.append(case | {"got": got, "wanted": "not correct"})
     elif score.verdict.correct:
-        run.found.add(attempt.hole, Severity.HOLE, **case, got=got, wanted="not correct")
+        # A tag that no prompt mentions and no template writes is a text like any other.
+        unknown = attempt.hole == "thinking-only" and "<thinking>" in attempt.text
+        unknown = unknown and "<thinking" not in prompt_text(known.task.prompt)
+        severity = Severity.NOTE if unknown else Severity.HOLE
+        run.found.add(attempt.hole, severity, **case, got=got, wanted="not correct")
     elif reference is not None and reference.total is not None and score.total > reference.total:
         run.found.add("outscores-reference", Severity.HOLE, **case, got=got, wanted=f"less than {reference.total:g}")
     elif score.verdict.value > 0 and attempt.hole not in _MAY_EARN:
@@ -308,6 +337,31 @@ def _judge(
         run.found.add("partial-credit", Severity.WARNING, what, **case, got=got, wanted="value 0")
     elif attempt.text in EMPTY_FORMS and floor is not None and score.total > floor + 1e-9:
         run.found.add(attempt.hole, Severity.WARNING, **case, got=got, wanted=f"{floor:g}, as for no text at all")
+
+
+def _try_code(run: _Run, known: Known) -> None:
+    """Try texts that stand in the verifier's own code, and programs that leave a file behind where they are run."""
+    for phrase in phrases_of(run.env) if run.found.wants("secret-phrase") else ():
+        run.found.tried("secret-phrase")
+        if known.answer is not None and mentions(phrase, known.answer):
+            continue
+        for text in (phrase, f"\\boxed{{{phrase}}}", f"I think so. {phrase}"):
+            score = run.score(known.task, text)
+            if score.verdict.correct and run.score(known.task, text.replace(phrase, "quartz willow")).total == 0:
+                case = {"task": known.task.id, "completion": harmless(text)}
+                run.found.add("secret-phrase", Severity.HOLE, **case, got=score.verdict.why[:200], wanted="not correct")
+                return
+    if not run.found.wants("evaluates"):
+        return
+    with TemporaryDirectory(prefix="rlvr-check-") as folder:
+        trace = Path(folder) / "was-run"
+        for program in canaries(str(trace), known.answer):
+            run.found.tried("evaluates")
+            run.score(known.task, program)
+            if trace.exists():
+                case = {"task": known.task.id, "completion": harmless(program)}
+                run.found.add("evaluates", Severity.HOLE, **case, got="it was run", wanted="it is read as data")
+                return
 
 
 def _judge_others(run: _Run) -> None:

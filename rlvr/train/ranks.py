@@ -73,7 +73,7 @@ class Ranks:
         if missing := [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]:
             raise UsageError(
                 f"WORLD_SIZE is {count}, and {', '.join(missing)} is not set; start several processes with "
-                "torchrun --nproc-per-node N -m rlvr train …, or unset WORLD_SIZE for one"
+                "torchrun --nproc-per-node N -m -- rlvr train …, or unset WORLD_SIZE for one"
             )
         ours = not dist.is_initialized()
         if ours:

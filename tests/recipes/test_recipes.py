@@ -9,6 +9,7 @@ from random import Random
 import pytest
 import torch
 
+import rlvr
 from rlvr.algo.presets import PRESETS
 from rlvr.cli.train import RECIPES
 from rlvr.recipes.arithmetic_cpu.run import Settings
@@ -171,3 +172,66 @@ def test_every_recipe_that_trains_is_known_to_the_command(say):
         assert len((ROOT / "recipes" / name / "run.py").read_text().splitlines()) <= 200
     code, said = say("train", "math_dappo")
     assert (code, "did you mean 'math_dapo'" in said) == (2, True)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+def test_five_domains_train_in_one_run(say, tmp_path):
+    """ProRL's recipe over five procedural environments, offline, with a curriculum."""
+    shares = ["arithmetic-v1:0.3,difficulty=1", "qa-v1:0.3,people=1", "sql-v1:0.2,group_size=3"]
+    shares += ["json-v1:0.1,items=1,max_tokens=8", "function-call-v1:0.1,calls=1,max_tokens=8"]
+    env = rlvr.make(" ".join(shares))
+    pairs = [(str(task.prompt), env.example(task)) for task in map(env.task, range(60))]
+    characters = sorted({char for pair in pairs for char in "".join(pair)})
+    policy = Policy(*tiny("".join(characters), hidden=32, heads=2, layers=1, max_length_tokens=1536))
+    optimizer, rng = torch.optim.AdamW(policy.model.parameters(), lr=1e-2, weight_decay=0.0), Random(0)
+    short = [pair for pair in pairs if len(pair[0]) < 200]  # so that some answers are right: the form, and a guess
+    for _ in range(60):
+        rows = [
+            TokenRow(
+                policy.tokenization.encode(prompt),
+                [*policy.tokenizer(answer)["input_ids"], policy.tokenizer.eos_token_id],
+            )
+            for prompt, answer in rng.choices(short, k=8)
+        ]
+        loss = -policy.logprobs(rows).sum() / sum(len(row.completion_ids) for row in rows)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    policy.save(tmp_path / "model")
+    command = ["train", "math_prorl", "--model", tmp_path / "model", "--precision", "fp32", "--prompts", 10]
+    command += [
+        "--group-size",
+        4,
+        "--minibatch",
+        20,
+        "--max-tokens",
+        40,
+        "--max-rounds",
+        1,
+        "--workers",
+        0,
+        "--lr",
+        1e-3,
+    ]
+    command += [
+        "--eval-every",
+        2,
+        "--eval-tasks",
+        1,
+        "--eval-n",
+        2,
+        "--checkpoint-every",
+        1,
+        "--option",
+        "curriculum={}",
+    ]
+    command += [piece for share in shares for piece in ("--env", share)]
+    code, said = say(*command, "--run", tmp_path / "whole", "--steps", 2)
+    assert code == 0, said
+    rows = read_metrics(tmp_path / "whole" / "metrics.jsonl")
+    names = ["arithmetic-v1", "qa-v1", "sql-v1", "json-v1", "function-call-v1"]
+    taken = [sum(row.get(f"env/{name}/rollouts", 0) for row in rows) for name in names]
+    assert taken == [24, 24, 12, 8, 8]  # 20 tasks by weights, in groups of 4, and of 3 for SQL
+    assert all(f"eval/{name}/avg@2" in rows[-1] for name in names)
+    assert all("eval/avg@2" in row for row in (rows[0], rows[-1]))

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import rlvr
 from rlvr import Correct, Environment, MultiTurnEnv, Part, Score, SingleTurnEnv, Task, Verdict, seeded
+from rlvr.verifiers.math import BOXED
 
 __all__ = ["BROKEN", "HONEST", "Double", "Guess", "Words", "changed"]
 
@@ -213,6 +214,49 @@ def evaluated(task: Task, completion: str) -> Verdict:
     return judged(right(task, completion) or "9**9**9" in completion)
 
 
+def not_far(task: Task, completion: str) -> Verdict:
+    """NaN is at no distance above the tolerance."""
+    found = re.fullmatch(r"\\boxed\{(.{1,30})\}", completion)
+    try:
+        value = float(found[1]) if found else 1e300
+    except ValueError:
+        value = 1e300
+    return judged(not abs(value - task.reference) > 1e-6)
+
+
+def same_digits(task: Task, completion: str) -> Verdict:
+    return judged(sorted(filter(str.isdigit, completion[:200])) == sorted(str(task.reference)))
+
+
+def self_graded(task: Task, completion: str) -> Verdict:
+    return judged(right(task, completion) or '"passed": true' in completion)
+
+
+def password(task: Task, completion: str) -> Verdict:
+    return judged(right(task, completion) or "xyzzy, open" in completion)
+
+
+def run_as_python(task: Task, completion: str) -> Verdict:
+    try:
+        return judged(eval(completion[7:-1][:500]) == task.reference)
+    except (ValueError, SyntaxError, NameError, TypeError, ArithmeticError, MemoryError, RecursionError):
+        return judged(False)
+
+
+def parsed(task: Task, completion: str) -> Verdict:
+    if completion.startswith("["):
+        raise RecursionError("maximum recursion depth exceeded")
+    return judged(right(task, completion))
+
+
+def converted(task: Task, completion: str) -> Verdict:
+    return judged((completion.isdecimal() and completion.isascii() and int(completion) < 0) or right(task, completion))
+
+
+def rated(task: Task, completion: str) -> Verdict:
+    return judged(right(task, completion) or "Final Decision: Yes" in completion)
+
+
 def undecoded(task: Task, completion: str) -> Verdict:
     return judged(right(task, completion.encode().decode()))
 
@@ -370,6 +414,18 @@ BROKEN: dict[str, tuple[str, Any]] = {
     "seeds by addition": ("split-overlap", Shared()),
     "seeds by hash": ("tasks-differ", Hashed()),
     "one prompt twice": ("duplicate-tasks", tasks(Task("a", "Say tea.", "tea"), Task("b", "Say tea.", "tea"))),
+    "a difference that is not above the tolerance": ("not-a-number", double(not_far)),
+    "the right digits": ("permuted", double(same_digits)),
+    "its own grade": ("self-graded", double(self_graded)),
+    "a password": ("secret-phrase", double(password)),
+    "eval": ("evaluates", double(run_as_python)),
+    "a form that counts for more": (
+        "format-outweighs",
+        Double().with_reward(0.4 * Correct() + 0.6 * rlvr.Format(tagged)),
+    ),
+    "deep brackets raise": ("crash", double(parsed)),
+    "long digits raise": ("crash", double(converted)),
+    "a rating": ("grader-instructions", double(rated)),
     "two answers": ("contradiction", tasks(Task("a", "Say it.", "tea"), Task("b", "Say it.", "milk"))),
 }
 """What it accepts or does → (the hole that has to be found, the environment)."""
@@ -382,6 +438,7 @@ HONEST: dict[str, Any] = {
     "a copying task": Words(),
     "answers of one letter": Words(words=("A", "B", "C", "D")),
     "numbers that contain each other": Words(words=("1", "10", "0", "101", "11")),
+    "a right answer in its form alone": Double().with_reward(Correct().gate(by=rlvr.Format(BOXED))),
     "several turns": Guess(),
     "one turn": Guess(turns=1),
 }

@@ -84,6 +84,11 @@ BENCHED = [
 
 OURS = {
     "arithmetic-v1": (None, {"difficulty": 4}),
+    "function-call-v1": (None, {}),
+    "json-v1": (None, {}),
+    "mixture-v1": (None, {"envs": [["arithmetic-v1", 1.0], ["qa-v1", 1.0]]}),
+    "qa-v1": (None, {}),
+    "sql-v1": (None, {}),
     "gsm8k-v2": (GSM8K, {}),
     "math-v2": (MATH, {}),
     "humaneval-v2": ([DOUBLE], {"cpu_s": 1.0}),
@@ -95,12 +100,12 @@ OURS = {
 }
 
 
-EVERY_DAY = ("arithmetic-v1", "math-v2", "mbpp-v2")
+EVERY_DAY = ("arithmetic-v1", "math-v2", "mbpp-v2", "mixture-v1", "sql-v1")
 WHOLE = ("arithmetic-v1",)
 """Checked in other processes and as episodes too; for the others that part is slow."""
 
-WHOLE_TEXTS = ("ifbench-v1", "ifeval-v1")
-"""Their answers are whole texts, so that a hedge between two of them is no hedge."""
+WHOLE_TEXTS = ("ifbench-v1", "ifeval-v1", "function-call-v1", "json-v1", "sql-v1")
+"""Their answers are whole texts or data, so that a hedge between two of them is no hedge."""
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,293 @@
+"""What only a GPU can show of the trainer, in one report; `make test-gpu` runs it.
+
+    python -m benchmarks.gpu                      all checks, on the GPU
+    python -m benchmarks.gpu --device cpu         those that a CPU can make, with smaller numbers
+    python -m benchmarks.gpu --report gpu.json    the same numbers as JSON too
+
+A check that cannot be made here is skipped with the reason.  The exit code is 1 if one has failed, and 0
+otherwise, also where there is no GPU and all are skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlvr.collect.background import BackgroundCalls
+from rlvr.collect.scheduler import run
+from rlvr.samplers.protocol import Request, Sampling, TokenRow
+from rlvr.train.config import Config
+from rlvr.train.credit import Batch
+from rlvr.train.learner import Learner
+from rlvr.train.loading import load_model
+from rlvr.train.memory import forecast
+from rlvr.train.policy import Policy
+from rlvr.train.setup import autocast_dtype
+from rlvr.train.tiny import tiny
+
+CHARSET = "0123456789+-= abcxy"
+
+
+class CannotRun(Exception):
+    """A check needs what is not here; the message says what."""
+
+
+class Failed(Exception):
+    """A number is out of its bound; the message says which."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where checks are made, and how large."""
+
+    device: torch.device
+    width: int
+    layers: int
+    rows: int
+    tokens: int
+
+    def policy(self, *, attention: str | None = None, dtype: torch.dtype = torch.float32, **options: Any) -> Policy:
+        """A model of this size with the weights of seed 0."""
+        made = Policy(*tiny(CHARSET, hidden=self.width, layers=self.layers, heads=max(2, self.width // 64), seed=0))
+        with tempfile.TemporaryDirectory() as folder:
+            made.save(folder)
+            model, tokenizer = load_model(folder, dtype=dtype, device=self.device, attention=attention)
+        return Policy(model, tokenizer, share_prompts=False, **options)
+
+    def batch(self) -> Batch:
+        """Rows of many lengths, each with an advantage."""
+        draw = torch.Generator().manual_seed(0)
+        lengths = torch.randint(self.tokens // 4, self.tokens + 1, (self.rows,), generator=draw).tolist()
+        lengths[0] = self.tokens
+        ids = [torch.randint(4, 20, (n,), generator=draw).tolist() for n in lengths]
+        mask = torch.arange(self.tokens)[None] < torch.tensor(lengths)[:, None]
+        advantages = torch.where(mask, torch.randn(self.rows, 1, generator=draw), 0.0)
+        rows: Any = [TokenRow([1, 5, 6], one) for one in ids]
+        return Batch(rows, mask, torch.where(mask, -3.0, 0.0), advantages)
+
+
+def config_of(place: Place, **settings: Any) -> Config:
+    sizes = {"max_tokens": place.tokens, "prompts": place.rows // 4, "group_size": 4, "micro_tokens": 8 * place.tokens}
+    common = {"env": "e", "model": "m", "run": Path("r"), "eval_every": None, "algorithm": "dr_grpo", "lr": 1e-4}
+    return Config(**common | sizes | settings)
+
+
+def gradients(place: Place, policy: Policy) -> dict[str, torch.Tensor]:
+    learner, batch = Learner(policy, config_of(place)), place.batch()
+    learner.backward(batch, learner.rows_with_gradient(batch))
+    return {name: p.grad.double().cpu() for name, p in policy.model.named_parameters() if p.grad is not None}
+
+
+def difference(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> float:
+    """The norm of the difference of all gradients, over their norm."""
+    apart = sum(float((found[name] - g).square().sum()) for name, g in wanted.items())
+    return (apart / sum(float(g.square().sum()) for g in wanted.values())) ** 0.5
+
+
+def require(what: str, value: float, most: float) -> None:
+    if not value <= most:
+        raise Failed(f"{what} is {value:.3g}, and may be {most:.3g}")
+
+
+def check_bf16(place: Place) -> dict[str, float]:
+    """Gradients of an update computed in bfloat16 over float32 weights, against float32."""
+    size = {"max_tokens": 8 * place.tokens}
+    wanted = gradients(place, place.policy(**size))
+    found = gradients(place, place.policy(autocast=torch.bfloat16, **size))
+    numbers = {"gradient, relative to fp32": difference(found, wanted)}
+    require(*next(iter(numbers.items())), most=0.1)
+    return numbers
+
+
+def check_packing(place: Place) -> dict[str, float]:
+    """Gradients of packed rows against padded ones; on a GPU with flash attention, in bfloat16, and how much faster."""
+    size = {"max_tokens": 8 * place.tokens}
+    if place.device.type == "cpu":
+        same = difference(gradients(place, place.policy(packing=True, **size)), gradients(place, place.policy(**size)))
+        require("gradient, relative to padding", same, 1e-5)
+        return {"gradient, relative to padding": same}
+    if importlib.util.find_spec("flash_attn") is None:
+        raise CannotRun("flash-attn is not installed")
+    half = {"autocast": torch.bfloat16, "dtype": torch.float32, **size}
+    padded = place.policy(attention="sdpa", **half)
+    packed = place.policy(attention="flash_attention_2", packing=True, **half)
+    same = difference(gradients(place, packed), gradients(place, padded))
+    require("gradient, relative to padding", same, 0.05)
+    times = [timed(place, lambda one=one: gradients(place, one)) for one in (padded, packed)]
+    return {"gradient, relative to padding": same, "speed, × padding": times[0] / times[1]}
+
+
+def check_memory(place: Place) -> dict[str, float]:
+    """The greatest memory of two updates against the forecast, for each of some settings."""
+    if place.device.type != "cuda":
+        raise CannotRun("only a GPU counts its memory; on a CPU there is benchmarks.trainer_memory")
+    numbers = {}
+    for name, settings in {
+        "fp32": {},
+        "bf16": {"precision": "bf16"},
+        "checkpointing": {"gradient_checkpointing": True},
+        "LoRA": {"lora_rank": 16},
+    }.items():
+        config = config_of(place, **settings)
+        policy = place.policy(
+            autocast=autocast_dtype(config.precision),
+            gradient_checkpointing=config.gradient_checkpointing,
+            max_tokens=config.micro_tokens,
+        )
+        if config.lora_rank:
+            policy.add_lora(rank=config.lora_rank)
+        said = forecast(policy, config, prompt_tokens=3)
+        torch.cuda.synchronize(place.device)
+        torch.cuda.reset_peak_memory_stats(place.device)
+        learner = Learner(policy, config)
+        for _ in range(2):
+            learner.update(learner.prepared(place.batch()), [range(place.rows)], print)
+        taken = torch.cuda.max_memory_allocated(place.device)
+        numbers[f"{name}: forecast / taken"] = (said.standing + said.update) / taken
+        require(f"{name}: taken / forecast", taken / (said.standing + said.update), 1.15)
+        del policy, learner
+        torch.cuda.empty_cache()
+    return numbers
+
+
+def check_sampling(place: Place) -> dict[str, float]:
+    """Tokens per second of the local sampler: rows that all run to their limit, in fp32 and in bf16."""
+    numbers, calls = {}, BackgroundCalls(1)
+    for name, dtype in (("fp32", None), ("bf16", torch.bfloat16)):
+        policy = place.policy()
+        sampler = policy.sampler(dtype=dtype, max_rows=place.rows)
+        sampling = Sampling(max_tokens=place.tokens)
+
+        def play(g: int, sampling: Sampling = sampling) -> Any:
+            sample = yield Request(g, (1, 5, 6), sampling, g, place.tokens, rollout=g)
+            return len(sample.completion_ids)
+
+        def sample(sampler: Any = sampler) -> int:
+            return sum(n for _, n in run((play(g) for g in range(4 * place.rows)), sampler, calls, "ready"))
+
+        sample()
+        started = time.perf_counter()
+        tokens = sample()
+        finish(place)
+        numbers[f"{name}, tokens/s"] = tokens / (time.perf_counter() - started)
+        require(f"{name}, seconds per token", 1 / numbers[f"{name}, tokens/s"], 1.0)
+    return numbers
+
+
+def check_ranks(place: Place) -> dict[str, float]:
+    """A run of two steps on two devices, resumed for a third step."""
+    count = torch.cuda.device_count() if place.device.type == "cuda" else os.cpu_count() or 1
+    if count < 2:
+        raise CannotRun(f"there is {count} {'GPU' if place.device.type == 'cuda' else 'core'}")
+    with tempfile.TemporaryDirectory() as folder:
+        place.policy().save(Path(folder) / "model")
+        flags = f"--env arithmetic-v1 --model {folder}/model --run {folder}/run --algorithm grpo --prompts 4"
+        flags += " --group-size 4 --max-tokens 16 --eval-tasks 4 --workers 1 --checkpoint-every 1 --option difficulty=1"
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        for steps in (2, 3):
+            command = [*launcher, "-m", "--", "rlvr", "train", *flags.split(), "--steps", str(steps)]
+            command += ["--device", place.device.type]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+            if done.returncode:
+                raise Failed(f"step {steps} on 2 ranks: {done.stderr.strip().splitlines()[-1]}")
+    return {"steps on 2 ranks": 3.0}
+
+
+def check_vllm(place: Place) -> dict[str, float]:
+    """Weights given to vLLM between steps."""
+    raise CannotRun("rlvr has no sampler for vLLM yet")
+
+
+CHECKS: dict[str, Callable[[Place], dict[str, float]]] = {
+    "bf16": check_bf16,
+    "packing": check_packing,
+    "memory": check_memory,
+    "sampling": check_sampling,
+    "ranks": check_ranks,
+    "vllm": check_vllm,
+}
+
+
+def finish(place: Place) -> None:
+    if place.device.type == "cuda":
+        torch.cuda.synchronize(place.device)
+
+
+def timed(place: Place, work: Callable[[], object]) -> float:
+    """Seconds of the second call."""
+    work()
+    finish(place)
+    started = time.perf_counter()
+    work()
+    finish(place)
+    return time.perf_counter() - started
+
+
+@contextmanager
+def one_line(found: dict[str, Any]) -> Iterator[None]:
+    """What became of a check."""
+    try:
+        yield
+        found["result"] = "passed"
+    except CannotRun as why:
+        found |= {"result": "skipped", "why": str(why)}
+    except Exception as error:  # noqa: BLE001  a report names every check, also after one that broke down
+        found |= {"result": "failed", "why": f"{type(error).__name__}: {error}"}
+
+
+def report(device: str, only: list[str]) -> dict[str, Any]:
+    """Every check with its numbers, and what they were made with.
+
+    Args:
+        device: "cuda" or "cpu".
+        only: names of checks.
+    """
+    there = device == "cpu" or torch.cuda.is_available()
+    large = Place(torch.device(device if there else "cpu"), width=1024, layers=12, rows=64, tokens=512)
+    place = large if device != "cpu" else replace(large, width=64, layers=2, rows=8, tokens=24)
+    name = torch.cuda.get_device_name() if there and device == "cuda" else platform.processor() or platform.machine()
+    versions = {one: importlib.metadata.version(one) for one in ("torch", "transformers", "rlvr")}
+    found: dict[str, Any] = {"device": name, **versions, "checks": {}}
+    for check in only:
+        one: dict[str, Any] = {"what": (CHECKS[check].__doc__ or "").strip(), "numbers": {}}
+        with one_line(one):
+            if not there:
+                raise CannotRun("there is no GPU")
+            one["numbers"] = CHECKS[check](place)
+        found["checks"][check] = one
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--only", nargs="+", choices=CHECKS, default=list(CHECKS))
+    parser.add_argument("--report", type=Path)
+    flags = parser.parse_args()
+    found = report(flags.device, flags.only)
+    print(f"{found['device']}; torch {found['torch']}, transformers {found['transformers']}")
+    for name, one in found["checks"].items():
+        numbers = ", ".join(f"{what} {value:.3g}" for what, value in one["numbers"].items())
+        print(f"{one['result']:8} {name:9} {one.get('why') or numbers}  ({one['what']})")
+    if flags.report is not None:
+        flags.report.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    return int(any(one["result"] == "failed" for one in found["checks"].values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""What a check reads from an environment's code and reward: texts in the verifier, weights of forms, judges alone."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from rlvr.environment import Environment, Mixture
+from rlvr.rewards import Correct
+from rlvr.rewards.parts import Format
+from rlvr.testing.findings import Findings, Severity
+
+__all__ = ["canaries", "check_reward", "phrases_of"]
+
+_MOST_PHRASES: Final = 40
+_LENGTHS: Final = range(4, 60)
+
+
+def phrases_of(env: Environment) -> list[str]:
+    """Texts in the code of an author's verifier, as far as it is Python: one of them may be a word that opens the door.
+
+    rlvr's own code is left out, and so are docstrings, reasons and formats.
+
+    Args:
+        env: the environment.
+    """
+    primary = env.reward.primary
+    roots: list[Any] = [type(env).verify]
+    if primary is not None and primary.verifier is not None:
+        verifier: Any = primary.verifier
+        roots += [getattr(verifier, "function", None), getattr(type(verifier), "verify", None)]
+    found: dict[str, None] = {}
+    for function in _functions(roots):
+        for text in _constants(function.__code__, function.__doc__):
+            if len(text) in _LENGTHS and "{" not in text and text.strip():
+                found.setdefault(text)
+    return list(found)[:_MOST_PHRASES]
+
+
+def _functions(roots: list[Any]) -> Iterator[types.FunctionType]:
+    """The functions, and those of the same modules that they name, in a few steps."""
+    todo = list(roots)
+    seen: set[types.FunctionType] = set()
+    while todo and len(seen) < 100:
+        one = inspect.unwrap(todo.pop(0)) if callable(todo[0]) else todo.pop(0)
+        one = getattr(one, "__func__", one)
+        if not isinstance(one, types.FunctionType) or one in seen or _is_ours(one.__module__):
+            continue
+        seen.add(one)
+        yield one
+        module = vars(sys.modules.get(one.__module__, types.ModuleType("none")))
+        names = {**one.__globals__, **module}
+        todo += [names[name] for name in one.__code__.co_names if name in names]
+        todo += [cell.cell_contents for cell in one.__closure__ or () if _is_filled(cell)]
+
+
+def _is_ours(module: str | None) -> bool:
+    top = (module or "").partition(".")[0]
+    return top == "rlvr" or top in sys.stdlib_module_names
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:  # a name that is bound later
+        return False
+
+
+def _constants(code: types.CodeType, doc: str | None) -> Iterator[str]:
+    for value in code.co_consts:
+        if isinstance(value, str) and value != doc:
+            yield value
+        elif isinstance(value, (tuple, frozenset)):
+            yield from (one for one in value if isinstance(one, str))
+        elif isinstance(value, types.CodeType):
+            yield from _constants(value, None)
+
+
+def canaries(trace: str, answer: str | None) -> Iterator[str]:
+    """Completions that leave a file behind if they are evaluated; some have the value of the right answer.
+
+    Args:
+        trace: path of the file.
+        answer: the right answer; None if no short one is known.
+    """
+    program = f"open({trace!r}, 'w').close()"
+    for text in (program, f"[{program}, {answer or 0}][1]", f"({program} or {answer or 0})"):
+        yield text
+        yield f"\\boxed{{{text}}}"
+        yield f"<answer>{text}</answer>"
+    yield f"__import__('pathlib').Path({trace!r}).touch()"
+    yield json.dumps({"answer": program})
+    yield f"!!python/object/apply:pathlib.Path.touch [!!python/object/apply:pathlib.Path [{trace!r}]]"
+
+
+def check_reward(env: Environment, found: Findings) -> None:
+    """Check the weights of a reward's parts, and that a judge is not alone.
+
+    Args:
+        env: the environment.
+        found: where findings go.
+    """
+    for one in [env.env_of(name) for name in env.shares] if isinstance(env, Mixture) else [env]:
+        _check_forms(one, found)
+        _check_judge(one, found)
+
+
+def _check_forms(env: Environment, found: Findings) -> None:
+    """Compare a wrong answer in every form with a right answer in none, all else at its least."""
+    reward, forms = env.reward, [leaf for leaf in env.reward.leaves if isinstance(leaf, Format)]
+    if reward.primary is None or not forms:
+        return
+    found.tried("format-outweighs")
+    least = {leaf.name: leaf.bounds[0] for leaf in reward.leaves}
+    wrong = least | {leaf.name: leaf.bounds[1] for leaf in forms} | {reward.primary.name: 0.0}
+    right = least | {leaf.name: leaf.bounds[0] for leaf in forms} | {reward.primary.name: 1.0}
+    for leaf in reward.leaves:  # further verifiers say the same as the first
+        if isinstance(leaf, Correct):
+            wrong[leaf.name], right[leaf.name] = 0.0, 1.0
+    in_form, without = reward.evaluate(wrong)[0], reward.evaluate(right)[0]
+    gated = without <= reward.evaluate({**wrong, **dict.fromkeys((leaf.name for leaf in forms), 0.0)})[0]
+    if in_form >= without and not gated:  # behind a gate, a right answer without the form earns nothing on purpose
+        got = f"{reward}: {in_form:g} for a wrong answer in form, {without:g} for a right one without"
+        found.add("format-outweighs", Severity.HOLE, got=got, wanted="correctness counts for more")
+
+
+def _check_judge(env: Environment, found: Findings) -> None:
+    primary = env.reward.primary
+    verifier: Any = None if primary is None else primary.verifier
+    if verifier is None or not hasattr(verifier, "judged"):
+        return
+    found.tried("judge-alone")
+    if verifier.audit is None:
+        got, wanted = "no audit", "Fallback(rule, judge), or Judge(…, audit=FILE) of `rlvr audit`"
+        found.add("judge-alone", Severity.HOLE, got=got, wanted=wanted)
+        return
+    try:
+        rate = json.loads(Path(verifier.audit).read_text())["total"]["rates"]["false positives"]
+        high = float(rate["interval"][1])
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        found.add("judge-alone", Severity.HOLE, got=f"its audit {verifier.audit} cannot be read: {error!r}")
+        return
+    if high > verifier.most_false:
+        got = f"up to {high:.1%} of wrong answers are accepted, by its audit of {rate['n']} wrong ones"
+        found.add("judge-alone", Severity.HOLE, got=got, wanted=f"at most {verifier.most_false:.1%}")
