@@ -228,18 +228,16 @@ ROWS: Final[tuple[TableRow, ...]] = (
     _row(
         "Bradley–Terry reward model",
         "preferences.bradley_terry",
-        "",
+        "reward_model",
         "arXiv:2203.02155, eq. 1",
         _PAIRS + "test_the_minimiser_is_the_one_of_the_paper",
-        "a function: no loop of this version trains a reward model",
     ),
     _row(
         "Process reward model",
         "preferences.step_label_loss",
-        "",
+        "process_reward_model",
         "arXiv:2312.08935, eq. 4",
         _PAIRS + "test_the_loss_of_step_labels_counts",
-        "a function: no loop of this version trains a reward model",
     ),
     _row(
         "Dual clip",
