@@ -140,8 +140,8 @@ class Ordering:
         return scores if isinstance(scores, Future) else None
 
     def cancel(self) -> None:
-        """Give up the groups that are under way."""
-        for _, scores in self._groups:
+        """Give up the groups that are under way.  Any thread may call this."""
+        for _, scores in tuple(self._groups):
             if isinstance(scores, Future):
                 scores.cancel()
 

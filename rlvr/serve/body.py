@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ from rlvr.serve.refused import Refused
 __all__ = ["Asked", "Body", "BodyReader"]
 
 _AT_ONCE_BYTES = 1 << 14  # parsed in the event loop: it takes less than a hop to another thread and back
+_TURN_VALUES, _TURN_S = (
+    256,
+    5e-5,
+)  # values after which other threads get the interpreter: they would wait 5 ms each time
 _VALUE_BYTES = 120  # what Python needs for a value beside its text, on average, in the worst of shapes
 _SIGNS = (b",", b":", b"[", b"{")
 _SIGN = re.compile(rb'[\[\]{},"]')
@@ -112,7 +117,10 @@ class BodyReader:
                 raise Refused(408, "too-slow", message) from None
         if size <= _AT_ONCE_BYTES:
             return self._parsed(parts, share)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._parsed, parts, share)
+        body = await asyncio.get_running_loop().run_in_executor(self._thread, self._parsed, parts, share, connection)
+        if connection is not None and connection.has_left:
+            raise ClientDisconnect
+        return body
 
     async def _parts(self, asked: Asked) -> tuple[list[bytes], int]:
         most = int(self._limits.body_mib * MIB)
@@ -133,8 +141,10 @@ class BodyReader:
             parts.append(part)
         return parts, size
 
-    def _parsed(self, parts: list[bytes], share: MemoryShare) -> Body:
+    def _parsed(self, parts: list[bytes], share: MemoryShare, connection: Any = None) -> Body:
         """Called in a thread, unless the body is small."""
+        if connection is not None and connection.has_left:
+            raise ClientDisconnect
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
         try:
@@ -178,7 +188,7 @@ def _refuse_constant(name: str) -> Any:
 def _scanned(body: bytes, most: int) -> tuple[int, Sequence[tuple[int, int]]]:
     """(number of values, where the objects in the list `rows` are); no places if they are not plain to see.
 
-    A step of the loop is a text or a bracket, so that other threads have their turn.
+    A step of the loop is a text or a bracket; other threads have their turn in between.
 
     Raises:
         Refused: there are more than `most` values.
@@ -201,6 +211,8 @@ def _scanned(body: bytes, most: int) -> tuple[int, Sequence[tuple[int, int]]]:
         if values > most:
             message = f"the body has more than {most} values; send fewer rows at once, or fewer columns"
             raise Refused(413, "too-many-values", message)
+        if values % _TURN_VALUES == 0:
+            time.sleep(_TURN_S)
         if sign == b'"':
             end = _end_of_text(body, end)
             if depth == 1:

@@ -170,6 +170,11 @@ class Connection(HttpToolsProtocol):
         return not self.cycle.more_body
 
     @property
+    def has_left(self) -> bool:
+        """Whether the caller has disconnected before its answer."""
+        return bool(self.cycle.disconnected)
+
+    @property
     def is_full(self) -> bool:
         """Whether the caller has to read before more is sent."""
         return bool(self.flow.write_paused)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, cast
@@ -19,7 +20,7 @@ from rlvr.scoring.records import score_fields
 from rlvr.serve.memory import MemoryShare
 from rlvr.serve.refused import Refused
 
-__all__ = ["Job", "LINE_BYTES", "MOST_ID_LETTERS", "OnLine"]
+__all__ = ["Job", "LINE_BYTES", "MOST_ID_LETTERS", "OnLines"]
 
 MOST_ID_LETTERS = 200
 _MOST_ERROR_LETTERS = 500
@@ -27,8 +28,8 @@ LINE_BYTES = 60  # what Python needs for a line beside its text
 
 _to_json = json.JSONEncoder(allow_nan=False).encode
 
-OnLine = Callable[[str | None], None]
-"""Called with the outcome of each row that has its line; None if the row could not be used."""
+OnLines = Callable[[Mapping[str | None, int]], None]
+"""Called with the outcomes of rows that have their lines, None if a row could not be used, and how many have each."""
 
 
 class Job:
@@ -42,7 +43,7 @@ class Job:
         owner: whose turn it uses among the other jobs.
         share: the memory of the request; the job releases it.
         loop: the event loop of the readers.
-        on_line: see `OnLine`.
+        on_lines: see `OnLines`.
         on_end: called when the job has ended.
     """
 
@@ -54,7 +55,7 @@ class Job:
         share: MemoryShare,
         loop: asyncio.AbstractEventLoop,
         *,
-        on_line: OnLine,
+        on_lines: OnLines,
         on_end: Callable[[Job], None],
     ) -> None:
         self.count, self.share = len(rows), share
@@ -74,7 +75,8 @@ class Job:
         self._ordering = Ordering(scorer.env, self._next_rows(), self._refuse, scorer.combine)
         self._combining: Future[Any] | None = None
         self._size = 0  # of the lines, in bytes
-        self._on_line, self._on_end = on_line, on_end
+        self._released = False
+        self._on_lines, self._on_end = on_lines, on_end
         # Held while an environment's code looks rows up, so never taken by the event loop.
         self._lock = threading.RLock()
         self._loop = loop
@@ -128,19 +130,20 @@ class Job:
         if self.finished:
             future.cancel()
 
-    def observed(self, taken: Taken, seen: Seen | None) -> None:
-        """Put in an observation; only the first of an item counts.
+    def observed(self, parts: Sequence[tuple[Taken, Seen | None]]) -> None:
+        """Put in observations; only the first of an item counts.
 
         Args:
-            taken: an item of this job.
-            seen: what was observed; None if it was given up.
+            parts: items of this job, with what was observed; None for one that was given up.
         """
         with self._lock:
-            self._under_way.pop(taken, None)
-            if seen is not None and self.is_awaited(taken):
-                taken.seen = seen
-                if isinstance(seen, DataError):
-                    self._ids[taken.number] = taken.item.id
+            for taken, seen in parts:
+                self._under_way.pop(taken, None)
+                if seen is not None and self.is_awaited(taken):
+                    taken.seen = seen
+                    if isinstance(seen, DataError):
+                        self._ids[taken.number] = taken.item.id
+            if not self.finished:
                 self._advance()
             self._let_go()
 
@@ -184,14 +187,19 @@ class Job:
 
     def _advance(self) -> None:
         """Put in the lines whose turn has come."""
+        fresh: list[bytes] = []
+        outcomes: Counter[str | None] = Counter()
         for scored in self._ordering.scores():
-            self._put_errors()
-            self._put(_fields(scored), scored.outcome.value)
-        self._put_errors()
+            self._put_errors(fresh, outcomes)
+            fresh.append(_to_json(_fields(scored)).encode())
+            outcomes[scored.outcome.value] += 1
+        self._put_errors(fresh, outcomes)
         combining = self._ordering.combining
         if combining is not None and combining is not self._combining:
             self._combining = combining
             combining.add_done_callback(self._combined)
+        if fresh:
+            self._put(fresh, outcomes)
         if len(self.lines) == self.count:
             self.finish()
 
@@ -200,24 +208,25 @@ class Job:
             if not self.finished:
                 self._advance()
 
-    def _put_errors(self) -> None:
-        """Put in the errors of the next rows: they are known before the next item is taken."""
-        while (number := len(self.lines) + 1) in self._errors:
+    def _put_errors(self, fresh: list[bytes], outcomes: Counter[str | None]) -> None:
+        """Add the errors of the next rows: they are known before the next item is taken."""
+        while (number := len(self.lines) + len(fresh) + 1) in self._errors:
             name, error = self._errors.pop(number)
-            self._put({"id": name, "error": error}, None)
+            fresh.append(_to_json({"id": name, "error": error}).encode())
+            outcomes[None] += 1
 
-    def _put(self, line: dict[str, Any], outcome: str | None) -> None:
+    def _put(self, fresh: list[bytes], outcomes: Counter[str | None]) -> None:
         if self.finished:
             return
-        text = _to_json(line).encode()
+        size = sum(map(len, fresh)) + LINE_BYTES * len(fresh)
         try:
-            self.share.add(len(text) + LINE_BYTES)
+            self.share.add(size)
         except Refused as refused:
             self.finish(refused)
             return
-        self._size += len(text) + LINE_BYTES
-        self.lines.append(text)
-        self._on_line(outcome)
+        self._size += size
+        self.lines += fresh
+        self._on_lines(outcomes)
         self._wake_readers()
 
     # ------------------------------------------------------------------------------------------ for any thread
@@ -242,14 +251,24 @@ class Job:
             self._on_end(self)
             self._wake_readers()
 
+    def hold(self) -> None:
+        """Count the memory of the lines again, for a reader of a job that was released.
+
+        Raises:
+            Refused: the requests together would exceed the limit.
+        """
+        if self._released:
+            self.share.set(self._size)
+            self._released = False
+
     def release(self) -> None:
         """Let go of the memory of the lines too: they are sent, or kept elsewhere."""
-        self._size = 0
+        self._released = True
         self._let_go()
 
     def _let_go(self) -> None:
         if self.finished and not self._under_way:
-            self.share.set(min(self._size, self.share.held))
+            self.share.set(0 if self._released else min(self._size, self.share.held))
 
     # ------------------------------------------------------------------------------------------ for the readers
 

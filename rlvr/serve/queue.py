@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
@@ -33,6 +33,7 @@ from rlvr.workers.threads import Threads
 __all__ = ["EnvironmentQueue"]
 
 _CHUNK_S = 0.03  # work per chunk: long against the pipe's delay, short for the next owner
+_PUT_S = 0.005  # between two hand-overs of what was observed
 _MOST_ITEMS = 64  # in a chunk of one job
 _MOST_TOGETHER = 16  # in a chunk of several jobs, which wait for each other
 _SMALL = 64  # rows of a request for which the last eighth of the queue is kept
@@ -67,6 +68,7 @@ class EnvironmentQueue:
         self._jobs: set[Job] = set()
         self._most_waiting = 0  # all rows of these, also those that have a line
         self._ring: OrderedDict[Hashable, deque[Job]] = OrderedDict()  # jobs that have rows to take; the first is next
+        self._passed: set[Hashable] = set()  # owners that a new one was let before, since their last chunk began
         self._busy: Counter[Hashable] = Counter()  # chunks of each owner that are under way
         self._under_way = 0  # chunks; items, if the environment is async
         self._running = 0  # threads
@@ -95,18 +97,28 @@ class EnvironmentQueue:
         Raises:
             Refused: the queue is full, or the wait would be too long.
         """
-        job = Job(rows, self.scorer, caller, share, loop, on_line=self._count_line, on_end=self._forget)
+        job = Job(rows, self.scorer, caller, share, loop, on_lines=self._count_lines, on_end=self._forget)
         with self._lock:
             self._admit(job)
             self._jobs.add(job)
             self._most_waiting += job.count
             if job.count:
+                is_new = job.owner not in self._ring
                 self._ring.setdefault(job.owner, deque()).append(job)
+                if is_new:
+                    self._let_pass(job.owner)
         if job.count:
             loop.call_soon(self._spur)  # after the requests that arrived together with this one: they share a chunk
         else:
             job.finish()
         return job
+
+    def _let_pass(self, new: Hashable) -> None:
+        """A new owner goes before those that have a chunk under way, which are passed once for each chunk."""
+        for owner in self._busy:
+            if owner != new and owner in self._ring and owner not in self._passed:
+                self._ring.move_to_end(owner)
+                self._passed.add(owner)
 
     def _admit(self, job: Job) -> None:
         small = job.count <= _SMALL
@@ -171,11 +183,12 @@ class EnvironmentQueue:
         self._threads.close()
         self.scorer.close()
 
-    def _count_line(self, outcome: str | None) -> None:
-        if outcome is None:
-            self._metrics.count("rlvr_rows_refused_total", env=self.name)
-        else:
-            self._metrics.count("rlvr_scores_total", env=self.name, outcome=outcome)
+    def _count_lines(self, outcomes: Mapping[str | None, int]) -> None:
+        for outcome, rows in outcomes.items():
+            if outcome is None:
+                self._metrics.count("rlvr_rows_refused_total", rows, env=self.name)
+            else:
+                self._metrics.count("rlvr_scores_total", rows, env=self.name, outcome=outcome)
 
     # ------------------------------------------------------------------------------------------ whose turn it is
 
@@ -227,6 +240,7 @@ class EnvironmentQueue:
             return jobs
 
     def _popped(self, owner: Hashable) -> Job:
+        self._passed.discard(owner)
         jobs = self._ring[owner]
         job = jobs.popleft()
         if jobs:
@@ -270,6 +284,8 @@ class EnvironmentQueue:
                 mine.remove(job)
                 if not mine:
                     del self._ring[job.owner]
+            if job.owner is job:
+                self._passed.discard(job)
 
     def _end_all(self, jobs: list[Job], refused: Refused) -> None:
         for job in jobs:
@@ -300,8 +316,7 @@ class EnvironmentQueue:
 
     def _finish(self, jobs: list[Job], parts: list[_Part], took_s: float) -> None:
         """Account for a chunk that has ended, however it did."""
-        for job, taken in parts:
-            job.observed(taken, None)
+        self._put(parts, [None] * len(parts))
         for job in jobs:
             self._freed(job.owner)
         self._done(len(parts), took_s)
@@ -309,14 +324,21 @@ class EnvironmentQueue:
     def _begin_async(self, job: Job, taken: Taken) -> None:
         start = time.monotonic()
 
-        def done(future: Future[list[Seen]]) -> None:
+        def take_over(future: Future[list[Seen]]) -> None:
+            took_s = time.monotonic() - start
+            try:
+                self._threads.submit(done, future, took_s)  # no code of a reward runs in the loop of the workers
+            except UsageError:
+                done(future, took_s)
+
+        def done(future: Future[list[Seen]], took_s: float) -> None:
             try:
                 self._put([(job, taken)], future.result())
             except CancelledError:
                 pass
             except BaseException as error:  # noqa: BLE001  it belongs to the item; nothing else waits for this future
                 self._failed([(job, taken)], error)
-            self._finish([job], [(job, taken)], time.monotonic() - start)
+            self._finish([job], [(job, taken)], took_s)
 
         try:
             future = self.scorer.begin(taken.item)
@@ -325,11 +347,14 @@ class EnvironmentQueue:
             self._finish([job], [(job, taken)], 0.0)
             return
         job.watch(taken, future)
-        future.add_done_callback(done)
+        future.add_done_callback(take_over)
 
-    def _put(self, parts: list[_Part], seen: list[Seen]) -> None:
+    def _put(self, parts: Sequence[_Part], seen: Sequence[Seen | None]) -> None:
+        by_job: dict[Job, list[tuple[Taken, Seen | None]]] = {}
         for (job, taken), one in zip(parts, seen, strict=True):
-            job.observed(taken, one)
+            by_job.setdefault(job, []).append((taken, one))
+        for job, observed in by_job.items():
+            job.observed(observed)
 
     def _failed(self, parts: list[_Part], error: BaseException) -> None:
         """No worker would score these items."""
@@ -357,6 +382,8 @@ class _Chunk:
         self._left = parts  # those that were not observed before an attempt
         self._done = 0  # of these, from the first on
         self._slow: int | None = None  # the first that took long
+        self._fresh: list[tuple[int, Observation]] = []  # observed and not handed over
+        self._put_at = time.monotonic()
 
     def run(self) -> None:
         start = time.monotonic()
@@ -367,6 +394,7 @@ class _Chunk:
                     self._observe()
                     break
                 except WorkerDied:
+                    self._put()
                     if pause_s is None:
                         for job in self._jobs:
                             job.struck = True
@@ -374,7 +402,7 @@ class _Chunk:
                     time.sleep(pause_s)
             self._adapt(time.monotonic() - start)
         except GivenUp:
-            pass
+            self._put()
         except Exception as error:  # noqa: BLE001  what it means is decided there
             self._queue._failed([part for part in self._parts if part[0].is_awaited(part[1])], error)
         finally:
@@ -386,12 +414,20 @@ class _Chunk:
         items = [taken.item for _, taken in self._left]
         if items:
             seen = self._queue.scorer.observe(items, on_seen=self._on_seen, give_up=self._give_up)
+            self._fresh.clear()
             self._queue._put(self._left, seen)
 
     def _on_seen(self, place: int, seen: Observation) -> None:
         self._done = place + 1
-        job, taken = self._left[place]
-        job.observed(taken, seen)
+        self._fresh.append((place, seen))
+        if time.monotonic() - self._put_at > _PUT_S:
+            self._put()
+
+    def _put(self) -> None:
+        """Hand over what was observed: several at once, as each hand-over has a price."""
+        fresh, self._fresh = self._fresh, []
+        self._queue._put([self._left[place] for place, _ in fresh], [seen for _, seen in fresh])
+        self._put_at = time.monotonic()
 
     def _give_up(self) -> bool:
         """Asked while an item takes long: what stands behind it goes elsewhere, each row in its owner's turn.
@@ -399,6 +435,7 @@ class _Chunk:
         The worker still has those items and may be the first to be done with them; but one more that takes long would
         be a second turn.
         """
+        self._put()
         if self._slow is None:
             self._slow = self._done
             self._scatter()

@@ -31,7 +31,6 @@ __all__ = ["is_loopback", "listen", "run", "run_processes"]
 _CLOSE_S = 5  # for connections to close once every response is sent
 _OTHER_FILES = 512  # descriptors beside those of connections: pipes of workers, files
 _LINES, _LINES_S = 10, 10.0  # log lines of one kind in so many seconds
-_SWITCH_S = 0.001  # between two threads: the event loop shares the interpreter with those that score
 _RESTART_S = 1.0
 
 
@@ -105,7 +104,6 @@ def run(service: Service, listening: socket.socket, *, on_ready: Callable[[], No
         server_header=False,
         timeout_graceful_shutdown=_CLOSE_S,
     )
-    sys.setswitchinterval(_SWITCH_S)
     with service, _few_log_lines(service.metrics):
         if on_ready is not None:
             on_ready()

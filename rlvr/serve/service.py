@@ -177,6 +177,7 @@ class Service:
             if key is not None:
                 self._idempotency_cache.add(key, digest, job)
         else:
+            job.hold()
             self.metrics.count("rlvr_repeated_total", env=queue.name)
         job.readers += 1
         return job

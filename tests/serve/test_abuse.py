@@ -19,6 +19,7 @@ from rlvr.serve import Service, ServiceLimits
 from rlvr.serve.body import _scanned
 from rlvr.serve.keys import Keys
 from rlvr.serve.refused import Refused
+from tests.awaiting import Awaited
 from tests.environments import PLACE, right
 from tests.processes import PATIENCE_S, Fifo
 from tests.serve.serving import ENVS, ask, error, served, serving, talk
@@ -63,7 +64,9 @@ def post(port: int, rows: list[dict], *, more: str = "Connection: close") -> byt
 
 
 def is_served(port: int) -> bool:
-    return b'"total": 1.0' in post(port, right(1))
+    answer = post(port, right(1))
+    assert b'"total": 1.0' in answer, answer
+    return True
 
 
 def metric(port: int, name: str) -> float:
@@ -289,3 +292,47 @@ def test_a_caller_has_a_share_of_the_queue(tmp_path, fifo: Fifo):
     assert refused.status_code == 429
     assert "this caller" in error(refused)
     assert taken.status_code == 200
+
+
+# ------------------------------------------------------------------------------------------ whose turn it is
+
+
+def test_a_new_request_goes_before_one_that_is_being_served(fifo: Fifo):
+    """With one worker it waits for the row that is at work, and not for the next one of the same request."""
+    with serving() as service:
+
+        async def conversation(client):
+            rows = [{"task": 1, "completion": f"1@await {fifo.path}"}, {"task": 1, "completion": "1@hang"}]
+            long = asyncio.ensure_future(client.post("/score", json={"rows": rows}))
+            await asyncio.to_thread(fifo.line)
+            short = asyncio.ensure_future(client.post("/score", json={"rows": right(2)}))
+            while service.queues["trials"].waiting < 3:
+                await asyncio.sleep(0.001)
+            Path(f"{fifo.path}.open").touch()
+            answer = await short
+            long.cancel()
+            return answer
+
+        assert talk(service, conversation).json()["scores"][0]["total"] == 1.0
+
+
+def test_an_async_environment_is_served_alike(tmp_path):
+    """Many rows wait at once; those of a caller who leaves are given up, and let go of the memory."""
+    with Service({"awaited": Awaited()}, workers=1) as service:
+
+        async def conversation(client):
+            stuck = [{"task": 1, "completion": "1@forever"}] * 30
+            leaving = asyncio.ensure_future(client.post("/score", json={"rows": stuck}))
+            while service.queues["awaited"].waiting < 30:
+                await asyncio.sleep(0.001)
+            scored = await client.post("/score", json={"rows": right(*range(40))})
+            assert not leaving.done()
+            service.queues["awaited"].abort(Refused(503, "aborted", "the service was stopped"))
+            refused = await leaving
+            while service.memory.held:
+                await asyncio.sleep(0.001)
+            return scored, refused
+
+        scored, refused = talk(service, conversation)
+    assert [row["total"] for row in scored.json()["scores"]] == [1.0] * 40
+    assert refused.status_code == 503
