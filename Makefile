@@ -44,7 +44,7 @@ score: $(DEMO)
 
 # By path and not by mark, as importing torch for tests that do not run takes seconds.
 NOT_QUICK := algo cli envs escapes interop ranks recipes samplers sandbox testing train workers test_package.py \
-  serve $(addprefix verifiers/test_,code_sandboxed.py math_concurrency.py math_fuzz.py math_hostile.py math_symbolic.py)
+  serve viewer $(addprefix verifiers/test_,code_sandboxed.py math_concurrency.py math_fuzz.py math_hostile.py math_symbolic.py)
 
 quick: $(DEV)
 	@$(PYTEST) -m "not (docs or slow)" $(addprefix --ignore=tests/,$(NOT_QUICK))

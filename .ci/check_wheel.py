@@ -20,7 +20,7 @@ FOLDERS = {
     "recipes": "rlvr/recipes",
 }
 
-SUFFIXES = (".py", ".json", ".jsonl")
+SUFFIXES = (".py", ".json", ".jsonl", ".html", ".css", ".js")
 
 
 def expected() -> set[str]:

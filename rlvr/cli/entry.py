@@ -36,6 +36,7 @@ from rlvr.cli.replay import ReplayCommand
 from rlvr.cli.score import ScoreCommand
 from rlvr.cli.serve import ServeCommand
 from rlvr.cli.train import TrainCommand, recipe_command, train_command
+from rlvr.cli.view import ViewCommand
 from rlvr.errors import RlvrError, described
 
 __all__ = ["COMMANDS", "main"]
@@ -54,6 +55,7 @@ COMMANDS: dict[str, Any] = {
     "algorithms": AlgorithmsCommand,
     "eval": EvalCommand,
     "plot": PlotCommand,
+    "view": ViewCommand,
     "serve": ServeCommand,
     "doctor": DoctorCommand,
 }

@@ -290,6 +290,7 @@ def _rows(groups: Iterable[Group], dropped: str) -> Iterator[dict[str, Any]]:
                 "truncated": rollout.truncated,
                 "outcome": str(score.verdict.outcome) if score else "unscored",
                 "why": score.verdict.why if score else "",
+                "answer": score.verdict.answer if score else None,
                 "score": score.total if score else None,
                 "detail": json.dumps(dict(score.verdict.detail), default=str) if score else "{}",
                 "dropped": dropped,

@@ -1,0 +1,188 @@
+"""Metrics of a run as curves: small inline SVG, told apart by colour and by dashes, styled by the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from markupsafe import Markup, escape
+
+__all__ = ["Panel", "panels"]
+
+_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "accuracy": ("accuracy", "batch/accuracy"),
+    "evaluation": ("eval/avg@", "eval/pass@", "eval/maj@"),
+    "reward and its parts": ("reward", "reward/"),
+    "length, tokens": ("length", "length_max", "eval/length"),
+    "truncated, share": ("truncated", "eval/truncated"),
+    "unscored and masked rollouts": ("unscored", "masked", "eval/unscored", "forks_unscored"),
+    "groups: trained on, dropped": ("groups", "dropped/", "missing", "left"),
+    "waste, share of tokens": ("waste",),
+    "entropy, nats per token": ("entropy",),
+    "KL, nats per token": ("kl", "kl_ref"),
+    "tokens at the bounds, share": ("clipped_low", "clipped_high", "clipped_dual"),
+    "importance ratio": ("ratio_mean", "ratio_max"),
+    "loss": ("loss",),
+    "gradient norm": ("grad_norm",),
+    "learning rate": ("lr",),
+    "staleness, versions": ("staleness",),
+    "canary": ("canary",),
+    "time, s": ("step_s", "generation_s", "scoring_wait_s", "update_s", "sync_s", "eval_s"),
+    "memory, MiB": ("memory_mib",),
+}
+"""The panels in order, with the metrics that each shows; a name that ends in / or @ is the beginning of several."""
+
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 200, 52, 8, 10, 22
+_COLOURS = 6  # of the style sheet
+_MOST_LINES, _MOST_POINTS, _MOST_LINKS = 12, 1500, 120
+
+_Point = tuple[int, float]
+
+
+class Panel(NamedTuple):
+    """One panel of curves.
+
+    Attributes:
+        title: what it shows, with the unit.
+        svg: the picture.
+        legend: (name, number of its colour, last value) of each line.
+    """
+
+    title: str
+    svg: Markup
+    legend: list[tuple[str, int, str]]
+
+
+def panels(
+    runs: Sequence[tuple[Sequence[Mapping[str, Any]], Sequence[int], Callable[[int], str] | None]],
+) -> list[list[Panel | None]]:
+    """The panels of one or several runs; those that stand side by side have the same axes.
+
+    Args:
+        runs: of each run the metrics of its steps, the steps whose rollouts were kept, and the address of a step's
+            rollouts (None for a page without a server).
+
+    Returns:
+        For each panel that has any number, one entry per run; None where that run has none.
+    """
+    found: list[list[Panel | None]] = []
+    for title, names in _GROUPS.items():
+        lines = [_lines(rows, names) for rows, _, _ in runs]
+        points = [point for them in lines for line in them.values() for point in line]
+        if not points:
+            continue
+        labels = sorted({name for them in lines for name in them}, key=lambda name: _place(name, names))
+        axes = _Axes(points)
+        found.append(
+            [
+                _panel(title, them, labels, axes, steps, link) if them else None
+                for them, (_, steps, link) in zip(lines, runs, strict=True)
+            ]
+        )
+    return found
+
+
+class _Axes:
+    """From steps and values to places in the picture."""
+
+    def __init__(self, points: Sequence[_Point]) -> None:
+        steps, values = [step for step, _ in points], [value for _, value in points]
+        self.first, self.last = min(steps), max(steps)
+        low, high = min(values), max(values)
+        space = (high - low) * 0.05 or abs(high) * 0.05 or 0.5
+        self.low, self.high = (low if low == 0 else low - space), high + space
+
+    def x(self, step: float) -> float:
+        share = (step - self.first) / ((self.last - self.first) or 1)
+        return round(_LEFT + share * (_WIDTH - _LEFT - _RIGHT), 1)
+
+    def y(self, value: float) -> float:
+        share = (value - self.low) / ((self.high - self.low) or 1)
+        return round(_HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM), 1)
+
+
+def _lines(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[_Point]]:
+    """The points of each metric that a panel shows."""
+    found: dict[str, list[_Point]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if not name.endswith(("/low", "/high")) and _place(name, names) < len(names) and _is_finite(value):
+                found.setdefault(name, []).append((row["step"], float(value)))
+    kept = sorted(found, key=lambda name: (_place(name, names), name))[:_MOST_LINES]
+    return {name: found[name] for name in kept}
+
+
+def _place(name: str, names: Sequence[str]) -> int:
+    """Which of the names a metric belongs to; their number if it is none of them."""
+    fits = (i for i, it in enumerate(names) if name == it or (it.endswith(("/", "@")) and name.startswith(it)))
+    return next(fits, len(names))
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _panel(
+    title: str,
+    lines: Mapping[str, Sequence[_Point]],
+    labels: Sequence[str],
+    axes: _Axes,
+    steps: Sequence[int],
+    link: Callable[[int], str] | None,
+) -> Panel:
+    drawn, legend = [], []
+    for name, points in lines.items():
+        style = labels.index(name) % _COLOURS
+        drawn.append(_curve(name, points, axes, style))
+        legend.append((name, style, _short(points[-1][1])))
+    parts = [_frame(axes), *drawn]
+    if link is not None:
+        shown = [step for step in steps if axes.first <= step <= axes.last]
+        parts += [_link(step, link(step), axes) for step in shown[:: max(1, len(shown) // _MOST_LINKS)]]
+    head = Markup('<svg viewBox="0 0 {} {}" role="group"><title>{} by step</title>').format(_WIDTH, _HEIGHT, title)
+    return Panel(title, head + Markup("").join(parts) + Markup("</svg>"), legend)
+
+
+def _link(step: int, address: str, axes: _Axes) -> Markup:
+    """A dot on the axis that opens the rollouts of a step."""
+    dot = Markup('<circle class="step" cx="{}" cy="{}" r="4"/>').format(axes.x(step), _HEIGHT - _BOTTOM)
+    return Markup('<a href="{}"><title>rollouts of step {}</title>{}</a>').format(address, step, dot)
+
+
+def _curve(name: str, points: Sequence[_Point], axes: _Axes, style: int) -> Markup:
+    if len(points) == 1:
+        at = points[0]
+        return Markup('<circle class="c{}" cx="{}" cy="{}" r="3"><title>{}</title></circle>').format(
+            style, axes.x(at[0]), axes.y(at[1]), name
+        )
+    places = " ".join(f"{axes.x(step)},{axes.y(value)}" for step, value in _thinned(points))
+    return Markup('<polyline class="c{}" points="{}"><title>{}</title></polyline>').format(style, places, name)
+
+
+def _thinned(points: Sequence[_Point]) -> Iterable[_Point]:
+    """At most so many points that a browser draws them at once: the least and greatest of each stretch."""
+    if len(points) <= _MOST_POINTS:
+        return points
+    width = math.ceil(2 * len(points) / _MOST_POINTS)
+    stretches = (points[i : i + width] for i in range(0, len(points), width))
+    ends = ({min(it, key=lambda p: p[1]), max(it, key=lambda p: p[1])} for it in stretches)
+    return [point for pair in ends for point in sorted(pair)]
+
+
+def _frame(axes: _Axes) -> Markup:
+    low, high = axes.y(axes.low), axes.y(axes.high)
+    parts = [Markup('<path class="axis" d="M{} {}V{}H{}"/>').format(_LEFT, high, low, _WIDTH - _RIGHT)]
+    for value in (axes.low, (axes.low + axes.high) / 2, axes.high):
+        y = axes.y(value)
+        parts.append(Markup('<path class="grid" d="M{} {}H{}"/>').format(_LEFT, y, _WIDTH - _RIGHT))
+        parts.append(Markup('<text class="ylabel" x="{}" y="{}">{}</text>').format(_LEFT - 5, y + 4, _short(value)))
+    for step, place in ((axes.first, "first"), (axes.last, "last")):
+        if place == "first" or axes.last > axes.first:
+            x = axes.x(step)
+            parts.append(Markup('<text class="xlabel {}" x="{}" y="{}">{}</text>').format(place, x, _HEIGHT - 4, step))
+    return Markup("").join(parts)
+
+
+def _short(value: float) -> str:
+    return str(escape(f"{value:.3g}"))

@@ -1,0 +1,148 @@
+"""Which rows a page shows: the filters of its address, as a condition in SQL."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from rlvr.errors import UsageError, brief
+from rlvr.viewer.index import Index
+
+__all__ = ["BROKEN", "Filters", "OUTCOMES"]
+
+OUTCOMES: Final = ("correct", "wrong", "unparsed", "unscored")
+BROKEN: Final = "broken"
+"""Stands for the outcome of a row that cannot be read."""
+
+_MOST_FOUND = 10_000  # rows that a search keeps
+_ORDERS: Final = {
+    "": "n",
+    "longest": "length DESC NULLS LAST, n",
+    "shortest": "length NULLS LAST, n",
+    "best": "total DESC NULLS LAST, n",
+    "worst": "total NULLS LAST, n",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The filters of a page, each empty where it filters nothing.
+
+    Attributes:
+        outcome, reason, env, task, dropped: the row's value.
+        step: of a run.
+        truncated: "1" or "0".
+        part: name of a part of the reward; with `part_min` or `part_max`, its value must be in between.
+        length_min, length_max: in tokens, or in characters where tokens are not recorded.
+        q: a text that the row contains.
+        order: how rows are sorted; by default as in the file.
+        page: counted from 0.
+    """
+
+    outcome: str = ""
+    reason: str = ""
+    env: str = ""
+    task: str = ""
+    dropped: str = ""
+    step: str = ""
+    truncated: str = ""
+    part: str = ""
+    part_min: str = ""
+    part_max: str = ""
+    length_min: str = ""
+    length_max: str = ""
+    q: str = ""
+    order: str = ""
+    page: str = ""
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Filters:
+        """The filters in the query of an address; what is no filter is passed over.
+
+        Args:
+            query: values by name.
+
+        Raises:
+            UsageError: a value cannot be a filter's.
+        """
+        found = cls(**{it.name: query[it.name].strip()[:1000] for it in fields(cls) if it.name in query})
+        for name in ("step", "page", "length_min", "length_max"):
+            text = getattr(found, name)
+            if text and not (text.isascii() and text.isdigit() and len(text) < 10):
+                raise UsageError(f"{name} is {brief(text)}; it must be a whole number, 0 to 999999999")
+        for name in ("part_min", "part_max"):
+            found._number(name)
+        if found.truncated not in ("", "0", "1"):
+            raise UsageError(f"truncated is {brief(found.truncated)}; it must be 0 or 1")
+        if found.order not in _ORDERS:
+            raise UsageError(f"order is {brief(found.order)}; it must be one of {', '.join(filter(None, _ORDERS))}")
+        return found
+
+    def link(self, **changes: object) -> str:
+        """The query of the address with some filters changed; back on the first page.
+
+        Args:
+            changes: new values by name; None takes a filter away.
+        """
+        now = {it.name: getattr(self, it.name) for it in fields(self)} | {"page": ""} | changes
+        return "?" + urlencode({name: value for name, value in now.items() if value not in ("", None)})
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The filters that are set, by name."""
+        names = (it.name for it in fields(self) if it.name not in ("page", "order"))
+        return {name: value for name in names if (value := getattr(self, name))}
+
+    @property
+    def sort(self) -> str:
+        """As SQL."""
+        return _ORDERS[self.order]
+
+    def where(self, index: Index) -> tuple[str, list[Any], bool]:
+        """The condition in SQL, its values, and whether the search stopped because it had found too many.
+
+        Args:
+            index: whose rows are searched.
+        """
+        tests, values, stopped = ["TRUE"], list[Any](), False
+
+        def add(test: str, *its: Any) -> None:
+            tests.append(test)
+            values.extend(its)
+
+        if self.outcome == BROKEN:
+            add("error IS NOT NULL")
+        elif self.outcome:
+            add("outcome = ?", self.outcome)
+        for name in ("reason", "env", "task", "dropped"):
+            if value := getattr(self, name):
+                add(f"{name} = ?", "" if value == "-" else value)
+        if self.step:
+            add("step = ?", int(self.step))
+        if self.truncated:
+            add("truncated = ?", self.truncated == "1")
+        if self.part:
+            low, high = self._number("part_min"), self._number("part_max")
+            low, high = -math.inf if low is None else low, math.inf if high is None else high
+            add("n IN (SELECT n FROM parts WHERE name = ? AND value >= ? AND value <= ?)", self.part, low, high)
+        if self.length_min:
+            add("length >= ?", int(self.length_min))
+        if self.length_max:
+            add("length <= ?", int(self.length_max))
+        if self.q:
+            found = index.search(self.q, _MOST_FOUND)
+            stopped = len(found) >= _MOST_FOUND
+            add("n IN (SELECT unnest(?::BIGINT[]))", found)
+        return " AND ".join(tests), values, stopped
+
+    def _number(self, name: str) -> float | None:
+        text: str = getattr(self, name)
+        if not text:
+            return None
+        try:
+            return float(text)
+        except ValueError:
+            raise UsageError(f"{name} is {brief(text)}; it must be a number") from None

@@ -1,0 +1,46 @@
+"""One page that needs no server and no other file: what the viewer shows first, and some rows of every kind."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any, Final
+
+from markupsafe import Markup
+
+from rlvr.viewer import pages
+from rlvr.viewer.filters import Filters
+from rlvr.viewer.sources import RunSource, Shown, Source
+
+__all__ = ["export"]
+
+_PER_REASON: Final = 5  # rows of each outcome and reason
+_SLICE_S: Final = 3600.0  # between two looks at whether all has been read
+
+
+def export(sources: Shown) -> bytes:
+    """The page.  It reads every file to its end first.
+
+    Args:
+        sources: what it shows.
+    """
+    style = resources.files("rlvr.viewer").joinpath("static", "style.css").read_text(encoding="utf-8")
+    found = [_section(source) for source in sources.all]
+    return pages.render("export.html", style=Markup(style), found=found, refused=sources.refused)
+
+
+def _section(source: Source) -> dict[str, Any]:
+    while not source.index.update(wait_s=_SLICE_S):
+        pass
+    counts = pages.summary(source, Filters())
+    reasons = []
+    for outcome, reason, _ in counts["reasons"][: counts["most"]]:
+        rows = pages.rows_of_reason(source, outcome, reason, _PER_REASON)
+        reasons.append((outcome, reason, rows))
+    return {
+        "source": source,
+        "run": pages.run_page(source, None) if isinstance(source, RunSource) else None,
+        "counts": counts if counts["total"] else None,
+        "reasons": reasons,
+        "sides": [side for _, _, sides in reasons for side in sides],
+        "per_reason": f"up to {_PER_REASON}",
+    }

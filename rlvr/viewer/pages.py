@@ -1,0 +1,303 @@
+"""What the pages show: the numbers from the index, the texts from the files, put into templates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from rlvr.errors import DataError
+from rlvr.testing.audit import inert
+from rlvr.viewer.curves import panels
+from rlvr.viewer.filters import BROKEN, OUTCOMES, Filters
+from rlvr.viewer.index import parts_of
+from rlvr.viewer.sources import RunSource, Shown, Source
+from rlvr.viewer.texts import answer_at, as_text, excerpt, piece
+
+__all__ = [
+    "FIELDS",
+    "group_page",
+    "render",
+    "row_page",
+    "row_text",
+    "rows_of_reason",
+    "rows_page",
+    "run_page",
+    "side_by_side",
+    "summary",
+]
+
+_PAGE: Final = 50  # rows of a page
+_MOST_VALUES = 40  # of a table of counts
+_MOST_SIDES = 32  # rollouts of a group that are shown
+_CELL = 3000  # characters of a completion in a group
+_NOTE = 4000  # and of details
+
+FIELDS: Final = ("completion", "prompt", "reference", "answer", "why", "detail", "meta", "row")
+"""The columns of a row whose whole text can be asked for."""
+
+_ROW = "n, step, line, id, task, env, outcome, reason, total, length, truncated, dropped, error"
+
+_templates = Environment(
+    loader=PackageLoader("rlvr.viewer"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_templates.filters["inert"] = inert
+_templates.filters["number"] = lambda value: "–" if value is None else f"{value + 0.0:.4g}"  # not -0
+_templates.globals["OUTCOMES"] = OUTCOMES
+_templates.globals["BROKEN"] = BROKEN
+
+
+def render(template: str, **values: Any) -> bytes:
+    """A page as UTF-8; what that cannot hold (lone surrogates) is escaped.
+
+    Args:
+        template: its file name.
+        values: for the template.
+    """
+    return _templates.get_template(template).render(**values).encode("utf-8", "backslashreplace")
+
+
+def summary(source: Source, filters: Filters) -> dict[str, Any]:
+    """Counts by outcome, reason, environment, part and length, of the rows that pass the filters.
+
+    Args:
+        source: whose rows are counted.
+        filters: which of them.
+    """
+    index = source.index
+    where, values, stopped = filters.where(index)
+    ask = index.query
+    [(total, truncated, shortest, median, longest, mean)] = ask(
+        "SELECT count(*), count(*) FILTER (truncated), min(length), median(length), max(length), "
+        f"avg(total) FILTER (isfinite(total)) FROM rows WHERE {where}",
+        values,
+    )
+
+    def counts(columns: str, but: str = "TRUE") -> list[tuple[Any, ...]]:
+        sql = f"SELECT {columns}, count(*) AS c FROM rows WHERE {where} AND {but} GROUP BY {columns} ORDER BY c DESC"
+        return ask(f"{sql}, {columns} LIMIT {_MOST_VALUES + 1}", values)
+
+    by_outcome: dict[str | None, int] = dict(counts("outcome", "error IS NULL"))
+    [(broken,)] = ask(f"SELECT count(*) FROM rows WHERE {where} AND error IS NOT NULL", values)
+    parts = ask(
+        "SELECT name, count(*), avg(value) FILTER (isfinite(value)), min(value), max(value), "
+        f"count(*) FILTER (value <> 0) FROM parts WHERE n IN (SELECT n FROM rows WHERE {where}) GROUP BY name "
+        f"ORDER BY name LIMIT {_MOST_VALUES}",
+        values,
+    )
+    return {
+        "where": (where, values),
+        "stopped": stopped,
+        "total": total,
+        "truncated": truncated,
+        "lengths": (shortest, median, longest),
+        "mean": mean,
+        "broken": broken,
+        "outcomes": sorted(by_outcome.items(), key=lambda it: (it[0] not in OUTCOMES, -it[1])),
+        "reasons": counts("outcome, reason", "error IS NULL"),
+        "envs": counts("env", "error IS NULL"),
+        "dropped": counts("dropped", "error IS NULL"),
+        "parts": parts,
+        "most": _MOST_VALUES,
+    }
+
+
+def rows_page(source: Source, filters: Filters) -> dict[str, Any]:
+    """Counts, and the rows of one page.
+
+    Args:
+        source: whose rows are shown.
+        filters: which of them.
+    """
+    found = summary(source, filters)
+    where, values = found["where"]
+    number = int(filters.page or 0)
+    sql = f"SELECT {_ROW} FROM rows WHERE {where} ORDER BY {filters.sort} LIMIT {_PAGE} OFFSET {number * _PAGE}"
+    rows = _records(source, source.index.query(sql, values))
+    steps = []
+    if filters.task:
+        steps = source.index.query(
+            "SELECT step, env, count(*), count(*) FILTER (outcome = 'correct'), avg(total) FILTER (isfinite(total)), "
+            "count(*) FILTER (truncated), max(dropped) FROM rows WHERE task = ? AND (env = ? OR ? = '') "
+            "GROUP BY step, env ORDER BY step, env LIMIT 2000",
+            [filters.task, filters.env, filters.env],
+        )
+    pages = -(-found["total"] // _PAGE)
+    return {"counts": found, "rows": rows, "number": number, "pages": pages, "steps": steps}
+
+
+def _records(source: Source, found: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """The rows of a list, each with the beginning of its completion."""
+    names = _ROW.split(", ")
+    rows = [dict(zip(names, it, strict=True)) for it in found]
+    whole = source.index.rows([row["n"] for row in rows])
+    for row in rows:
+        it = whole.get(row["n"], "")
+        text = it if isinstance(it, str) else as_text(it.get("completion"))
+        row["start"] = " ".join(text[:400].split())[:160]
+        row["why"] = "" if isinstance(it, str) else as_text(it.get("why"))[:300]
+    return rows
+
+
+def row_page(source: Source, n: int, start: int | None) -> dict[str, Any] | None:
+    """One row with its texts; None if there is no such row.
+
+    Args:
+        source: whose row it is.
+        n: its number.
+        start: first character of the completion that is shown; None for the part with the answer.
+    """
+    found = source.index.query(f"SELECT {_ROW} FROM rows WHERE n = ?", [n])
+    whole = source.index.rows([n]).get(n)
+    if not found or whole is None:
+        return None
+    facts = dict(zip(_ROW.split(", "), found[0], strict=True))
+    row = {} if isinstance(whole, str) else dict(whole)
+    text = whole if isinstance(whole, str) else as_text(row.get("completion"))
+    answer = row.get("answer")
+    mark = answer_at(text, answer)
+    [(before, after)] = source.index.query(
+        "SELECT (SELECT max(n) FROM rows WHERE n < ?), (SELECT min(n) FROM rows WHERE n > ?)", [n, n]
+    )
+    others = {
+        name: excerpt(as_text(row[name]), _NOTE)
+        for name in ("reference", "detail", "meta", "row", "source", "config", "reward", "verifier", "versions")
+        if row.get(name) not in (None, "", {}, "{}", [])
+    }
+    return {
+        "n": n,
+        "facts": facts,
+        "why": excerpt(as_text(row.get("why")), _NOTE),
+        "row_parts": parts_of(row),
+        "answer": None if answer is None else excerpt(as_text(answer), _NOTE),
+        "mark": mark,
+        "prompt": excerpt(as_text(row.get("prompt")), _NOTE),
+        "text": piece(text, start or 0, mark),
+        "others": others,
+        "before": before,
+        "after": after,
+    }
+
+
+def row_text(source: Source, n: int, name: str) -> str | None:
+    """The whole text of a column of a row; None if there is none.
+
+    Args:
+        source: whose row it is.
+        n: its number.
+        name: of the column; the text of a broken row is its completion.
+    """
+    whole = source.index.rows([n]).get(n)
+    if isinstance(whole, str):
+        return whole if name == "completion" else None
+    return as_text(whole[name]) if whole is not None and whole.get(name) is not None else None
+
+
+def group_page(source: Source, task: str, env: str, step: int) -> dict[str, Any]:
+    """The completions of one task side by side.
+
+    Args:
+        source: whose rows they are.
+        task, env, step: of the rows.
+    """
+    where, values = "task = ? AND env = ? AND step = ? AND error IS NULL", [task, env, step]
+    [(count,)] = source.index.query(f"SELECT count(*) FROM rows WHERE {where}", values)
+    sides = _sides(source, where, values, _MOST_SIDES)
+    first = sides[0] if sides else {"prompt": "", "reference": ""}
+    shared = {"prompt": first["prompt"], "reference": first["reference"]}
+    return {**shared, "sides": sides, "count": count, "task": task, "env": env, "step": step}
+
+
+def rows_of_reason(source: Source, outcome: str | None, reason: str, most: int) -> list[dict[str, Any]]:
+    """The first rows with an outcome and a reason.
+
+    Args:
+        source: whose rows they are.
+        outcome, reason: of the rows.
+        most: how many.
+    """
+    where = "outcome IS NOT DISTINCT FROM ? AND reason = ? AND error IS NULL"
+    return _sides(source, where, [outcome, reason], most)
+
+
+def _sides(source: Source, where: str, values: Sequence[Any], most: int) -> list[dict[str, Any]]:
+    """Rows as they stand side by side."""
+    found = source.index.query(f"SELECT {_ROW} FROM rows WHERE {where} ORDER BY n LIMIT {most}", values)
+    whole = source.index.rows([it[0] for it in found])
+    sides = []
+    for it in found:
+        facts = dict(zip(_ROW.split(", "), it, strict=True))
+        row = whole.get(facts["n"], {})
+        row = {"completion": row} if isinstance(row, str) else row
+        text = as_text(row.get("completion"))
+        facts |= {
+            "why": excerpt(as_text(row.get("why")), 500),
+            "parts": parts_of(row),
+            "answer": None if row.get("answer") is None else excerpt(as_text(row["answer"]), 300),
+            "text": excerpt(text, _CELL, answer_at(text, row.get("answer"))),
+            "prompt": excerpt(as_text(row.get("prompt")), _NOTE),
+            "reference": excerpt(as_text(row.get("reference")), 500),
+        }
+        sides.append(facts)
+    return sides
+
+
+def run_page(source: RunSource, base: str | None) -> dict[str, Any]:
+    """Curves, steps, settings and versions of a run.
+
+    Args:
+        source: the run.
+        base: address of its pages; None for a page without a server.
+    """
+    metrics, notes = source.metrics()
+    steps = source.steps
+    settings, why = source.settings()
+    link = None if base is None else lambda step: f"{base}rows?step={step}"
+    last = metrics[-1] if metrics else {}
+    return {
+        "panels": [them[0] for them in panels([(metrics, steps, link)])],
+        "steps": steps,
+        "notes": [*notes, *([why] if why else [])],
+        "settings": settings,
+        "metrics": metrics,
+        "shown": [name for name in _IN_TABLE if any(name in row for row in metrics)],
+        "last": {name: value for name, value in last.items() if isinstance(value, (int, float))},
+    }
+
+
+_IN_TABLE: Final = (
+    "accuracy", "reward", "length", "truncated", "unscored", "entropy", "kl", "clipped_high", "waste", "staleness",
+)  # fmt: skip
+
+
+def side_by_side(sources: Shown, first: int, second: int) -> dict[str, Any]:
+    """Two runs with the same axes, and the settings in which they differ.
+
+    Args:
+        sources: all that is shown.
+        first, second: numbers of the two.
+
+    Raises:
+        DataError: one of them is no run.
+    """
+    runs = [sources.all[first], sources.all[second]]
+    read: list[tuple[list[dict[str, Any]], list[int], Any]] = []
+    settings: list[Mapping[str, str]] = []
+    for number, run in zip((first, second), runs, strict=True):
+        if not isinstance(run, RunSource):
+            raise DataError(f"{run.name} is no run; two runs can be compared")
+        read.append((run.metrics()[0], run.steps, lambda step, number=number: f"/{number}/rows?step={step}"))
+        settings.append(run.settings()[0])
+    names = sorted(settings[0].keys() | settings[1].keys())
+    differ = [(name, *(it.get(name, "–") for it in settings)) for name in names]
+    return {
+        "runs": runs,
+        "numbers": (first, second),
+        "panels": panels(read),
+        "differ": [it for it in differ if it[1] != it[2]],
+    }

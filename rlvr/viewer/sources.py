@@ -1,0 +1,168 @@
+"""What a path holds: scored completions, or a training run."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+import warnings
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rlvr.errors import DataError, brief
+from rlvr.train.metrics import read_metrics
+from rlvr.viewer.index import Index, RowsFile
+
+__all__ = ["RunSource", "Shown", "Source"]
+
+_STEP = re.compile(r"step-(\d{1,12})\.parquet")
+
+
+class Source:
+    """Scored completions that were given to the viewer.
+
+    Args:
+        path: the file.
+        name: what pages call it.
+        folder: for temporary files.
+
+    Attributes:
+        path, name: see above.
+        index: of its rows.
+    """
+
+    is_run = False
+
+    def __init__(self, path: Path, name: str, folder: Path) -> None:
+        self.path, self.name = path, name
+        self.index = Index(self.files, folder)
+
+    def files(self) -> list[RowsFile]:
+        """The files of its rows."""
+        return [RowsFile(self.path)]
+
+
+class RunSource(Source):
+    """A training run: its metrics, its settings, and the rollouts that it kept."""
+
+    is_run = True
+
+    def files(self) -> list[RowsFile]:
+        """The files of rollouts, by step.  A link that leads out of the run's folder is not followed."""
+        found = ((_STEP.fullmatch(path.name), path) for path in sorted((self.path / "rollouts").glob("*.parquet")))
+        return [RowsFile(path, int(name[1])) for name, path in found if name and self._is_inside(path)]
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps whose rollouts were kept."""
+        return [file.step for file in self.files()]
+
+    def metrics(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """The metrics of each step, and a line for what could not be read."""
+        path = self.path / "metrics.jsonl"
+        if not path.is_file() or not self._is_inside(path):
+            return [], [f"{path}: there are no metrics yet"]
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            rows = read_metrics(path)
+        return rows, [str(it.message) for it in said]
+
+    def settings(self) -> tuple[dict[str, str], str]:
+        """Every setting and version by its path, such as `settings.algorithm.clip.low`; and what could not be read."""
+        path = self.path / "config.json"
+        try:
+            if not self._is_inside(path):
+                raise ValueError("it leads out of the run's folder")
+            tree = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            return {}, f"{path}: the settings cannot be read: {brief(str(error))}"
+        return dict(_leaves(tree, "")), ""
+
+    def _is_inside(self, path: Path) -> bool:
+        return path.resolve().is_relative_to(self.path.resolve())
+
+
+class Shown:
+    """All that one viewer shows, by number; nothing else can be reached through it.
+
+    Args:
+        paths: scored files, and folders of runs.
+
+    Attributes:
+        all: the sources, in order.
+        refused: a line for each path that is neither.
+
+    Raises:
+        DataError: none of the paths can be shown.
+    """
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self.all: list[Source] = []
+        self.refused: list[str] = []
+        self._stack = ExitStack()
+        temporary = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="rlvr-view-")))
+        try:
+            for path in paths:
+                try:
+                    self._open(path, temporary / str(len(self.all)))
+                except (DataError, OSError) as error:
+                    self.refused.append(str(error))
+            if not self.all:
+                raise DataError("; ".join(self.refused) or "give at least one scored file or folder of a run")
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, path: Path, folder: Path) -> None:
+        is_run = _is_run(path)
+        names = {source.name for source in self.all}
+        short = path.resolve().name
+        name = next(it for it in (short, str(path), f"{path} ({len(self.all)})") if it not in names)
+        folder.mkdir()
+        source = (RunSource if is_run else Source)(path.absolute(), name, folder)
+        self._stack.callback(source.index.close)
+        self.all.append(source)
+
+    def close(self) -> None:
+        """Stop reading, and remove the temporary files."""
+        self._stack.close()
+
+    def __enter__(self) -> Shown:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a path is a run's folder; False for a file.
+
+    Raises:
+        DataError: it is neither.
+    """
+    if path.is_dir():
+        if any((path / name).exists() for name in ("metrics.jsonl", "rollouts", "config.json")):
+            return True
+        raise DataError(f"{path} is a folder without metrics.jsonl, so no run; give a run's folder or a scored file")
+    if path.is_file():
+        with path.open("rb") as file:
+            first = file.read(64)
+        if first.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
+            raise DataError(f"{path} is packed; unpack it first, as its rows are read from where they stand")
+        if first.lstrip()[:1] == b"[" or (b"\0" in first and not first.startswith(b"PAR1")):
+            raise DataError(f"{path} is neither JSON lines nor Parquet; give a file that `rlvr score -o` wrote")
+        return False
+    partial = path.with_name(path.name + ".partial")
+    hint = f"; it is still being written: give {partial}" if partial.is_file() else ""
+    what = "is no ordinary file" if path.exists() else "there is no such file or folder"
+    raise DataError(f"{path}: {what}{hint}")
+
+
+def _leaves(tree: Any, name: str) -> Iterable[tuple[str, str]]:
+    if isinstance(tree, Mapping) and tree:
+        for key, sub in tree.items():
+            yield from _leaves(sub, f"{name}.{key}".strip("."))
+    else:
+        yield name, tree if isinstance(tree, str) else json.dumps(tree)

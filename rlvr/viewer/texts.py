@@ -1,0 +1,126 @@
+"""Texts of a model as HTML: escaped, cut, control characters made visible, the answer marked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+from markupsafe import Markup, escape
+
+from rlvr.testing.audit import inert
+from rlvr.text import after_thinking
+
+__all__ = ["PIECE", "Piece", "answer_at", "as_text", "excerpt", "piece"]
+
+PIECE: Final = 20_000
+"""Characters of a text that a page shows at once."""
+
+_TRIES = 1000  # places of an answer that are looked at
+
+
+class Piece(NamedTuple):
+    """A part of a text, for a page."""
+
+    html: Markup
+    """The part."""
+    start: int
+    """Position of its first character."""
+    end: int
+    """Position after its last one."""
+    length: int
+    """Characters of the whole text."""
+
+
+def piece(text: str, start: int = 0, mark: tuple[int, int] | None = None) -> Piece:
+    """A part of a text, of `PIECE` characters.
+
+    Args:
+        text: the whole text.
+        start: where the part begins.
+        mark: first character and end of what is to be marked.
+    """
+    start = min(max(0, start), max(0, len(text) - 1))
+    end = min(len(text), start + PIECE)
+    return Piece(_marked(text, start, end, mark), start, end, len(text))
+
+
+def excerpt(text: str, most: int, mark: tuple[int, int] | None = None) -> Markup:
+    """The beginning of a text and its end, or the part around the mark.
+
+    Args:
+        text: the whole text.
+        most: greatest number of characters.
+        mark: as for `piece`.
+    """
+    if len(text) <= most:
+        return _marked(text, 0, len(text), mark)
+    head = most // 3
+    start = len(text) - (most - head)
+    if mark is not None and mark[0] < start:
+        start = max(0, mark[0] - (most - head) // 2)
+    if start <= head:
+        head, start = 0, 0
+    end = min(len(text), start + most - head)
+    parts = [_marked(text, 0, head, mark), _left_out(start - head), _marked(text, start, end, mark)]
+    return Markup("").join([*parts, _left_out(len(text) - end)])
+
+
+def _left_out(count: int) -> Markup:
+    return Markup('<span class="cut"> … {:,} characters left out … </span>').format(count) if count else Markup("")
+
+
+def _marked(text: str, start: int, end: int, mark: tuple[int, int] | None) -> Markup:
+    first, last = (min(max(at, start), end) for at in mark or (end, end))
+    html = escape(inert(text[start:first]))
+    if first < last:
+        html += Markup('<mark id="answer">') + escape(inert(text[first:last])) + Markup("</mark>")
+    return html + escape(inert(text[last:end]))
+
+
+def answer_at(completion: str, answer: Any) -> tuple[int, int] | None:
+    """Where an answer stands in a completion: in its last box, else at its last place after the thinking.
+
+    Args:
+        completion: the whole text.
+        answer: what the verifier extracted.
+
+    Returns:
+        First character and end; None if the answer does not stand in the text as it was extracted.
+    """
+    if not isinstance(answer, str) or not answer:
+        return None
+    boxed = completion.rfind("\\boxed{" + answer + "}")
+    if boxed >= 0:
+        at = boxed + len("\\boxed{")
+        return at, at + len(answer)
+    begin, end = after_thinking(completion) or 0, len(completion)
+    for _ in range(_TRIES):
+        at = completion.rfind(answer, begin, end)
+        if at < 0:
+            break
+        if not (_is_word(completion[at - 1 : at]) or _is_word(completion[at + len(answer) : at + len(answer) + 1])):
+            return at, at + len(answer)
+        end = at + len(answer) - 1
+    return None
+
+
+def _is_word(char: str) -> bool:
+    return char.isalnum()
+
+
+def as_text(value: Any) -> str:
+    """A value of a record as a text for people.
+
+    Args:
+        value: a text, chat messages, or anything that JSON can hold.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(isinstance(it, dict) and "content" in it for it in value):
+        return "\n\n".join(f"[{it.get('role', '?')}]\n{as_text(it['content'])}" for it in value)
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return str(value)

@@ -1,0 +1,194 @@
+"""Scored files in the browser: counts, filters, rows, groups."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rlvr.data.rows import Journal
+from rlvr.errors import DataError
+from rlvr.viewer import Shown
+from tests.viewer.conftest import record, write
+
+
+def shown(page: str) -> list[int]:
+    """The rows of a list, by the number of their line."""
+    return [int(line) for line in re.findall(r'<a class="row" href="/0/row/\d+">(\d+)</a>', page)]
+
+
+@pytest.mark.parametrize(
+    ("query", "lines"),
+    [
+        ("", list(range(1, 13))),
+        ("outcome=wrong", [4, 8, 12]),
+        ("reason=different-number", [4, 8, 12]),
+        ("reason=-&truncated=1", [5, 10]),
+        ("env=odd&outcome=correct", [2, 6, 10]),
+        ("part=format&part_max=-0.05", [2, 4, 6, 8, 10, 12]),
+        ("length_min=12&length_max=13", [3, 4]),
+        ("task=sums/1", [5, 6, 7, 8]),
+        ("q=First+7.5", [8]),
+        ("q=nowhere", []),
+        ("outcome=correct&order=longest&env=even", [11, 9, 7, 5, 3, 1]),
+        ("order=worst&length_max=14", [4, 1, 2, 3, 5]),
+        ("page=7", []),
+    ],
+)
+def test_rows_are_filtered_and_sorted(query: str, lines: list[int], scored: Path, browse):
+    """Every filter is in the address, so that a view can be shared as a link."""
+    assert shown(browse(scored).get(f"/0/rows?{query}").text) == lines
+
+
+def test_reasons_are_counted(scored: Path, browse):
+    """Three of twelve are wrong, all for one reason; a click on it filters by it."""
+    page = browse(scored).get("/").text
+    assert '<a href="?outcome=wrong&amp;reason=different-number">different-number</a></td><td class="n">3 ' in page
+    assert "25.0%" in page
+    parts = re.search(r'part=format">format</a>(.*?)</tr>', page)
+    assert parts is not None
+    assert re.findall(r">([-\d.]+)<", parts[1]) == ["12", "-0.05", "-0.1", "0", "6"]
+
+
+def test_parquet_is_as_good_as_json_lines(tmp_path: Path, browse):
+    """`rlvr score -o x.parquet` packs nested columns as text; both show the same rows."""
+    rows = [record(i, completion=f"é\ud800 {i}", answer=None) for i in range(3)]
+    for name in ("a.jsonl", "a.parquet"):
+        with Journal(tmp_path / name, checksums=True) as journal:
+            for row in rows:
+                journal.write(row)
+            journal.finish()
+    pages = [browse(tmp_path / name).get("/0/row/2").text for name in ("a.jsonl", "a.parquet")]
+    assert "é\\ud800 2" in pages[0]
+    assert pages[0].replace("a.jsonl", "") == pages[1].replace("a.parquet", "")
+
+
+def test_the_answer_is_marked_where_it_stands(scored: Path, browse):
+    """In the last box, not in the first number that has the same digits."""
+    page = browse(scored).get("/0/row/3").text
+    assert 'First 3.5, then \\boxed{<mark id="answer">3</mark>}. That is all.' in page
+
+
+def test_a_group_stands_side_by_side(scored: Path, browse):
+    """The four completions of a task, with verdict, reason, parts, length and the cut ones named."""
+    page = browse(scored).get("/0/group", params={"task": "sums/1", "env": "even"}).text
+    assert page.count('<article class="side">') == 2  # the other two are of another environment
+    assert "truncated" in page
+    assert "format -0.1" not in page
+    assert "format -0.1" in browse(scored).get("/0/group", params={"task": "sums/1", "env": "odd"}).text
+
+
+def test_records_that_cannot_be_read_are_shown_beside_the_others(tmp_path: Path, browse):
+    """A damaged line is counted, opened as text and costs no other row."""
+    path = write(tmp_path / "a.jsonl", [record(0), record(1)])
+    with path.open("ab") as file:
+        file.write(b'{"id": 2, "outc\xff\n[1]\n\n' + json.dumps(record(3)).encode() + b"\n")
+    client = browse(path)
+    assert shown(client.get("/0/rows").text) == [1, 2, 3, 4, 6]
+    assert shown(client.get("/0/rows?outcome=broken").text) == [3, 4]
+    page = client.get("/0/row/2").text
+    assert "not a JSON object" in page
+    assert "{&#34;id&#34;: 2, &#34;outc" in page
+
+
+def test_records_with_odd_values_are_rows_like_others(tmp_path: Path, browse):
+    """Another program wrote them: numbers as text, no parts, an infinite reward, a reference too large for a float."""
+    odd = [
+        {"completion": None, "outcome": 7, "total": "1", "parts": [1], "length_tokens": 10**30, "why": None},
+        {"completion": ["a"], "outcome": None, "total": float("nan"), "parts": {"a": float("inf"), "b": "x"}},
+        {"completion": "x", "outcome": "correct", "total": 10**400, "prompt": [{"role": "user", "content": "hi"}]},
+        {"completion": "", "outcome": "wrong", "answer": 3, "why": "r" * 10_000, "task": {"a": 1}, "env": "e" * 1000},
+    ]
+    client = browse(write(tmp_path / "a.jsonl", odd))
+    assert shown(client.get("/0/rows").text) == [1, 2, 3, 4]
+    for n in range(4):
+        assert client.get(f"/0/row/{n}").status_code == 200
+    assert "[user]\nhi" in client.get("/0/row/2").text
+    assert client.get("/0/rows?part=a&part_min=1").status_code == 200
+
+
+def test_a_file_that_is_being_written_is_followed(tmp_path: Path, browse):
+    """Half a line is not read until it is whole; the page counts it then."""
+    path = write(tmp_path / "a.jsonl.partial", [record(0)])
+    line = json.dumps(record(1)).encode()
+    with path.open("ab") as file:
+        file.write(line[:50])
+    client = browse(path)
+    assert shown(client.get("/0/").text) == [1]
+    with path.open("ab") as file:
+        file.write(line[50:])
+    assert shown(client.get("/0/").text) == [1, 2]
+    with path.open("ab") as file:
+        file.write(b"\n" + json.dumps(record(2)).encode() + b"\n")
+    assert shown(client.get("/0/").text) == [1, 2, 3]
+
+
+def test_a_file_that_is_replaced_is_read_anew(scored: Path, browse):
+    """An overwritten output is another file: no row of the first is left."""
+    client = browse(scored)
+    assert len(shown(client.get("/0/").text)) == 12
+    other = write(scored.with_name("other"), [record(i, outcome="unparsed", why="no-answer") for i in range(40)])
+    other.replace(scored)
+    page = client.get("/0/").text
+    assert len(shown(page)) == 40
+    assert "different-number" not in page
+
+
+def test_an_empty_file_has_no_rows_yet(tmp_path: Path, browse):
+    """A run that has only begun."""
+    assert "no rows yet" in browse(write(tmp_path / "a.jsonl", [])).get("/0/").text
+
+
+def test_parquet_of_another_tool_is_named_in_one_line(tmp_path: Path, scored: Path, browse):
+    """The line says which columns are missing and which are there; the other file is shown."""
+    pq.write_table(pa.table({"text": ["a"], "when": [1]}), tmp_path / "other.parquet")
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1 and then nothing")
+    client = browse(tmp_path / "other.parquet", tmp_path / "cut.parquet", scored)
+    page = client.get("/0/").text
+    assert "holds no scored completions: its rows lack completion and outcome, and have text, when" in page
+    assert "cannot be read as Parquet" in client.get("/1/").text
+    assert len(re.findall(r'<a class="row"', client.get("/2/").text)) == 12
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"\x1f\x8b123", "is packed"), (b"[1, 2]", "neither JSON lines nor Parquet"), (b"\0\1", "neither JSON lines")],
+)
+def test_files_that_hold_no_rows_are_refused(content: bytes, says: str, tmp_path: Path):
+    """One line names the file, the rule and the way out."""
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(DataError, match=says) as caught:
+        Shown([tmp_path / "x"])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_path_that_is_not_there_does_not_hide_the_others(scored: Path, tmp_path: Path, browse):
+    """The first page names it; a file that is still being written is named by its partial one."""
+    write(tmp_path / "b.jsonl.partial", [record(0)])
+    (tmp_path / "folder").mkdir()
+    page = browse(scored, tmp_path / "b.jsonl", tmp_path / "folder").get("/").text
+    assert "scored.jsonl" in page
+    assert "still being written: give" in page
+    assert "no run" in page
+
+
+@pytest.mark.parametrize("query", ["step=x", "length_min=-1", "part_min=a", "truncated=yes", "order=id", "page=1e3"])
+def test_a_filter_that_cannot_be_is_named(query: str, scored: Path, browse):
+    """An address that was typed by hand."""
+    answer = browse(scored).get(f"/0/rows?{query}")
+    assert answer.status_code == 400
+    assert f"{query.partition('=')[0]} is " in answer.text
+
+
+def test_values_of_filters_are_not_sql(scored: Path, browse):
+    """Reasons come from verdicts and tasks from files: both may hold quotes."""
+    client = browse(scored)
+    for name in ("reason", "env", "task", "part", "q", "dropped", "outcome"):
+        answer = client.get("/0/rows", params={name: "x' OR 1=1; DROP TABLE rows; --"})
+        assert answer.status_code == 200
+        assert shown(answer.text) == []
+    assert len(shown(client.get("/0/").text)) == 12

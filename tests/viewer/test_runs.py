@@ -1,0 +1,183 @@
+"""Training runs in the browser: curves, steps, settings, two runs side by side."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr.data.rows import Journal
+from rlvr.viewer.curves import panels
+from tests.viewer.conftest import record, write
+
+
+def rollouts(step: int) -> list[dict[str, Any]]:
+    """Rows as `rlvr.train.metrics.log_rollouts` writes them: four of one task, the last of a dropped group."""
+    return [
+        {
+            "task": "sums/0",
+            "rollout": i,
+            "prompt": "What is it?",
+            "completion": f"\\boxed{{{i}}} at step {step}",
+            "length_tokens": 10 * step + i,
+            "truncated": i == 1,
+            "outcome": "correct" if i < step else "wrong",
+            "why": "" if i < step else "different-number",
+            "answer": str(i),
+            "score": float(i < step),
+            "detail": "{}",
+            "dropped": "all-wrong" if i == 3 else "",
+            "parts": json.dumps({"correct": float(i < step)}),
+            "weights_version": step,
+        }
+        for i in range(4)
+    ]
+
+
+def run_folder(folder: Path, *, lr: float = 1e-3, steps: int = 3) -> Path:
+    """A run of three steps that kept the rollouts of the first and the last."""
+    (folder / "rollouts").mkdir(parents=True)
+    (folder / "config.json").write_text(
+        json.dumps({"settings": {"lr": lr, "clip": {"low": 0.2}}, "versions": {"rlvr": "9"}})
+    )
+    lines = [
+        {"step": i, "accuracy": i / 4, "reward": i / 4, "reward/correct": i / 4, "kl": None} for i in range(steps + 1)
+    ]
+    write(folder / "metrics.jsonl", lines)
+    for step in (1, 3):
+        with Journal(folder / "rollouts" / f"step-{step:08d}.parquet") as journal:
+            for row in rollouts(step):
+                journal.write(row)
+            journal.finish()
+    return folder
+
+
+def test_a_run_has_curves_steps_and_settings(tmp_path: Path, browse):
+    """The dots on the axes and the list of steps lead to the rollouts that were kept, and to no others."""
+    client = browse(run_folder(tmp_path / "a"))
+    page = client.get("/0/").text
+    titles = re.findall("<figcaption>(.*?)</figcaption>", page)
+    assert titles == ["accuracy", "reward and its parts"]  # kl was never a number
+    assert set(re.findall(r'href="(/0/rows\?step=\d+)"', page)) == {"/0/rows?step=1", "/0/rows?step=3"}
+    assert "settings.clip.low</td>" in page
+    assert "versions.rlvr</td>" in page
+    for address in set(re.findall(r'href="(/[^"]*)"', page)):
+        assert client.get(address.replace("&amp;", "&")).status_code == 200
+
+
+def test_rollouts_of_a_step_are_filtered_like_any_rows(tmp_path: Path, browse):
+    """Step 1 has one correct of four; what was dropped is one value of a filter away."""
+    client = browse(run_folder(tmp_path / "a"))
+    page = client.get("/0/rows?step=1").text
+    assert '<span class="outcome o-correct">correct</span></a></td><td class="n">1 ' in page
+    assert "dropped=all-wrong" in page
+    assert client.get("/0/rows?step=1&dropped=all-wrong").text.count('<a class="row"') == 1
+    assert client.get("/0/rows?step=2").text.count('<a class="row"') == 0
+
+
+def test_a_task_is_followed_across_steps(tmp_path: Path, browse):
+    """One line per step, each of which opens the group of that step."""
+    client = browse(run_folder(tmp_path / "a"))
+    page = client.get("/0/rows?task=sums/0").text
+    table = page[page.index("this task by step") : page.index("8 rows")]
+    cells = [re.sub("<[^>]+>", " ", row).split() for row in re.findall("<tr>(.*?)</tr>", table)][1:]
+    assert cells == [["1", "4", "1", "0.25", "1", "all-wrong"], ["3", "4", "3", "0.75", "1", "all-wrong"]]
+    group = client.get("/0/group?task=sums/0&step=3").text
+    assert group.count('<article class="side">') == 4
+    assert '\\boxed{<mark id="answer">2</mark>} at step 3' in group
+
+
+def test_a_run_that_is_still_being_written_is_followed(tmp_path: Path, browse):
+    """A new line of metrics and a new file of rollouts are on the next page; half a line is not."""
+    run = run_folder(tmp_path / "a")
+    client = browse(run)
+    assert "the last of step 3" in client.get("/0/?follow=1").text
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "accuracy": 1.0}\n{"step": 5, "acc')
+    (run / "rollouts" / "step-00000004.parquet").write_bytes(
+        (run / "rollouts" / "step-00000003.parquet").read_bytes()
+    )  # fmt: skip
+    page = client.get("/0/?follow=1").text
+    assert "the last of step 4" in page
+    assert '<meta http-equiv="refresh"' in page
+    assert client.get("/0/rows?step=4").text.count('<a class="row"') == 4
+
+
+def test_two_runs_stand_side_by_side(tmp_path: Path, browse):
+    """With the same axes, so that heights can be compared, and the settings in which they differ."""
+    client = browse(run_folder(tmp_path / "a"), run_folder(tmp_path / "b", lr=0.5, steps=7))
+    page = client.get("/compare?a=0&b=1").text
+    assert page.count("<figure>") == 4
+    axes = re.findall(r'<text class="xlabel last"[^>]*>(\d+)<', page)
+    assert axes == ["7"] * 4
+    assert re.search(r"<td>settings.lr</td><td[^>]*>0.001</td><td[^>]*>0.5</td>", page)
+    assert "settings.clip.low" not in page
+
+
+def test_a_run_of_one_step_or_none_is_shown(tmp_path: Path, browse):
+    """A run that has only begun has no metrics, no rollouts and half its settings."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "config.json").write_text('{"settings": ')
+    page = browse(tmp_path / "a").get("/0/").text
+    assert "there are no metrics yet" in page
+    assert "the settings cannot be read" in page
+    assert "None were kept" in page
+
+
+def test_damaged_metrics_and_rollouts_cost_only_themselves(tmp_path: Path, browse):
+    """A line names each; the other steps are shown."""
+    run = run_folder(tmp_path / "a")
+    (run / "rollouts" / "step-00000001.parquet").write_bytes(b"PAR1 cut")
+    text = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("\n".join([text[0], "{broken", *text[2:]]) + "\n")
+    client = browse(run)
+    page = client.get("/0/rows?step=3").text
+    assert page.count('<a class="row"') == 4
+    assert "step-00000001.parquet: cannot be read as Parquet" in client.get("/0/rows").text
+    assert "line 2 cannot be read" in client.get("/0/").text
+
+
+def test_links_out_of_a_run_are_not_followed(tmp_path: Path, browse):
+    """A run that was copied from elsewhere may hold links: only what is in the folder was given."""
+    secret = write(tmp_path / "secret.json", [{"settings": "hidden"}])
+    run = run_folder(tmp_path / "a")
+    (run / "config.json").unlink()
+    (run / "config.json").symlink_to(secret)
+    (run / "metrics.jsonl").unlink()
+    (run / "metrics.jsonl").symlink_to(write(tmp_path / "m", [{"step": 777, "accuracy": 1.0}]))
+    rows = write(tmp_path / "rows", [record(0, completion="hidden")])
+    (run / "rollouts" / "step-00000009.parquet").symlink_to(rows)
+    client = browse(run)
+    page = client.get("/0/").text + client.get("/0/rows?step=9").text
+    assert "hidden" not in page
+    assert "777" not in page
+    assert "rows?step=9" not in page
+
+
+@pytest.mark.parametrize("values", [[1.0], [2.0] * 3, [0.0, 1e-12], [1e299, -1e299], [None, float("nan"), 1.0]])
+def test_curves_stay_in_their_frame(values: list[float | None]):
+    """One point, a flat line, tiny and huge numbers, gaps."""
+    rows = [{"step": i, "loss": value, "<b>": 1.0} for i, value in enumerate(values)]
+    [[panel]] = panels([(rows, [0], lambda step: f"?<{step}>")])
+    assert panel is not None
+    assert "<b>" not in panel.svg
+    assert "?&lt;0&gt;" in panel.svg or not panel.svg.count("<a ")
+    places = [
+        tuple(map(float, it.split(","))) for them in re.findall('points="([^"]*)"', panel.svg) for it in them.split()
+    ]
+    assert all(0 <= x <= 420 and 0 <= y <= 200 for x, y in places)
+    assert "nan" not in panel.svg
+
+
+def test_long_runs_are_thinned_but_keep_their_peaks():
+    """A single step at which the gradient explodes must be seen among 100,000."""
+    rows = [{"step": i, "grad_norm": 100.0 if i == 54_321 else 1.0} for i in range(100_000)]
+    [[panel]] = panels([(rows, [], None)])
+    assert panel is not None
+    [points] = re.findall('points="([^"]*)"', panel.svg)
+    heights = [float(it.partition(",")[2]) for it in points.split()]
+    assert len(heights) <= 1501
+    assert min(heights) < 20 < 150 < max(heights)
