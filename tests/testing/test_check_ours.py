@@ -82,6 +82,12 @@ BENCHED = [
     },
 ]
 
+CHOICES = [
+    {"question": "Which organelle makes proteins?", "options": ["nucleus", "ribosome", "membrane"], "answer": "B"},
+    {"question": "Which number is prime?", "options": ["21", "27", "29", "33"], "answer": "C"},
+    {"question": "Which planet is the largest?", "options": ["Jupiter", "Mars", "Venus", "Earth"], "answer": "A"},
+]
+
 OURS = {
     "arithmetic-v1": (None, {"difficulty": 4}),
     "function-call-v1": (None, {}),
@@ -94,9 +100,15 @@ OURS = {
     "humaneval-v2": ([DOUBLE], {"cpu_s": 1.0}),
     "mbpp-v2": ([ADD], {"cpu_s": 1.0}),
     "code-stdio-v2": ([NEXT], {"cpu_s": 1.0}),
+    "countdown-v1": (None, {}),
+    "game24-v1": (None, {}),
     "ifbench-v1": (BENCHED, {}),
     "ifeval-v1": (INSTRUCTED, {}),
+    "kk-v1": (None, {}),
+    "mcq-v1": (CHOICES, {}),
     "rows-v1": (MATH, {"prompt": "problem", "reference": "answer"}),
+    "sudoku-v1": (None, {}),
+    "zebra-v1": (None, {}),
 }
 
 
@@ -104,7 +116,7 @@ EVERY_DAY = ("arithmetic-v1", "math-v2", "mbpp-v2", "mixture-v1", "sql-v1")
 WHOLE = ("arithmetic-v1",)
 """Checked in other processes and as episodes too; for the others that part is slow."""
 
-WHOLE_TEXTS = ("ifbench-v1", "ifeval-v1", "function-call-v1", "json-v1", "sql-v1")
+WHOLE_TEXTS = ("ifbench-v1", "ifeval-v1", "function-call-v1", "json-v1", "sql-v1", "sudoku-v1", "zebra-v1")
 """Their answers are whole texts or data, so that a hedge between two of them is no hedge."""
 
 

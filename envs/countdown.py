@@ -1,0 +1,75 @@
+"""Countdown and the game of 24: an expression of given numbers with a given value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import rlvr
+from rlvr.envs.puzzles import Made, Puzzle
+from rlvr.validate import require_whole
+from rlvr.verifiers.logic import ExpressionVerifier
+from rlvr.verifiers.logic_solvers import applied, solve24
+
+__all__ = ["Countdown", "Game24"]
+
+_HOW = (
+    "Use + - * / and brackets, and each number at most as often as it is given{all}. "
+    "Put the expression between <answer> and </answer>."
+)
+
+
+@rlvr.register("countdown-v1")
+class Countdown(Puzzle):
+    """Make a target from some of the given numbers; every puzzle has a solution, and any solution is right.
+
+    Options:
+        difficulty: from 1 (three numbers up to 10) to 5 (seven numbers up to 100).
+    """
+
+    difficulty: int = 2
+    reward = rlvr.Correct(ExpressionVerifier())
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_whole("difficulty", self.difficulty, 1, 5)
+
+    def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
+        most = (10, 25, 50, 75, 100)[self.difficulty - 1]
+        numbers = [rng.randint(1, most) for _ in range(self.difficulty + 2)]
+        terms = [(Fraction(number), str(number)) for number in numbers]
+        while len(terms) > 1:
+            rng.shuffle(terms)
+            terms = [_joined(rng, terms[0], terms[1]), *terms[2:]]
+        value, text = terms[0]
+        fits = value.denominator == 1 and 10 <= value <= 10 * most and value not in numbers
+        if not fits or not mine((sorted(numbers), int(value))):
+            return None
+        target = int(value)
+        prompt = f"Make {target} from the numbers {', '.join(map(str, numbers))}. {_HOW.format(all='')}"
+        return Made(prompt, {"numbers": numbers, "target": target}, text)
+
+
+def _joined(rng: Random, one: tuple[Fraction, str], other: tuple[Fraction, str]) -> tuple[Fraction, str]:
+    (a, left), (b, right) = max(one, other), min(one, other)
+    signs = "+-*/" if b and (a / b).denominator == 1 else "+-*"
+    return applied(rng.choice(signs), a, b, left, right)
+
+
+@rlvr.register("game24-v1")
+class Game24(Puzzle):
+    """Make 24 from four numbers of 1 to 13, each used exactly once; only solvable ones are asked."""
+
+    reward = rlvr.Correct(ExpressionVerifier())
+
+    def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
+        numbers = [rng.randint(1, 13) for _ in range(4)]
+        if not mine(sorted(numbers)):
+            return None
+        solution = solve24([(Fraction(number), str(number)) for number in numbers])
+        if solution is None:
+            return None
+        prompt = f"Make 24 from the numbers {', '.join(map(str, numbers))}. {_HOW.format(all=', and use all of them')}"
+        return Made(prompt, {"numbers": numbers, "target": 24, "all": True}, solution)

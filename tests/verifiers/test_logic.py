@@ -1,0 +1,190 @@
+"""Roles, grids, sudoku and expressions, with the inputs that fooled other checkers."""
+
+from fractions import Fraction
+from itertools import permutations, product
+
+import pytest
+
+import rlvr
+from rlvr.verifiers.logic import (
+    ExpressionVerifier,
+    GridVerifier,
+    RolesVerifier,
+    SudokuVerifier,
+    expression_value,
+)
+from rlvr.verifiers.logic_solvers import grids_left, solve24, sudoku_solutions
+
+GAME = {"numbers": [6, 4, 1, 1], "target": 24, "all": True}
+ROLES = {"Ann": "knight", "Bob": "knave"}
+GRID = [["Ann", "red", "cat"], ["Bob", "blue", "dog"]]
+SUDOKU = [[1, 0, 3, 4], [3, 4, 1, 2], [2, 1, 4, 3], [4, 3, 2, 0]]
+VACUOUS = ("", "ok", "x", "<answer></answer>", r"\boxed{}", "<answer>ok</answer>", r"\boxed{x}", "<answer>?</answer>")
+
+
+def box(text: str) -> str:
+    return f"<answer>\n{text}\n</answer>"
+
+
+@pytest.mark.parametrize(
+    "text", ["6*4*1*1", "(6 * 4) / (1 * 1) = 24", "6 × 4 × 1 ÷ 1", "((6)) * 4 + 1 - 1", r"6 \times 4 \times 1 \times 1"]
+)
+def test_expressions_with_the_value_are_right(text: str):
+    """Any of the many solutions, in any usual signs."""
+    assert ExpressionVerifier().verify(box(text), GAME).correct
+    assert ExpressionVerifier().verify(rf"\boxed{{{text}}}", GAME).correct
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "6+4+1+1",  # SynLogic's game of 24 takes any expression: abs(result - result)
+        "6*4 #1 1",  # Enigmata: a comment hides the unused numbers
+        "24 if open('/tmp/x','w').write('1') else 6411",  # Enigmata runs it
+        "__import__('os').system('true')",
+        "6*4",
+        "24",
+        "6*4*1*1*1",
+        "6**1*4*1",
+        "6*4//1*1",
+        "6*4*1.0*1",
+        "-6*-4*1*1",
+        "64-41+1",
+        "6 4 1 1",
+        "6*4*1*1 = 25",
+        "6*4*1*1 = 24 = 24",
+        "6*4*1*1 or 6+4+1+1",
+        "6*4*1*1, 6+4+1+1",
+        "6/(1-1)*4",
+        "(" * 500 + "6*4*1*1" + ")" * 500,
+        "6*(4*1*1",
+        "٦*4*1*1",
+        "9" * 3000,
+    ],
+)
+def test_other_expressions_are_wrong(text: str):
+    """The first three are domains.md 2.2; none is ever run."""
+    assert not ExpressionVerifier().verify(box(text), GAME).correct
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers", "target"), [("1.5*4", [1, 5, 4], 6), ("2**5-8", [2, 5, 8], 24), ("6", [6, 2], 6)]
+)
+def test_rllms_countdown_holes(text: str, numbers: list[int], target: int):
+    """rllm gives 1.0 to a decimal made of two numbers, and to a power; a number alone is no expression."""
+    assert not ExpressionVerifier().verify(box(text), {"numbers": numbers, "target": target}).correct
+
+
+def test_values_are_exact():
+    """8/(3-8/3) is 24, which floats miss."""
+    assert expression_value("8/(3-8/3)") == (Fraction(24), [8, 3, 8, 3])
+
+
+@pytest.mark.parametrize(
+    "text", ["Ann: knight, Bob: knave", "Bob is a knave\nAnn is a knight.", "Ann = knight; and Bob = knave"]
+)
+def test_roles_in_any_order_are_right(text: str):
+    """Every name once."""
+    assert RolesVerifier().verify(box(text), ROLES).correct
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ann: knight",
+        "Ann: knight, Bob: knight",
+        "Ann: knight, Bob: knave, Bob: knight",
+        "Ann: knight, Bob: knave, Carl: knave",
+        "Ann: knight or knave, Bob: knave",
+        "Ann: knight, Bob: not a knave",
+        "knight knave knight knave",  # Logic-RL counts the words
+        "Ann knight knave Bob knight knave",
+    ],
+)
+def test_roles_that_hedge_or_lack_a_name_are_wrong(text: str):
+    """One role for each name, and no other text."""
+    assert not RolesVerifier().verify(box(text), ROLES).correct
+
+
+def test_grids_are_compared_whole():
+    """With or without the number of the house; one wrong cell is a wrong grid, worth 0."""
+    verifier = GridVerifier()
+    assert verifier.verify(box("Ann, red, cat\nBob, blue, dog"), GRID).correct
+    assert verifier.verify(box("House 1: ann, Red, cat\n2: Bob, blue, dog"), GRID).correct
+    wrong = verifier.verify(box("Ann, red, dog\nBob, blue, dog"), GRID)
+    assert (wrong.correct, wrong.value) == (False, 0)
+    for text in (
+        "Ann, red, cat",
+        "Ann, red, cat, dog\nBob, blue, dog",
+        "Ann red cat\nBob blue dog",
+        "Bob, blue, dog\nAnn, red, cat",
+    ):
+        assert not verifier.verify(box(text), GRID).correct
+
+
+def test_sudoku_is_judged_by_its_rules():
+    """The given digits stand, and any full grid that keeps the rules is right."""
+    verifier = SudokuVerifier()
+    assert verifier.verify(box("1 2 3 4\n3 4 1 2\n2 1 4 3\n4 3 2 1"), SUDOKU).correct
+    assert verifier.verify(box("1,2|3,4\n34|12\n--+--\n21|43\n4321"), SUDOKU).correct
+    assert verifier.verify(box("1 2 3 4\n3 4 1 2\n2 1 4 3\n4 3 2 2"), SUDOKU).why == "rule-broken"
+    assert verifier.verify(box("2 1 3 4\n3 4 1 2\n1 2 4 3\n4 3 2 1"), SUDOKU).why == "given-changed"
+    assert verifier.verify(box("1 . 3 4\n3 4 1 2\n2 1 4 3\n4 3 2 ."), SUDOKU).reason == "shape"
+
+
+@pytest.mark.parametrize(
+    ("verifier", "reference"),
+    [(ExpressionVerifier(), GAME), (RolesVerifier(), ROLES), (GridVerifier(), GRID), (SudokuVerifier(), SUDOKU)],
+)
+def test_vacuous_answers_pay_nothing(verifier: rlvr.Verifier, reference: object):
+    """Nor does a right answer outside of the box, or one beside a wrong one."""
+    for text in VACUOUS:
+        verdict = verifier.verify(text, reference)
+        assert not verdict.correct
+        assert verdict.value == 0
+
+
+@pytest.mark.parametrize("verifier", [ExpressionVerifier(), RolesVerifier(), GridVerifier(), SudokuVerifier()])
+@pytest.mark.parametrize("reference", [None, {}, [], "x", [["a"]][:0]])
+def test_references_that_cannot_be_read_are_errors(verifier: rlvr.Verifier, reference: object):
+    """Each says what it must be."""
+    with pytest.raises(rlvr.DataError, match=r"it must (?:be|map)"):
+        verifier.verify(box("1"), reference)
+
+
+def test_the_sudoku_solver_finds_all_solutions():
+    """A grid with two empty rows of a band has more than one; a full grid has itself."""
+    solved = [[1, 2, 3, 4], [3, 4, 1, 2], [2, 1, 4, 3], [4, 3, 2, 1]]
+    assert sudoku_solutions(solved, most=5) == [solved]
+    assert sudoku_solutions(SUDOKU, most=5) == [solved]
+    assert len(sudoku_solutions([[0] * 4 for _ in range(4)], most=1000)) == 288  # all 4 by 4 grids
+
+
+def test_the_zebra_solver_agrees_with_trying_all_grids():
+    """Three houses, two attributes: 36 grids, counted one by one."""
+    cases = [
+        [("left", 0, 0, 1, 1), ("at", 0, 2, 0, 0)],
+        [("same", 0, 0, 1, 0), ("same", 0, 1, 1, 1)],
+        [("next", 0, 0, 0, 1), ("not at", 0, 0, 0, 1), ("left", 1, 0, 1, 2), ("at", 1, 1, 0, 2), ("left", 0, 1, 0, 2)],
+        [("at", 0, 0, 0, 0), ("at", 0, 1, 0, 0)],
+    ]
+    for clues in cases:
+        count = 0
+        for grid in product(permutations(range(3)), repeat=2):
+            count += all(
+                grid[k][a] == b
+                if relation == "at"
+                else grid[k][a] != b
+                if relation == "not at"
+                else {"same": grid[m][b] == grid[k][a], "left": grid[m][b] == grid[k][a] + 1}.get(
+                    relation, abs(grid[m][b] - grid[k][a]) == 1
+                )
+                for relation, k, a, m, b in clues
+            )
+        assert grids_left(clues, 3, 2) == min(count, 2)
+
+
+def test_24_is_found_where_it_needs_fractions():
+    """8, 8, 3, 3 has one solution; 1, 1, 1, 1 has none."""
+    assert solve24([(Fraction(n), str(n)) for n in (8, 8, 3, 3)]) is not None
+    assert solve24([(Fraction(n), str(n)) for n in (1, 1, 1, 1)]) is None

@@ -1,0 +1,158 @@
+"""Solvers that generators use to make sure that a puzzle has a solution, or exactly one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import combinations
+from typing import TypeAlias
+
+from rlvr.verifiers.logic import box_shape
+
+__all__ = ["Clue", "applied", "grids_left", "solve24", "sudoku_solutions"]
+
+Clue: TypeAlias = tuple[str, int, int, int, int]
+"""Relation ("at", "not at", "same", "left", "next"), attribute and value of the one, attribute and value of the other;
+for the first two, 0 and a house."""
+
+
+def applied(sign: str, a: Fraction, b: Fraction, left: str, right: str) -> tuple[Fraction, str]:
+    """The value and the text of an operation.
+
+    Args:
+        sign: one of + - * /.
+        a, b: values of the operands.
+        left, right: their texts.
+    """
+    value = a + b if sign == "+" else a - b if sign == "-" else a * b if sign == "*" else a / b
+    return value, f"({left} {sign} {right})"
+
+
+def solve24(terms: list[tuple[Fraction, str]]) -> str | None:
+    """An expression of all terms with the value 24; None if there is none.
+
+    Args:
+        terms: values with their texts.
+    """
+    if len(terms) == 1:
+        return terms[0][1] if terms[0][0] == 24 else None
+    for i, j in combinations(range(len(terms)), 2):
+        rest = [term for at, term in enumerate(terms) if at not in (i, j)]
+        for (a, left), (b, right) in ((terms[i], terms[j]), (terms[j], terms[i])):
+            for sign in "+-*/" if b else "+-*":
+                found = solve24([*rest, applied(sign, a, b, left, right)])
+                if found is not None:
+                    return found
+    return None
+
+
+def sudoku_solutions(puzzle: list[list[int]], most: int) -> list[list[list[int]]]:
+    """The solutions of a sudoku, at most `most`.
+
+    Args:
+        puzzle: rows of digits, 0 where nothing is given.
+        most: how many to look for.
+    """
+    size = len(puzzle)
+    high, wide = box_shape(size)
+    grid = [list(row) for row in puzzle]
+    rows, columns, boxes = [0] * size, [0] * size, [0] * size
+    empty = []
+    for r, row in enumerate(grid):
+        for c, digit in enumerate(row):
+            box = r // high * (size // wide) + c // wide
+            if digit:
+                rows[r] |= 1 << digit
+                columns[c] |= 1 << digit
+                boxes[box] |= 1 << digit
+            else:
+                empty.append((r, c, box))
+    found: list[list[list[int]]] = []
+
+    def search() -> None:
+        if not empty:
+            found.append([list(row) for row in grid])
+            return
+        at = max(range(len(empty)), key=lambda i: _taken(rows, columns, boxes, *empty[i]).bit_count())
+        r, c, box = empty.pop(at)
+        taken = _taken(rows, columns, boxes, r, c, box)
+        for digit in range(1, size + 1):
+            if not taken >> digit & 1 and len(found) < most:
+                for unit, index in ((rows, r), (columns, c), (boxes, box)):
+                    unit[index] ^= 1 << digit
+                grid[r][c] = digit
+                search()
+                grid[r][c] = 0
+                for unit, index in ((rows, r), (columns, c), (boxes, box)):
+                    unit[index] ^= 1 << digit
+        empty.insert(at, (r, c, box))
+
+    search()
+    return found
+
+
+def _taken(rows: list[int], columns: list[int], boxes: list[int], r: int, c: int, box: int) -> int:
+    return rows[r] | columns[c] | boxes[box]
+
+
+def grids_left(clues: Sequence[Clue], houses: int, attributes: int) -> int:
+    """The number of grids of a zebra puzzle that fit the clues; 2 stands for more.
+
+    Each value has a set of houses where it may be, as bits; the clues narrow these down, and what is left is tried.
+
+    Args:
+        clues: the clues.
+        houses, attributes: how many there are; each attribute has one value for each house.
+    """
+    return _grids([[(1 << houses) - 1] * houses for _ in range(attributes)], clues)
+
+
+def _grids(where: list[list[int]], clues: Sequence[Clue]) -> int:
+    if not _narrowed(where, clues):
+        return 0
+    left = [
+        (bits.bit_count(), k, a) for k, row in enumerate(where) for a, bits in enumerate(row) if bits.bit_count() > 1
+    ]
+    if not left:
+        return 1
+    _, k, a = min(left)
+    total = 0
+    for house in range(len(where[0])):
+        if where[k][a] >> house & 1:
+            trial = [list(row) for row in where]
+            trial[k][a] = 1 << house
+            total += _grids(trial, clues)
+            if total > 1:
+                return 2
+    return total
+
+
+def _narrowed(where: list[list[int]], clues: Sequence[Clue]) -> bool:
+    """Remove houses that cannot be until nothing changes; False if a value has none left."""
+    full = (1 << len(where[0])) - 1
+    changed = True
+    while changed:
+        before = [list(row) for row in where]
+        for relation, k, a, m, b in clues:
+            if relation == "at":
+                where[k][a] &= 1 << b
+            elif relation == "not at":
+                where[k][a] &= ~(1 << b)
+            else:
+                one, other = where[k][a], where[m][b]
+                if relation == "same":
+                    near, far = other, one
+                elif relation == "left":
+                    near, far = other >> 1, one << 1
+                else:
+                    near, far = other >> 1 | other << 1, one >> 1 | one << 1
+                where[k][a] &= near & full
+                where[m][b] &= far & full
+        for row in where:
+            for a, bits in enumerate(row):
+                if bits.bit_count() == 1:
+                    row[:] = [bits if at == a else other & ~bits for at, other in enumerate(row)]
+        if not all(map(all, where)):
+            return False
+        changed = before != where
+    return True
