@@ -11,12 +11,25 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
+import mpmath
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlvr.text import squeezed
 
-__all__ = ["Estimate", "bootstrap", "estimate", "majority_at_k", "pass_at_k", "wilson"]
+__all__ = [
+    "Estimate",
+    "beta_interval",
+    "bootstrap",
+    "estimate",
+    "majority_at_k",
+    "pass_at_k",
+    "student_interval",
+    "wilson",
+]
+
+_FEW = 20
+"""Below this number of tasks `estimate` takes intervals that do not need a large sample."""
 
 _MOST = 1000  # completions of a task in maj@k: the number of subsets, C(n, k), stays a float
 
@@ -192,17 +205,86 @@ def bootstrap(values: ArrayLike, *, level: float = 0.95, resamples: int = 2000, 
     return float(low), float(high)
 
 
-def estimate(values: Sequence[float], level: float) -> Estimate:
-    """The mean with Wilson's interval if every value is 0 or 1, otherwise with the bootstrap's.
+def beta_interval(
+    values: ArrayLike, *, bounds: tuple[float, float] = (0.0, 1.0), level: float = 0.95
+) -> tuple[float, float]:
+    """An interval for the mean of bounded values that covers for any number of tasks.
+
+    For values of 0 and 1 it is Clopper and Pearson's (Biometrika 1934): with s successes of n, the quantiles of
+    Beta(s, n - s + 1) and Beta(s + 1, n - s).  Values between the bounds are put on [0, 1] and their sum is s: of all
+    values with one mean, those at the bounds vary most, so the interval is then wider than needed.
+
+    Args:
+        values: one per task, shape [P], inside the bounds.
+        bounds: the least and the greatest value that a task can have.
+        level: of confidence, between 0 and 1.
+
+    Raises:
+        ValueError: there is no value, one is outside the bounds, or the level is outside (0, 1).
+    """
+    x, (low, high) = np.asarray(values, dtype=np.float64), bounds
+    if not x.size or not ((x >= low) & (x <= high)).all() or not low < high:
+        raise ValueError(
+            f"{x.size} values outside of [{low:g}, {high:g}], or none at all; give the bounds of the values"
+        )
+    n, tail = x.size, (1 - _level(level)) / 2
+    s = float(((x - low) / (high - low)).sum())
+    least = 0.0 if s <= 0 else _beta_quantile(tail, s, n - s + 1)
+    most = 1.0 if s >= n else _beta_quantile(1 - tail, s + 1, n - s)
+    return low + (high - low) * least, low + (high - low) * most
+
+
+def student_interval(values: ArrayLike, *, level: float = 0.95) -> tuple[float, float]:
+    """mean ± t s / √n with Student's t: for a few values of unknown bounds that are not too skewed.
+
+    Args:
+        values: one per task, shape [P].
+        level: of confidence, between 0 and 1.
+
+    Returns:
+        Infinite ends if all values are equal: nothing is then known of their spread.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    if x.size < 2 or x.std() == 0:
+        return -math.inf, math.inf
+    freedom = x.size - 1
+    share = _beta_quantile(1 - _level(level), freedom / 2, 0.5)  # P(|T| > t) = I_share(freedom / 2, 1 / 2)
+    half = math.sqrt(freedom * (1 - share) / share) * float(x.std(ddof=1)) / math.sqrt(x.size)
+    return float(x.mean()) - half, float(x.mean()) + half
+
+
+def _beta_quantile(share: float, a: float, b: float) -> float:
+    """The x at which Beta(a, b) has this share below it, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(34):  # to 1e-10
+        middle = (low + high) / 2
+        below = mpmath.betainc(a, b, 0, middle, regularized=True) < share
+        low, high = (middle, high) if below else (low, middle)
+    return (low + high) / 2
+
+
+def estimate(values: Sequence[float], level: float, bounds: tuple[float, float] | None = (0.0, 1.0)) -> Estimate:
+    """The mean with an interval that fits the number of tasks and what is known of the values.
+
+    From 20 tasks on: Wilson's if every value is 0 or 1, else the bootstrap's.  Both cover too little of a small sample:
+    for 1 to 19 tasks they had 0.39 to 0.93 of a nominal 0.95.  Below, and where the bootstrap would have no width as
+    all values are equal: `beta_interval`, and without bounds `student_interval`.
 
     Args:
         values: one per task.
         level: of confidence, between 0 and 1.
+        bounds: the least and the greatest value that a task can have; None if they are not known.
     """
-    if all(value in (0.0, 1.0) for value in values):
+    x, binary = np.asarray(values, dtype=np.float64), all(value in (0.0, 1.0) for value in values)
+    known = bounds is not None and math.isfinite(bounds[1] - bounds[0]) and bounds[0] < bounds[1]
+    if binary and len(values) >= _FEW:
         low, high = wilson(round(sum(values)), len(values), level)
-    else:
+    elif len(values) >= _FEW and (x != x[0]).any():
         low, high = bootstrap(values, level=level)
+    elif known and bounds is not None and bounds[0] <= x.min() and x.max() <= bounds[1]:
+        low, high = beta_interval(values, bounds=bounds, level=level)
+    else:
+        low, high = student_interval(values, level=level)
     value = fmean(values)
     return Estimate(value, min(low, value), max(high, value), len(values))  # rounding may leave it out by one ulp
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.statistics import bootstrap, majority_at_k, pass_at_k, wilson
+from rlvr.statistics import beta_interval, bootstrap, estimate, majority_at_k, pass_at_k, student_interval, wilson
 
 COUNTS = st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n)))
 VOTES = st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_size=8)
@@ -198,3 +198,49 @@ def test_a_level_is_a_share():
         wilson(1, 2, level=95)
     with pytest.raises(ValueError, match="level is 95"):
         bootstrap([1.0], level=95)
+
+
+# ------------------------------------------------------------------------------------------ few tasks
+
+
+def test_the_beta_interval_is_clopper_and_pearsons():
+    """0 of n: the upper end solves (1 - p)^n = 0.025; 8 of 10: 0.4439 to 0.9748, as in tables; bounds shift it."""
+    assert beta_interval([0, 0, 0]) == (0.0, pytest.approx(1 - 0.025 ** (1 / 3)))
+    assert beta_interval([1] * 8 + [0] * 2) == pytest.approx((0.4439, 0.9748), abs=1e-4)
+    assert beta_interval([2, 0], bounds=(-2, 2)) == pytest.approx([4 * end - 2 for end in beta_interval([1.0, 0.5])])
+    with pytest.raises(ValueError, match=r"outside of \[0, 1\]"):
+        beta_interval([1.5])
+
+
+def test_students_interval_by_hand():
+    """1, 2, 3: mean 2, s = 1, t(0.975; 2) = 4.3027; equal values say nothing of their spread."""
+    assert student_interval([1, 2, 3]) == pytest.approx((2 - 4.3027 / 3**0.5, 2 + 4.3027 / 3**0.5), abs=1e-4)
+    assert student_interval([0.5, 0.5]) == (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize("tasks", [1, 3, 8, 19])
+def test_intervals_of_few_tasks_cover(tasks):
+    """Pass rates of tasks are drawn from Beta(m s, (1 - m) s), n completions from each: the share of intervals that
+    hold the mean m is at least the nominal 0.95, less three standard errors of 400 draws."""
+    rng = np.random.default_rng(tasks)
+    known = {}  # the interval depends on the sum alone
+    for mean, spread, n in itertools.product((0.05, 0.3, 0.5, 0.9), (0.5, 20), (1, 3)):
+        covered = []
+        for _ in range(400):
+            rates = rng.beta(mean * spread, (1 - mean) * spread, size=tasks)
+            right = rng.binomial(n, rates)
+            total = 3 // n * int(right.sum())
+            if total not in known:
+                known[total] = estimate((right / n).tolist(), 0.95)
+            covered.append(known[total].low <= mean <= known[total].high)
+        assert fmean(covered) > 0.95 - 3 * math.sqrt(0.95 * 0.05 / 400), (mean, spread, n)
+
+
+def test_twenty_tasks_have_the_intervals_of_large_samples():
+    """And where the bootstrap would have no width, as all values are equal, one that has."""
+    half = [0.0, 1.0] * 10
+    assert (estimate(half, 0.95).low, estimate(half, 0.95).high) == wilson(10, 20)
+    shares = [0.25, 0.75] * 10
+    assert (estimate(shares, 0.95).low, estimate(shares, 0.95).high) == bootstrap(shares)
+    equal = estimate([0.5] * 20, 0.95)
+    assert equal.low < 0.3 < 0.7 < equal.high

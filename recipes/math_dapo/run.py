@@ -7,9 +7,8 @@ from pathlib import Path
 
 from tyro import MISSING
 
-from rlvr.recipes.common import Flags, show_results
+from rlvr.recipes.common import Flags, train
 from rlvr.train.config import Config
-from rlvr.train.loop import Trainer
 
 __all__ = ["DEFAULTS", "main"]
 
@@ -52,8 +51,4 @@ def main(flags: Flags = DEFAULTS) -> int:
     Args:
         flags: the settings.
     """
-    env, eval_env = flags.environments()
-    env = env.with_reward(2 * env.reward - 1)  # 1 if right, else -1 (2.4); the trainer adds eq. 13 for length
-    with Trainer(flags.config, env=env, eval_env=eval_env) as trainer:
-        trainer.run()
-    return show_results(trainer)
+    return train(flags)

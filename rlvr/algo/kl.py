@@ -38,6 +38,7 @@ def kl_loss(
     completion_mask: Bool[Tensor, "B T"],
     *,
     estimator: Estimator,
+    behaviour_logprobs: Float[Tensor, "B T"] | None = None,
 ) -> Float[Tensor, "B T"]:
     """The estimate per token, with a gradient in `logprobs` (see above for its direction); 0 where masked.
 
@@ -48,18 +49,20 @@ def kl_loss(
         ref_logprobs: under the reference policy; no gradient flows there.
         completion_mask: True for trained tokens.
         estimator: "k1", "k2" or "k3".
+        behaviour_logprobs: under the policy that sampled: the estimate is multiplied by r = π / behaviour, which
+            carries a gradient.  Then E[r k3] = KL(π ‖ ref) for any π, and its gradient is the KL's, in every step on
+            the same rollouts (DeepSeek-V3.2, arXiv:2512.02556, 3.1).  None for no weight.
 
     Raises:
         ValueError: there is no such estimator.
     """
     d = log_ratio(logprobs, ref_logprobs, completion_mask)
-    if estimator == "k1":
-        return d
-    if estimator == "k2":
-        return d.square() / 2
-    if estimator == "k3":
-        return torch.expm1(-d) + d
-    raise ValueError(f"estimator is {estimator!r}; it must be 'k1', 'k2' or 'k3'")
+    if estimator not in ("k1", "k2", "k3"):
+        raise ValueError(f"estimator is {estimator!r}; it must be 'k1', 'k2' or 'k3'")
+    estimate = d if estimator == "k1" else d.square() / 2 if estimator == "k2" else torch.expm1(-d) + d
+    if behaviour_logprobs is None:
+        return estimate
+    return estimate * log_ratio(logprobs, behaviour_logprobs, completion_mask).exp()
 
 
 def penalised(

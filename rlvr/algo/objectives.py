@@ -21,7 +21,7 @@ from torch import Tensor
 from rlvr.algo.masks import zero_masked
 from rlvr.algo.ratios import RatioStats, log_ratio, ratio_stats, sequence_mean_log_ratio
 
-__all__ = ["Losses", "a2c", "cispo", "clipped", "gspo", "next_beta", "ppo_kl", "reinforce"]
+__all__ = ["Losses", "cispo", "clipped", "gspo", "ppo_kl", "reinforce", "sapo"]
 
 
 class Losses(NamedTuple):
@@ -53,25 +53,6 @@ def reinforce(
     A = _advantages(advantages, completion_mask)
     losses = -A * zero_masked(logprobs, completion_mask)
     return Losses(losses, ratio_stats(log_ratio(logprobs, behaviour_logprobs, completion_mask), completion_mask))
-
-
-def a2c(
-    logprobs: Float[Tensor, "B T"],
-    behaviour_logprobs: Float[Tensor, "B T"],
-    returns: Float[Tensor, "B T"],
-    values: Float[Tensor, "B T"],
-    completion_mask: Bool[Tensor, "B T"],
-) -> Losses:
-    """-(R - V) log π: advantage actor-critic's policy term (arXiv:1602.01783, sec. 4).
-
-    The critic learns from `terms.value_loss`, not from this: V carries no gradient here.
-
-    Args:
-        logprobs, behaviour_logprobs, completion_mask: as in the module's docstring.
-        returns: R, such as `returns.n_step_returns`.
-        values: V, the critic's.
-    """
-    return reinforce(logprobs, behaviour_logprobs, returns - values, completion_mask)
 
 
 def clipped(
@@ -197,7 +178,7 @@ def ppo_kl(
 
     Args:
         logprobs, behaviour_logprobs, advantages, completion_mask: as in the module's docstring.
-        beta: β, 0 or more; `next_beta` adapts it after each step.
+        beta: β, 0 or more; `control.next_beta` adapts it after each step.
 
     Raises:
         ValueError: beta is negative or not finite.
@@ -211,22 +192,36 @@ def ppo_kl(
     return Losses(zero_masked(losses, completion_mask), ratio_stats(log_r, completion_mask))
 
 
-def next_beta(beta: float, kl: float, *, target: float) -> float:
-    """β / 2 after a step with KL below target / 1.5, 2 β above 1.5 target, else β (arXiv:1707.06347, sec. 4).
+def sapo(
+    logprobs: Float[Tensor, "B T"],
+    behaviour_logprobs: Float[Tensor, "B T"],
+    advantages: Float[Tensor, " B #T"],
+    completion_mask: Bool[Tensor, "B T"],
+    *,
+    positive: float = 1.0,
+    negative: float = 1.05,
+) -> Losses:
+    """-(4 / τ) σ(τ (r - 1)) A: a smooth gate in place of the clip, whose gradient fades as r leaves 1.
+
+    SAPO (arXiv:2511.20347, eq. 5-6).  At r = 1 the gradient is that of -r A; the value there is -2 A / τ.
 
     Args:
-        beta: β of the step.
-        kl: mean KL of the step, in nats per token.
-        target: the KL that is wanted; 0.003 to 0.03 in the paper.
+        logprobs, behaviour_logprobs, advantages, completion_mask: as in the module's docstring.
+        positive: τ where A > 0.
+        negative: τ elsewhere; greater, so that it fades faster there.
 
     Raises:
-        ValueError: target ≤ 0, or kl is NaN.
+        ValueError: a τ is not above 0.
     """
-    if not target > 0:
-        raise ValueError(f"target is {target}; it must be above 0, 0.003 to 0.03 in the paper")
-    if kl != kl:
-        raise ValueError("kl is NaN; leave such a step out of beta's adaptation")
-    return beta / 2 if kl < target / 1.5 else beta * 2 if kl > target * 1.5 else beta
+    if not (positive > 0 and negative > 0):
+        raise ValueError(
+            f"the temperatures are {positive} and {negative}; both must be above 0, 1 and 1.05 in the paper"
+        )
+    A = _advantages(advantages, completion_mask)
+    log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
+    tau = torch.where(A > 0, positive, negative).to(log_r.dtype)
+    losses = -(4 / tau) * torch.sigmoid(tau * (log_r.exp() - 1)) * A
+    return Losses(zero_masked(losses, completion_mask), ratio_stats(log_r, completion_mask))
 
 
 def _advantages(advantages: Tensor, mask: Tensor) -> Tensor:

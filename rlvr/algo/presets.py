@@ -17,15 +17,23 @@ from rlvr.validate import require_number, require_one_of, require_optional_whole
 
 __all__ = [
     "Algorithm",
+    "Baseline",
     "Clip",
     "Correction",
+    "Critic",
+    "EntropyTarget",
     "Estimator",
     "Kl",
     "Level",
+    "Mixing",
     "OverlongHandling",
     "PRESETS",
     "Preference",
     "Reset",
+    "Rule",
+    "SoftClip",
+    "Subset",
+    "Trust",
     "preset",
 ]
 
@@ -34,8 +42,14 @@ Estimator = Literal["k1", "k2", "k3"]
 Level = Literal["token", "sequence", "geometric"]
 """What has one correction weight, see `rlvr.algo.corrections`: a token; a row, the product over its trained tokens
 (unbiased, of high variance); or a row, their geometric mean, which does not grow with the length."""
-OverlongHandling = Literal["keep", "mask", "soft"]
-"""Truncated completions are trained on as they were scored; left out of the loss; or scored with `rlvr.Overlong`."""
+OverlongHandling = Literal["keep", "mask", "soft", "soft+mask"]
+"""Truncated completions are trained on as they were scored; left out of the loss; scored with `rlvr.Overlong`; or both:
+left out of the loss, while long completions that ended are scored with it (DAPO's paper has either)."""
+Rule = Literal["fixed", "ppo", "ziegler"]
+"""How a KL coefficient moves: not at all; by `control.next_beta` (a factor of 2, KL per token); or by
+`control.ziegler_beta` (up to a fifth per horizon, KL per completion)."""
+Baseline = Literal["none", "batch_mean", "moving_average"]
+"""What `reinforce_advantages` subtracts: 0, the batch's mean score, or a moving average over earlier batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +74,169 @@ class Clip:
 
 
 @dataclass(frozen=True, slots=True)
+class SoftClip:
+    """The temperatures of SAPO's gate, see `objectives.sapo`.
+
+    Attributes:
+        positive: for tokens of positive advantage, above 0.
+        negative: for the others, above 0.
+    """
+
+    positive: float = 1.0
+    negative: float = 1.05
+
+    def __post_init__(self) -> None:
+        require_number("soft_clip.positive", self.positive, above=0)
+        require_number("soft_clip.negative", self.negative, above=0)
+
+
+def _require_rule(name: str, rule: str, target: float | None, horizon: int) -> None:
+    require_one_of(f"{name}.rule", rule, get_args(Rule))
+    require_whole(f"{name}.horizon", horizon, 1)
+    if rule != "fixed":
+        require_number(f"{name}.target", target, above=0, hint="the KL that the coefficient aims at")
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """The penalty of `objectives.ppo_kl` on the KL from the policy that sampled (arXiv:1707.06347, sec. 4).
+
+    Attributes:
+        coefficient: β of the first step, above 0.
+        rule: how β moves after each step.
+        target: the KL that is wanted, in nats: per token for "ppo", per completion for "ziegler"; None if fixed.
+        horizon: of "ziegler", in completions.
+    """
+
+    coefficient: float = 1.0
+    rule: Rule = "ppo"
+    target: float | None = 0.01
+    horizon: int = 10_000
+
+    def __post_init__(self) -> None:
+        require_number("trust.coefficient", self.coefficient, above=0)
+        _require_rule("trust", self.rule, self.target, self.horizon)
+
+
+@dataclass(frozen=True, slots=True)
+class Critic:
+    """A value model that is trained beside the policy (see `rlvr.train.critic`).
+
+    Attributes:
+        backbone: "own", a copy of the policy as it began; or "shared", the policy's own layers.
+        lr: learning rate of the critic; None for the policy's.  A shared backbone learns at the policy's, its head at
+            this one.
+        schedule: of the learning rate; None for the policy's.
+        coefficient: weight of the value loss, above 0.  It counts where the backbone is shared; an own critic is
+            trained by AdamW, which undoes a factor.
+        value_clip: range in which a value may move per batch, see `terms.value_loss`; None for no clip.
+        warmup: training steps at the start in which only the critic learns.
+    """
+
+    backbone: Literal["own", "shared"] = "own"
+    lr: float | None = None
+    schedule: Literal["constant", "linear", "cosine"] | None = None
+    coefficient: float = 0.5
+    value_clip: float | None = 0.2
+    warmup: int = 0
+
+    def __post_init__(self) -> None:
+        require_one_of("critic.backbone", self.backbone, ("own", "shared"))
+        require_one_of("critic.schedule", self.schedule, ("constant", "linear", "cosine"), or_none=True)
+        if self.lr is not None:
+            require_number("critic.lr", self.lr, above=0)
+        require_number("critic.coefficient", self.coefficient, above=0)
+        if self.value_clip is not None:
+            require_number("critic.value_clip", self.value_clip, above=0, hint="or None for no clip")
+        require_whole("critic.warmup", self.warmup, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class EntropyTarget:
+    """An entropy coefficient that adapts (Skywork-OR1, arXiv:2505.22312), see `control.next_entropy_coefficient`.
+
+    `Algorithm.entropy` is the coefficient of the first update.
+
+    Attributes:
+        nats: the mean entropy per token that is wanted; the bonus counts after updates at or below it.
+        step: change of the coefficient per update.
+        least: the least coefficient.
+        most: the greatest coefficient.
+    """
+
+    nats: float = 0.2
+    step: float = 0.005
+    least: float = 0.0
+    most: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_number("entropy_target.nats", self.nats, above=0)
+        require_number("entropy_target.step", self.step, above=0)
+        require_number("entropy_target.least", self.least, 0)
+        require_number("entropy_target.most", self.most, self.least, hint="which is least")
+
+
+@dataclass(frozen=True, slots=True)
+class Mixing:
+    """Reference mixing (TR-DPO, arXiv:2404.09656): now and then, reference ← share · policy + (1 - share) · reference.
+
+    Attributes:
+        every_steps: training steps between mixes.
+        share: α, in (0, 1]; 1 replaces the reference.
+    """
+
+    every_steps: int = 512
+    share: float = 0.6
+
+    def __post_init__(self) -> None:
+        require_whole("mixing.every_steps", self.every_steps, 1)
+        require_number("mixing.share", self.share, above=0, most=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Subset:
+    """Train on some completions of each group, with advantages from all of them.
+
+    Attributes:
+        size: completions per group that are trained on.
+        rule: a function of `rlvr.algo.subsets`.
+    """
+
+    size: int
+    rule: str = "max_variance"
+
+    def __post_init__(self) -> None:
+        require_whole("subset.size", self.size, 1)
+        require_one_of("subset.rule", self.rule, names("subset"))
+
+
+@dataclass(frozen=True, slots=True)
 class Kl:
     """A penalty on the KL divergence from the reference policy (see `rlvr.algo.kl`).
 
     Attributes:
         estimator: which estimate of the divergence.
-        coefficient: its weight, above 0.
+        coefficient: its weight, above 0; of the first step if it adapts.
         place: added to the loss, or subtracted from the reward.
+        weighted: multiply the estimate by the ratio to the policy that sampled, so that its gradient is the KL's in
+            every step on a batch, see `kl.kl_loss`; only in the loss.
+        rule: how the coefficient moves after each step.
+        target: the KL that is wanted, in nats: per token for "ppo", per completion for "ziegler"; None if fixed.
+        horizon: of "ziegler", in completions.
     """
 
     estimator: Estimator
     coefficient: float
     place: Literal["loss", "reward"]
+    weighted: bool = False
+    rule: Rule = "fixed"
+    target: float | None = None
+    horizon: int = 10_000
 
     def __post_init__(self) -> None:
+        _require_rule("kl", self.rule, self.target, self.horizon)
+        if self.weighted and self.place != "loss":
+            raise UsageError("kl.weighted is of a penalty in the loss; in the reward there is no ratio to weigh by")
         require_one_of("kl.estimator", self.estimator, get_args(Estimator))
         require_one_of("kl.place", self.place, ("loss", "reward"))
         require_number("kl.coefficient", self.coefficient, above=0, hint="and kl None for no penalty")
@@ -112,16 +275,21 @@ class Reset:
     Attributes:
         every_steps: steps between resets; None for no fixed period.
         stall_validations: reset after this many validations in a row without a new best; None to ignore validation.
+        kl_share: reset after a step in which the KL penalty's share of the gradient was above this, in (0, 1): the
+            penalty then holds the policy more than the reward moves it.  None to ignore it.
         optimizer: reset the optimiser's moments too.
     """
 
     every_steps: int | None = None
     stall_validations: int | None = None
     optimizer: bool = True
+    kl_share: float | None = None
 
     def __post_init__(self) -> None:
-        if self.every_steps is None and self.stall_validations is None:
-            raise UsageError("a reset without every_steps and without stall_validations never happens; give one")
+        if self.every_steps is None and self.stall_validations is None and self.kl_share is None:
+            raise UsageError("a reset without every_steps, stall_validations or kl_share never happens; give one")
+        if self.kl_share is not None:
+            require_number("reset.kl_share", self.kl_share, above=0, below=1)
         require_optional_whole("reset.every_steps", self.every_steps, 1)
         require_optional_whole("reset.stall_validations", self.stall_validations, 1)
 
@@ -191,15 +359,29 @@ class Algorithm:
         aggregation: a function of `rlvr.algo.aggregation`.
         preference: learning from preferences; then advantage, objective and aggregation are empty.  None for others.
         clip: for objectives that clip; None for the others.
+        soft_clip: for sapo.
+        trust: for ppo_kl; None for the others.
         scale: divide by the group's standard deviation (group_advantages, process_advantages).
         group_baseline: subtract the group's mean first (global_advantages).
-        gamma: discount per token (discounted_returns).
-        lam: λ of `returns.gae`.  No preset uses it before there is a critic; it stays as runs have recorded it.
+        baseline: what reinforce_advantages subtracts.
+        baseline_decay: of the moving average, in [0, 1).
+        gamma: discount per token (discounted_returns, gae, n_step_advantages).
+        lam: λ of gae: 0 is TD(0), 1 the Monte-Carlo return.
+        n_steps: tokens that n_step_advantages looks ahead: 1 is TD(0), None the whole completion.
+        critic: the value model, for gae and n_step_advantages; None for the others.
         length_tokens: the length of `constant`; None for the sampler's max_tokens.
         kl: the KL penalty; None for none, and then there is no reference policy.
+        mixing: when the reference takes over a part of the policy; None for never.
         entropy: coefficient of the entropy bonus; 0 for none.
+        entropy_target: how that coefficient adapts; None for not.
+        entropy_share: share of the tokens, those of highest entropy, that the policy is trained on; 1 for all.
         dynamic_sampling: drop groups whose completions are all correct or all wrong, and sample others instead.
+        refill: False: dynamic sampling does not sample others; the remaining groups weigh more, as all denominators
+            are theirs alone.
+        subset: which completions of a group are trained on; None for all.
         overlong: what is done with truncated completions.
+        overlong_share: greatest soft punishment as a share of the width of the reward's bounds.  1/2 is DAPO's -1 for
+            rewards of ±1, and -½ for rewards in [0, 1]: equal after dividing by the std.
         correction: weights for differences between sampler and trainer; None for none.
         reset: when reference and optimiser start afresh; None for never.
         whiten: normalise advantages over all tokens of the batch, where they differ from token to token.
@@ -220,15 +402,27 @@ class Algorithm:
     aggregation: str = ""
     preference: Preference | None = None
     clip: Clip | None = None
+    soft_clip: SoftClip = SoftClip()
+    trust: Trust | None = None
     scale: bool = True
     group_baseline: bool = False
+    baseline: Baseline = "batch_mean"
+    baseline_decay: float = 0.9
     gamma: float = 1.0
     lam: float = 1.0
+    n_steps: int | None = None
+    critic: Critic | None = None
     length_tokens: int | None = None
     kl: Kl | None = None
+    mixing: Mixing | None = None
     entropy: float = 0.0
+    entropy_target: EntropyTarget | None = None
+    entropy_share: float = 1.0
     dynamic_sampling: bool = False
+    refill: bool = True
+    subset: Subset | None = None
     overlong: OverlongHandling = "keep"
+    overlong_share: float = 0.5
     correction: Correction | None = None
     reset: Reset | None = None
     whiten: bool = False
@@ -241,13 +435,21 @@ class Algorithm:
 
     def __post_init__(self) -> None:
         require_one_of("overlong", self.overlong, get_args(OverlongHandling))
+        require_number("overlong_share", self.overlong_share, above=0, most=1)
         require_whole("epochs", self.epochs, 1)
-        for name in ("prompts", "group_size", "minibatch", "length_tokens"):
+        for name in ("prompts", "group_size", "minibatch", "length_tokens", "n_steps"):
             require_optional_whole(name, getattr(self, name), 1)
         require_number("temperature", self.temperature, above=0, hint="near 1 to train")
         require_number("gamma", self.gamma, 0, 1)
         require_number("lam", self.lam, 0, 1)
         require_number("entropy", self.entropy, 0, hint="and above 0 to keep the policy from collapsing")
+        require_number("entropy_share", self.entropy_share, above=0, most=1)
+        require_one_of("baseline", self.baseline, get_args(Baseline))
+        require_number("baseline_decay", self.baseline_decay, 0, below=1)
+        for name, piece in (("critic", self.advantage), ("trust", self.objective)):
+            if (getattr(self, name) is None) == (name in self.needs):
+                fix = f"give {name}" if name in self.needs else f"it uses none, so leave {name} out"
+                raise UsageError(f"{piece} with {name} {getattr(self, name)}: {fix}")
         if (self.clip is None) == ("clip" in self.needs):
             clipping = [name for name in names("objective") if "clip" in function("objective", name).needs]
             raise UsageError(
@@ -262,6 +464,17 @@ class Algorithm:
             )
         if self.reset is not None and self.kl is None:
             raise UsageError("reset without kl: there is no reference policy to be reset; give kl or drop reset")
+        if self.mixing is not None and not self.has_reference:
+            raise UsageError("mixing without kl: there is no reference policy to mix into; give kl or drop mixing")
+        if (
+            self.reset is not None
+            and self.reset.kl_share is not None
+            and self.kl is not None
+            and self.kl.place != "loss"
+        ):
+            raise UsageError(
+                "reset.kl_share with the KL in the reward: it has no gradient of its own; put it in the loss"
+            )
         if self.kl is not None and self.kl.place == "reward" and not self._takes_rewards:
             raise UsageError(f"{self.advantage} has no place for a KL penalty in the reward; put it in the loss")
 
@@ -331,7 +544,8 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             prompts=512,
             group_size=16,
             minibatch=512,
-            sources="4.1: clip 0.2/0.28, 512 x 16, mini-batch 512 (16 updates), overlong 20480 with cache 4096, no KL",
+            sources="4.1: clip 0.2/0.28, 512 x 16, mini-batch 512 (16 updates), overlong 20480 with cache 4096, no KL; "
+            "2.4: rewards of ±1",
         ),
         "prorl": Algorithm(
             paper="arXiv:2505.24864",
@@ -392,7 +606,9 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             aggregation="token_mean",
             dynamic_sampling=True,
             overlong="soft",
-            sources="2.1: no KL, high 0.26 to 0.28, groups without variance dropped; 2.2: soft length penalty; "
+            overlong_share=0.1,
+            sources="2.1: no KL, high 0.26 to 0.28, groups without variance dropped; 2.2: soft length penalty of up to "
+            "0.1, where format gives 0.1 and a right answer 0.9; "
             "low 0.2 is ours",
         ),
         "vineppo": Algorithm(
@@ -410,6 +626,84 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             temperature=0.6,
             sources="the authors' configuration for MATH: KL 1e-4 in the loss, clip 0.2, 2 epochs, 512 episodes of 64 "
             "prompts, mini-batch 64, temperature 0.6, K = 9 forks per step, advantages whitened, theirs per mini-batch",
+        ),
+        "gspo": Algorithm(
+            paper="arXiv:2507.18071",
+            advantage="group_advantages",
+            objective="gspo",
+            clip=Clip(low=3e-4, high=4e-4),
+            aggregation="sequence_mean",
+            sources="5.1: clip 3e-4 and 4e-4, each batch in 4 mini-batches; no KL is named; group size not printed",
+        ),
+        "cispo": Algorithm(
+            paper="arXiv:2506.13585",
+            advantage="group_advantages",
+            objective="cispo",
+            clip=Clip(low=1.0, high=4.0),
+            aggregation="token_mean",
+            dynamic_sampling=True,
+            sources="3.1: no lower bound, no KL, dynamic sampling; their upper bound is not printed: a weight of at "
+            "most 5 is that of ScaleRL, arXiv:2510.13786",
+        ),
+        "sapo": Algorithm(
+            paper="arXiv:2511.20347",
+            advantage="group_advantages",
+            objective="sapo",
+            aggregation="sequence_mean",
+            sources="eq. 5 and 6, temperatures 1 and 1.05; no KL is named",
+        ),
+        "ppo": Algorithm(
+            paper="arXiv:1707.06347",
+            advantage="gae",
+            lam=0.95,
+            objective="clipped",
+            clip=_SYMMETRIC,
+            aggregation="token_mean",
+            kl=Kl("k1", 0.02, "reward"),
+            whiten=True,
+            critic=Critic(),
+            prompts=512,
+            group_size=1,
+            minibatch=64,
+            sources="6.1: clip 0.2, λ 0.95; for language models as in InstructGPT (arXiv:2203.02155, C.4): KL 0.02 in "
+            "the reward, γ 1, value clip 0.2, batch 512 in mini-batches of 64, one epoch; whitening as in OpenAI's "
+            "baselines; no critic warm-up is named",
+        ),
+        "ppo_kl": Algorithm(
+            paper="arXiv:1707.06347",
+            advantage="gae",
+            lam=0.95,
+            objective="ppo_kl",
+            trust=Trust(),
+            aggregation="token_mean",
+            whiten=True,
+            critic=Critic(value_clip=None),
+            group_size=1,
+            epochs=4,
+            sources="eq. 8 and sec. 4: β 1 at first, halved and doubled around a target, of which 0.01 is their middle "
+            "one; 6.1: λ 0.95; theirs has 10 epochs, 4 are ours",
+        ),
+        "a2c": Algorithm(
+            paper="arXiv:1602.01783",
+            advantage="n_step_advantages",
+            objective="reinforce",
+            aggregation="token_mean",
+            entropy=0.01,
+            critic=Critic(value_clip=None),
+            group_size=1,
+            sources="4: advantage R - V, entropy 0.01; returns to the end and γ 1 are ours, as the reward is at the "
+            "end of hundreds of tokens: theirs, for Atari, are 5 steps and 0.99",
+        ),
+        "reinforce": Algorithm(
+            paper="doi:10.1007/BF00992696",
+            advantage="reinforce_advantages",
+            baseline="moving_average",
+            objective="reinforce",
+            aggregation="constant",
+            length_tokens=1,  # the gradient of a completion's log-probability, which is a sum
+            group_size=1,
+            sources="Williams 1992, sec. 4: any baseline that the action does not change; sec. 8: the average of "
+            "earlier rewards with decay 0.9",
         ),
         "dpo": Algorithm(
             paper="arXiv:2305.18290",

@@ -21,16 +21,16 @@ from rlvr.validate import require_one_of
 
 __all__ = ["Function", "Kind", "Need", "function", "names", "register", "same"]
 
-Kind = Literal["advantage", "objective", "aggregation", "correction", "preference", "step"]
-"""What a function computes: advantages; a policy's losses per token; one number from losses; importance weights; losses
-of pairs of completions; or a whole optimiser step, as a trust region does."""
+Kind = Literal["advantage", "objective", "aggregation", "correction", "subset", "preference", "step"]
+"""What a function computes: advantages; a policy's losses per token; one number from losses; importance weights; which
+completions are trained on; losses of pairs of completions; or a whole optimiser step, as a trust region does."""
 Need = Literal[
     "siblings",
     "prefix_values",
     "step_rewards",
     "critic",
     "clip",
-    "beta",
+    "trust",
     "once",
     "pairs",
     "labels",
@@ -45,7 +45,7 @@ Need = Literal[
     step_rewards    turns with rewards of their own
     critic          a trained value of every token
     clip            `Algorithm.clip`
-    beta            a KL penalty with an adaptive coefficient
+    trust           `Algorithm.trust`, the coefficient of the KL from the policy that sampled
     once            one optimiser step per batch of rollouts, as it has no ratio to the policy that sampled
     pairs           a chosen and a rejected completion of one prompt
     labels          completions that are known to be right or wrong
@@ -191,7 +191,23 @@ for _name, _entry in {
         same("boundaries", "completion_mask", values="prefix_values"),
         needs=("prefix_values",),
     ),
-    "discounted_returns": Function(_RETURNS, "arXiv:2501.03262", same("rewards", "completion_mask"), same("gamma")),
+    "discounted_returns": Function(
+        _RETURNS, "arXiv:2501.03262", same("rewards", "completion_mask", "bootstrap"), same("gamma")
+    ),
+    "gae": Function(
+        _RETURNS,
+        "arXiv:1506.02438, eq. 16",
+        same("rewards", "values", "completion_mask", "bootstrap"),
+        same("gamma", "lam"),
+        ("critic",),
+    ),
+    "n_step_advantages": Function(
+        _RETURNS,
+        "arXiv:1602.01783, 4",
+        same("rewards", "values", "completion_mask", "bootstrap"),
+        same("gamma", n="n_steps"),
+        ("critic",),
+    ),
 }.items():
     register("advantage", _name, _entry)
 
@@ -206,11 +222,25 @@ for _name, _entry in {
     "gspo": Function(
         _OBJECTIVES, "arXiv:2507.18071, eq. 5", settings=same(low="clip.low", high="clip.high"), needs=("clip",)
     ),
+    "sapo": Function(
+        _OBJECTIVES,
+        "arXiv:2511.20347, eq. 5",
+        settings=same(positive="soft_clip.positive", negative="soft_clip.negative"),
+    ),
+    "ppo_kl": Function(
+        _OBJECTIVES, "arXiv:1707.06347, eq. 8", settings=same(beta="trust.coefficient"), needs=("trust",)
+    ),
     "cispo": Function(
         _OBJECTIVES, "arXiv:2506.13585, eq. 4", settings=same(low="clip.low", high="clip.high"), needs=("clip",)
     ),
 }.items():
     register("objective", _name, _entry)
+
+for _name, _entry in {
+    "max_variance": Function("rlvr.algo.subsets", "arXiv:2504.13818, 3.2", settings=same(size="subset.size")),
+    "random_subset": Function("rlvr.algo.subsets", "arXiv:2504.13818, 4", settings=same(size="subset.size")),
+}.items():
+    register("subset", _name, _entry)
 
 for _name, _entry in {
     "sequence_mean": Function(_AGGREGATION, "arXiv:2402.03300, eq. 3", same("sequences")),

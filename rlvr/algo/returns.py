@@ -19,6 +19,7 @@ __all__ = [
     "discounted_returns",
     "gae",
     "monte_carlo_advantages",
+    "n_step_advantages",
     "n_step_returns",
     "process_advantages",
     "whiten",
@@ -133,6 +134,31 @@ def n_step_returns(
         ahead = torch.cat([target[:, 1:], end], dim=1)
         target = torch.where(trained, rewards + gamma * ahead, end)
     return zero_masked(target.gather(1, back), completion_mask)
+
+
+def n_step_advantages(
+    rewards: Float[Tensor, "B T"],
+    values: Float[Tensor, "B T"],
+    completion_mask: Bool[Tensor, "B T"],
+    *,
+    n: int | None,
+    gamma: float = 1.0,
+    bootstrap: Float[Tensor, " B"] | None = None,
+) -> AdvantageEstimate:
+    """A = R - V with n-step returns R, which are the critic's targets too (A3C, arXiv:1602.01783, sec. 4).
+
+    n = 1 is TD(0), n = None the Monte-Carlo return to the end of the completion.
+
+    Args:
+        rewards, values, completion_mask, gamma, bootstrap: as in `n_step_returns`.
+        n: number of trained tokens to look ahead, at least 1; None for all.
+
+    Raises:
+        ValueError: as in `n_step_returns`.
+    """
+    ahead = max(1, values.shape[1]) if n is None else n
+    targets = n_step_returns(rewards, values, completion_mask, n=ahead, gamma=gamma, bootstrap=bootstrap)
+    return AdvantageEstimate(zero_masked(targets - values.detach(), completion_mask), targets)
 
 
 def process_advantages(

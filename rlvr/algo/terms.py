@@ -1,4 +1,7 @@
-"""Value loss and entropy bonus, per token.  Axes: B rows, T tokens.  Masked tokens have loss 0 and gradient 0."""
+"""Value loss, entropy bonus and the choice of tokens by entropy.  Axes: B rows, T tokens.
+
+Masked tokens have loss 0 and gradient 0.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from torch import Tensor
 
 from rlvr.algo.masks import zero_masked
 
-__all__ = ["ValueLosses", "entropy_bonus", "value_loss"]
+__all__ = ["ValueLosses", "entropy_bonus", "explained_variance", "top_entropy", "value_loss"]
 
 
 class ValueLosses(NamedTuple):
@@ -70,3 +73,47 @@ def entropy_bonus(
         coefficient: c.
     """
     return -coefficient * zero_masked(entropies, completion_mask)
+
+
+def top_entropy(
+    entropies: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"], *, share: float
+) -> Bool[Tensor, "B T"]:
+    """True for trained tokens whose entropy is among the highest: at least its (1 - share) quantile.
+
+    "Beyond the 80/20 Rule" (arXiv:2506.01939, eq. 5; share 0.2): only these tokens are in the policy's loss, and all
+    trained tokens stay in the denominators.  The quantile is over the whole batch, before it is split.
+
+    Args:
+        entropies: of the policy before the step, in nats; no gradient flows.
+        completion_mask: True for trained tokens.
+        share: ρ, in (0, 1].
+
+    Raises:
+        ValueError: `share` is outside (0, 1].
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"share is {share}; it must lie in (0, 1], 0.2 in the paper")
+    if not completion_mask.any():
+        return completion_mask
+    # Not torch.quantile, which takes at most 2^24 entries.
+    ordered = entropies.detach()[completion_mask].double().sort().values
+    place = (1 - share) * (len(ordered) - 1)
+    low = int(place)
+    below, above = ordered[low], ordered[min(low + 1, len(ordered) - 1)]
+    return completion_mask & (entropies.detach() >= below + (place - low) * (above - below))
+
+
+def explained_variance(
+    values: Float[Tensor, "B T"], returns: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"]
+) -> float:
+    """1 - Var(R - V) / Var(R) over trained tokens: 1 for a perfect critic, 0 for a constant; NaN if all R are equal.
+
+    Args:
+        values: V.
+        returns: R.
+        completion_mask: True for trained tokens.
+    """
+    R, V = returns[completion_mask].double(), values[completion_mask].double()
+    if not len(R) or R.min() == R.max():
+        return float("nan")
+    return float(1 - (R - V).var(correction=0) / R.var(correction=0))

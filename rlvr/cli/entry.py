@@ -20,6 +20,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
+from rlvr.cli.algorithms import AlgorithmsCommand
 from rlvr.cli.arguments import with_one_env
 from rlvr.cli.audit import AuditCommand
 from rlvr.cli.check import CheckCommand
@@ -51,6 +52,7 @@ COMMANDS: dict[str, Any] = {
     "pairs": PairsCommand,
     "process-labels": ProcessLabelsCommand,
     "train": TrainCommand,
+    "algorithms": AlgorithmsCommand,
     "eval": EvalCommand,
     "plot": PlotCommand,
     "view": ViewCommand,

@@ -207,6 +207,7 @@ class EvalCommand:
         out.print(table)
         out.print(
             f"mean length {report.length:.1f} tokens, {report.truncated:.1%} truncated, {report.unscored} unscored"
+            + (f", {len(report.too_long)} tasks too long and left out" if report.too_long else "")
         )
         if kept is None:
             return

@@ -225,24 +225,22 @@ class Collector:
 
     def _fitting(self, asked: Sequence[tuple[int, int]], dropped: list[Dropped]) -> list[tuple[int, int]]:
         """The tasks whose prompts leave room for a completion; the others are added to `dropped`."""
-        positions: int | None = getattr(self.sampler, "positions", None)
-        if positions is None:
+        if getattr(self.sampler, "positions", None) is None:
             return list(asked)
         fitting: list[tuple[int, int]] = []
         tasks = self.groups.tasks([index for _, index in asked])
         for (place, index), task in zip(asked, tasks, strict=True):
-            length = 0 if task is None else len(self.sampler.encode(task.prompt))
-            most = 0 if task is None else self.groups.limit_of(task)
-            if task is None or length + most <= positions:
+            excess = self.groups.excess_tokens(task)
+            if task is None or not excess:
                 fitting.append((place, index))
                 continue
             dropped.append(Dropped(task.id, "too-long", rollouts=0, tokens=0))
             if not self._has_warned_of_length:
                 self._has_warned_of_length = True
                 warnings.warn(
-                    f"the prompt of task {task.id!r} has {length} tokens and may get {most} more, and the model has "
-                    f"{positions} positions: tasks that are too long are left out. Lower max_tokens, or shorten "
-                    "prompts. This warning comes once; the log counts such tasks as dropped/too-long",
+                    f"the prompt of task {task.id!r} may get {self.groups.limit_of(task)} more tokens, which is "
+                    f"{excess} more than the model has positions: tasks that are too long are left out. Lower "
+                    "max_tokens, or shorten prompts. This warning comes once; the log counts them as dropped/too-long",
                     RuntimeWarning,
                     stacklevel=4,
                 )

@@ -5,6 +5,7 @@ Axes: P tasks, n completions of each, of which k are considered.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ from rlvr.collect import Groups, Sampler, Sampling, own_tokens
 from rlvr.collect.groups import STEP_S
 from rlvr.collect.scheduler import Schedule
 from rlvr.display import progress_bar
-from rlvr.environment import Environment, Mixture
+from rlvr.environment import Environment, Mixture, SingleTurnEnv
 from rlvr.errors import UsageError
 from rlvr.scoring import Scorer
 from rlvr.statistics import Estimate, estimate, majority_at_k, pass_at_k
@@ -70,6 +71,8 @@ class EvaluationReport:
         metrics: `avg@n`, `reward`, and for each k `pass@k` and `maj@k`.  For a mixture over the tasks of all
             environments, and once more with `NAME/` before them for each environment.
         tasks: the result of each task, in the order of their indices.
+        too_long: ids of tasks that were left out, as their prompts leave no room for `max_tokens` in the model's
+            positions; they are in no metric.
     """
 
     env: str
@@ -81,6 +84,7 @@ class EvaluationReport:
     level: float
     metrics: Mapping[str, Estimate]
     tasks: Sequence[TaskResult]
+    too_long: Sequence[str] = ()
 
     @property
     def unscored(self) -> int:
@@ -90,12 +94,12 @@ class EvaluationReport:
     @property
     def truncated(self) -> float:
         """Share of the completions that hit the token limit."""
-        return sum(task.truncated for task in self.tasks) / (self.n * len(self.tasks))
+        return sum(task.truncated for task in self.tasks) / max(1, self.n * len(self.tasks))
 
     @property
     def length(self) -> float:
         """Mean number of tokens of a completion."""
-        return fmean(task.length for task in self.tasks)
+        return fmean(task.length for task in self.tasks) if self.tasks else 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """The report as a dict, which is JSON if the options of the environment are."""
@@ -126,7 +130,8 @@ def evaluate(
         print(report.metrics["pass@8"])
 
     A completion depends only on the seed, its task and its number.  UNSCORED completions are left out of every metric
-    and counted; a task with fewer than k scored ones is left out of pass@k and maj@k.
+    and counted; a task with fewer than k scored ones is left out of pass@k and maj@k.  Tasks whose prompts are too long
+    for the model are left out, counted in `EvaluationReport.too_long`, and there is a warning.
 
     Args:
         env: the environment.
@@ -160,6 +165,7 @@ def evaluate(
         raise UsageError(f"temperature is 0: all n={n} completions of a task would be the same; use n=1")
     results = [earlier[index] for index in indices if index in earlier]
     missing = [index for index in indices if index not in earlier]
+    too_long: list[str] = []
     with (
         Groups(
             env,
@@ -172,22 +178,50 @@ def evaluate(
             schedule=schedule,
             key=("evaluate", seed),
         ) as groups,
-        closing(groups.sample([(index, index) for index in missing])) as sampled,
         progress_bar(f"evaluating on {env.id}", len(missing) if progress else None) as tick,
+        closing(groups.sample(asked := _fitting(groups, missing, too_long))) as sampled,
     ):
         for number, group in sampled:
-            results.append(_result(missing[number], group))
+            index, _ = asked[number]
+            results.append(_result(index, group))
             if on_group is not None:
-                on_group(missing[number], group)
+                on_group(index, group)
             if progress:
                 tick()
     results.sort(key=lambda result: result.index)
-    metrics = _metrics(results, n, sorted(set(ks)), level)
+    bounds = env.reward.bounds if isinstance(env, SingleTurnEnv) else None  # several turns sum their own rewards
+    metrics = _metrics(results, n, sorted(set(ks)), level, bounds)
     if isinstance(env, Mixture):
         for name in env.shares:
             own = [result for result in results if result.task.startswith(f"{name}:")]
-            metrics |= {f"{name}/{key}": found for key, found in _metrics(own, n, sorted(set(ks)), level).items()}
-    return EvaluationReport(env.id, env.config, n, sampling, seed, sampler.version, level, metrics, tuple(results))
+            found = _metrics(own, n, sorted(set(ks)), level, None)
+            metrics |= {f"{name}/{key}": one for key, one in found.items()}
+    return EvaluationReport(
+        env.id, env.config, n, sampling, seed, sampler.version, level, metrics, tuple(results), tuple(too_long)
+    )
+
+
+def _fitting(groups: Groups, indices: Sequence[int], too_long: list[str]) -> list[tuple[int, int]]:
+    """Twice the index of each task whose prompt leaves room for a completion; the ids of the others are added."""
+    if getattr(groups.sampler, "positions", None) is None:
+        return [(index, index) for index in indices]
+    fitting = []
+    for index, task in zip(indices, groups.tasks(indices), strict=True):
+        excess = groups.excess_tokens(task)
+        if excess <= 0:
+            fitting.append((index, index))
+            continue
+        assert task is not None
+        too_long.append(task.id)
+        if len(too_long) == 1:
+            warnings.warn(
+                f"the prompt of task {task.id!r} with max_tokens={groups.sampling.max_tokens} behind it is {excess} "
+                "tokens longer than the model's positions: tasks that are too long are left out of the evaluation and "
+                "counted. Lower max_tokens, or shorten prompts",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+    return fitting
 
 
 def _indices(env: Environment, limit: int | None) -> range:
@@ -237,7 +271,9 @@ def result_of_scores(
     )
 
 
-def _metrics(results: Sequence[TaskResult], n: int, ks: Sequence[int], level: float) -> dict[str, Estimate]:
+def _metrics(
+    results: Sequence[TaskResult], n: int, ks: Sequence[int], level: float, bounds: tuple[float, float] | None
+) -> dict[str, Estimate]:
     """The metrics.  Those for which no task has enough scored completions are left out, and maj@k without answers."""
     scored = [result for result in results if result.scored]
     columns = {
@@ -250,4 +286,8 @@ def _metrics(results: Sequence[TaskResult], n: int, ks: Sequence[int], level: fl
         columns[f"pass@{k}"] = pass_at_k(counts, right, k).tolist() if enough else []
         if any(answer is not None for result in enough for answer in result.answers):
             columns[f"maj@{k}"] = [majority_at_k(result.answers, result.correct, k) for result in enough]
-    return {name: estimate(values, level) for name, values in columns.items() if values}
+    return {
+        name: estimate(values, level, bounds if name == "reward" else (0.0, 1.0))
+        for name, values in columns.items()
+        if values
+    }

@@ -133,7 +133,7 @@ class Groups:
             index: of the task.
 
         Raises:
-            RlvrError: the environment's `reset` took longer than `step_s`.
+            RlvrError: the environment's `task` raised, or its `reset` took longer than `step_s`.
         """
         [task] = self.tasks([index])
         if task is None:
@@ -168,7 +168,26 @@ class Groups:
         if self._episodes is not None:
             return self._episodes.tasks(indices)
         assert isinstance(self.env, SingleTurnEnv)
-        return [self.env.task(index) for index in indices]
+        return [self._made(self.env, index) for index in indices]
+
+    @staticmethod
+    def _made(env: SingleTurnEnv, index: int) -> Task:
+        try:
+            return env.task(index)
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            raise RlvrError(f"{env.id} cannot make task {index} of split {env.split!r}: {said}") from error
+
+    def excess_tokens(self, task: Task | None) -> int:
+        """By how many tokens a task's prompt, with `max_tokens` behind it, exceeds the model's positions; 0 if it fits.
+
+        Args:
+            task: the task; None, and then 0, for one that could not be made.
+        """
+        positions: int | None = getattr(self.sampler, "positions", None)
+        if positions is None or task is None:
+            return 0
+        return max(0, len(self.sampler.encode(task.prompt)) + self.limit_of(task) - positions)
 
     def score(self, task: Task, completions: Sequence[Completion]) -> Future[list[Score]]:
         """Score completions of one single-turn task together, in the background.

@@ -1,12 +1,28 @@
-"""Stops a run after `bad_steps` steps in which every rollout was UNSCORED."""
+"""What goes wrong silently: alarms with reason and remedy, and the ends of runs that would learn nothing or the wrong.
+
+`ScoringAlarm` ends a run after `bad_steps` steps in which every rollout was UNSCORED.  `Alarms` says a line for others.
+`SecondOpinion` has a share of the rollouts verified once more, and ends a run whose rewards it does not confirm.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
 from rlvr.collect.stats import unscored_reasons
 from rlvr.errors import RlvrError
+from rlvr.samplers.protocol import rollout_seed
 from rlvr.train.rollout_batch import RolloutBatch
+from rlvr.types import Group, Outcome, Rollout, Verdict, Verifier, VerifierFunction, as_verifier, verified
+from rlvr.validate import require_number, require_whole
+from rlvr.workers.loops import loop_thread
 
-__all__ = ["NothingScored", "ScoringAlarm"]
+__all__ = ["Alarms", "NothingScored", "OpinionAlarm", "RewardsDisputed", "ScoringAlarm", "SecondOpinion", "lr_alarm"]
 
 
 class NothingScored(RlvrError):
@@ -46,3 +62,187 @@ class ScoringAlarm:
                 f"{count} of them because of {why[:200]!r}. `rlvr doctor` looks for what is missing here; the same "
                 "command continues from the last checkpoint"
             )
+
+
+_ENTROPY: Final = 0.01
+"""Nats per token below which a policy has hardly a choice left: two completions of it are nearly always the same."""
+
+
+class Alarms:
+    """Says a line when steps in a row show that the run learns nothing, and once more if it comes back.
+
+    Args:
+        steps: how many in a row.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self._in_a_row: dict[str, int] = {}
+
+    def check(self, numbers: Mapping[str, float]) -> list[str]:
+        """The alarms that begin with this step, each a line with reason and remedy.
+
+        Args:
+            numbers: metrics of the step.
+        """
+        found = dict(self._seen(numbers))
+        self._in_a_row = {name: self._in_a_row.get(name, 0) + 1 for name in found}
+        return [line for name, line in found.items() if self._in_a_row[name] == self.steps]
+
+    def _seen(self, numbers: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+        begin = f"alarm: in {self.steps} steps in a row "
+        if numbers.get("updates") == 0 and not numbers.get("value_loss"):
+            accuracy = numbers.get("accuracy", float("nan"))
+            yield (
+                "no update",
+                f"{begin}no weight was changed, as no completion had an advantage: within every group all rewards were "
+                f"equal (accuracy {accuracy:.2f}). Choose tasks nearer to what the policy can do (`rlvr filter`), "
+                "raise group_size or temperature, or give partial credit",
+            )
+        if numbers.get("truncated") == 1:
+            yield (
+                "no end",
+                f"{begin}every completion ran to its limit: the end token was never sampled. Raise max_tokens, give "
+                "--chat to an instruction-tuned model, or a stop text; check that the tokenizer's end token is the one "
+                "that the model was taught",
+            )
+        if numbers.get("entropy", 1.0) < _ENTROPY:
+            yield (
+                "entropy",
+                f"{begin}the policy's entropy was below {_ENTROPY} nats per token: it has collapsed, and its "
+                "completions differ too little to learn from. Go back to an earlier checkpoint with a lower lr, a KL "
+                "penalty, a higher clip_high or an entropy_target",
+            )
+
+
+def lr_alarm(parameters: Sequence[torch.Tensor], lr: float) -> str | None:
+    """A line if one step of AdamW moves weights by more than their size; None if not.
+
+    Args:
+        parameters: what is trained.
+        lr: the highest learning rate of the run; AdamW's first step moves each weight by about as much.
+    """
+    total = sum(float(p.detach().abs().sum(dtype=torch.float64)) for p in parameters)
+    mean = total / max(1, sum(p.numel() for p in parameters))
+    if 0 < mean < lr:
+        return (
+            f"alarm: lr is {lr:g}, and the trained weights are {mean:.2g} on average: AdamW moves each by about lr in "
+            "one step, which wipes out what the model knows; 1e-6 is usual, and 1e-4 with LoRA"
+        )
+    return None
+
+
+class RewardsDisputed(RlvrError):
+    """A second opinion does not confirm what the rewards pay for; `RUN/disagreements.jsonl` has the completions."""
+
+
+@dataclass(frozen=True)
+class SecondOpinion:
+    """Another verifier, or a function that asks a model, on a share of the scored rollouts.
+
+    A policy finds what a verifier pays for without a right answer.  A verifier of another make rarely has the same
+    hole, so the share of CORRECT rollouts that it calls wrong rises with the hack.
+
+    Args:
+        verifier: with `verify(completion, reference)`, or a function of these; either may take `task`, and be async.
+            It runs in the trainer's process.  What it raises counts as no opinion.
+        share: of the scored rollouts, in (0, 1].
+        limit: the run ends once this share of the compared rollouts was judged otherwise; 1 for never.
+        least: compared rollouts before which the run does not end.
+    """
+
+    verifier: Verifier | VerifierFunction
+    share: float = 0.1
+    limit: float = 0.2
+    least: int = 50
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "verifier", as_verifier(self.verifier))
+        require_number("second_opinion.share", self.share, above=0, most=1)
+        require_number("second_opinion.limit", self.limit, above=0, most=1)
+        require_whole("second_opinion.least", self.least, 1)
+
+
+class OpinionAlarm:
+    """Compares a share of each batch with the second opinion.
+
+    Args:
+        opinion: whose verdicts.
+        path: file to which disagreements are appended.
+        seed: with the step, draws the rollouts.
+
+    Attributes:
+        counts: compared rollouts, those judged otherwise, and those of them that were CORRECT before; over the run.
+    """
+
+    def __init__(self, opinion: SecondOpinion, path: Path, seed: int) -> None:
+        self.opinion, self.path, self.seed = opinion, path, seed
+        self.counts = [0, 0, 0]
+
+    def check(self, groups: Sequence[Group], step: int) -> dict[str, float]:
+        """Compare, keep what differs, and return what is logged.
+
+        Args:
+            groups: of the batch.
+            step: number of the training step.
+
+        Raises:
+            RewardsDisputed: the opinions differ too often.
+        """
+        draw = torch.Generator().manual_seed(rollout_seed("second opinion", self.seed, step))
+        rollouts = [r for group in groups for r in group.rollouts if r.score is not None and r.score.total is not None]
+        asked = [r for r in rollouts if float(torch.rand((), generator=draw)) < self.opinion.share]
+        compared = apart = failed = 0
+        kept: list[dict[str, Any]] = []
+        for rollout in asked:
+            assert rollout.score is not None
+            first, second = rollout.score.verdict, self._verdict(rollout)
+            if second.outcome == Outcome.UNSCORED:
+                failed += 1
+                continue
+            compared += 1
+            if first.correct != second.correct:
+                apart += 1
+                self.counts[2] += first.correct
+                kept.append(_row(rollout, first, second, step))
+        self.counts[0] += compared
+        self.counts[1] += apart
+        if kept:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in kept)
+        total, differing, paid = self.counts
+        if total >= self.opinion.least and differing > self.opinion.limit * total:
+            raise RewardsDisputed(
+                f"the second opinion differs on {differing} of {total} rollouts, above the limit of "
+                f"{self.opinion.limit:g}; {paid} of them were paid as CORRECT. {self.path} has them: read some, "
+                "mend the verifier that is wrong, or raise the limit"
+            )
+        return {"second/compared": compared, "second/disagrees": apart, "second/unscored": failed}
+
+    def _verdict(self, rollout: Rollout) -> Verdict:
+        try:
+            given = verified(self.opinion.verifier, rollout.text, rollout.task)  # type: ignore[arg-type]  # made one above
+            return given if isinstance(given, Verdict) else _awaited(given)
+        except Exception as error:  # noqa: BLE001  our fault, as in scoring: no opinion
+            return Verdict(Outcome.UNSCORED, why=f"{type(error).__name__}: {error}")
+
+
+def _awaited(given: Any) -> Verdict:
+    async def wait() -> Verdict:
+        found: Verdict = await given
+        return found
+
+    return loop_thread("calls").call(wait)
+
+
+def _row(rollout: Rollout, first: Verdict, second: Verdict, step: int) -> dict[str, Any]:
+    return {
+        "step": step,
+        "task": rollout.task.id,
+        "completion": rollout.text,
+        "reference": str(rollout.task.reference),
+        "first": str(first.outcome),
+        "first_why": first.why,
+        "second": str(second.outcome),
+        "second_why": second.why,
+    }

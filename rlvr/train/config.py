@@ -55,8 +55,8 @@ class Config:
         max_tokens: Most tokens of a completion.
         temperature: Sampling temperature.  None: the algorithm's.
         stop: Texts that end a completion.
-        overlong: What is done with truncated completions: keep (train on them), mask (leave them out of the loss) or
-            soft (lower their score, as DAPO does).  None: the algorithm's choice.
+        overlong: What is done with truncated completions: keep (train on them), mask (leave them out of the loss),
+            soft (lower the score of long ones, as DAPO does) or soft+mask (both).  None: the algorithm's choice.
         overlong_cache: Tokens before `max_tokens` over which the soft punishment rises.  None: a fifth of
             `max_tokens`, as in DAPO.
         max_turns: Most turns of an episode.
@@ -248,7 +248,19 @@ class ResolvedConfig(Config):
                 f"{algorithm.objective!r} has no ratio to the policy that sampled, so only the first step on a batch "
                 "is right; leave minibatch out, or choose the objective 'clipped'"
             )
-        if algorithm.reset is not None and algorithm.reset.every_steps is None and not self.eval_every:
+        if algorithm.mixing is not None and self.pairs is not None:
+            raise UsageError("mixing with pairs: training on a file has a fixed reference; leave mixing or pairs out")
+        if algorithm.mixing is not None and self.lora_rank is not None:
+            raise UsageError(
+                "mixing with lora_rank: a share of an adapter is not that share of the weights it stands for; train "
+                "all weights, or use a reset"
+            )
+        if algorithm.subset is not None and algorithm.subset.size > self.group_size:
+            raise UsageError(
+                f"subset.size is {algorithm.subset.size} of a group_size of {self.group_size}; it is a part of it"
+            )
+        reset = algorithm.reset
+        if reset is not None and reset.stall_validations is not None and not self.eval_every and not reset.every_steps:
             raise UsageError(
                 f"this algorithm resets when validation stalls, and eval_every is {self.eval_every}; say how many "
                 "steps lie between evaluations, such as 50, and on which split: eval_split='validation'"

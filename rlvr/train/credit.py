@@ -5,11 +5,13 @@ Axes: P groups of G rollouts, B = P · G rows, T tokens of the longest completio
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,12 +20,13 @@ from torch import Tensor
 from rlvr.algo.advantages import batch_mean
 from rlvr.algo.kl import penalised
 from rlvr.algo.presets import Algorithm
-from rlvr.algo.returns import whiten
+from rlvr.algo.registry import function
+from rlvr.algo.returns import AdvantageEstimate, whiten
 from rlvr.collect.prefixes import PrefixValues
 from rlvr.errors import UsageError
 from rlvr.types import Group, Outcome, Rollout, Score, Verdict
 
-__all__ = ["Batch", "collate", "credit", "laid_out", "minibatches", "save_batch"]
+__all__ = ["Batch", "Credit", "chosen", "collate", "credit", "laid_out", "minibatches", "save_batch", "totals"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,10 @@ class Batch:
         old_logprobs: log-probabilities that the trainer computes with the weights before the step; None unless the
             algorithm has a correction, which compares them with `behaviour_logprobs`.
         ref_logprobs: log-probabilities under the reference policy; None without a KL penalty.
+        values: the critic's, before each token; None without a critic.
+        bootstrap: its value after the last token of a truncated row, 0 for a row that ended; None without a critic.
+        returns: targets of the critic; None without a critic, and until `credit` has computed them.
+        kept: True for tokens that the policy's loss is computed on; None for all trained tokens.
     """
 
     rows: Sequence[Rollout]
@@ -46,6 +53,10 @@ class Batch:
     advantages: Float[Tensor, "B T"]
     old_logprobs: Float[Tensor, "B T"] | None = None
     ref_logprobs: Float[Tensor, "B T"] | None = None
+    values: Float[Tensor, "B T"] | None = None
+    bootstrap: Float[Tensor, " B"] | None = None
+    returns: Float[Tensor, "B T"] | None = None
+    kept: Bool[Tensor, "B T"] | None = None
 
     def part(self, indices: Sequence[int]) -> Batch:
         """A batch of some of the rows, as wide as the longest of them.
@@ -56,13 +67,15 @@ class Batch:
         rows = [self.rows[i] for i in indices]
         width = max((len(row.completion_ids) for row in rows), default=0)
 
-        def cut(values: Tensor | None) -> Tensor | None:
-            return None if values is None else values[indices, :width]
+        def cut(values: Tensor) -> Tensor:
+            return values[indices, :width] if values.dim() == 2 else values[indices]
 
-        mask, behaviour, advantages = (
-            values[indices, :width] for values in (self.completion_mask, self.behaviour_logprobs, self.advantages)
-        )
-        return Batch(rows, mask, behaviour, advantages, cut(self.old_logprobs), cut(self.ref_logprobs))
+        return replace(self, rows=rows, **{name: cut(values) for name, values in self.tensors().items()})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors that there are, by name."""
+        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
+        return {name: values for name, values in found.items() if values is not None}
 
 
 def collate(groups: Sequence[Group]) -> Batch:
@@ -84,6 +97,18 @@ def collate(groups: Sequence[Group]) -> Batch:
 laid_out = collate  # documented name until 0.1
 
 
+class Credit(NamedTuple):
+    """What `credit` returns.
+
+    Attributes:
+        advantages: for the policy, 0 for tokens that are not trained on.
+        returns: for the critic; None without one.
+    """
+
+    advantages: Float[Tensor, "B T"]
+    returns: Float[Tensor, "B T"] | None = None
+
+
 def credit(
     groups: Sequence[Group],
     batch: Batch,
@@ -91,29 +116,52 @@ def credit(
     *,
     minibatch_of: Sequence[int] | None = None,
     values: Sequence[PrefixValues] | None = None,
-) -> Float[Tensor, "B T"]:
-    """The advantage of every trained token, shape [B, T]; 0 for other tokens.
+    average: float | None = None,
+) -> Credit:
+    """The advantage of every trained token, and with a critic its target.
 
     Args:
         groups: scored rollouts.
-        batch: made of these groups, with `ref_logprobs` if the algorithm has a KL penalty in the reward.
+        batch: made of these groups, with `ref_logprobs` if the algorithm has a KL penalty in the reward, and with
+            `values` and `bootstrap` if it has a critic.
         algorithm: says which advantages.
         minibatch_of: the number of each row's mini-batch, shape [B], for Magistral's normalisation; None for one.
         values: prefix values of each row, for VinePPO.
+        average: the moving average of earlier scores, for a baseline of this kind; None before the first batch.
 
     Raises:
         UsageError: the algorithm needs rewards of steps, and no rollout has them.
     """
     if len({len(group.rollouts) for group in groups}) > 1:
-        return _credit_of_sizes(groups, batch, algorithm, minibatch_of, values)
+        return _credit_of_sizes(groups, batch, algorithm, minibatch_of, values, average)
     entry = algorithm.pieces["advantage"]
-    inputs = _Inputs(groups, batch, algorithm, minibatch_of, values)
-    found: Tensor = entry.bound(algorithm)(**entry.given(inputs))
+    inputs = _Inputs(groups, batch, algorithm, minibatch_of, values, average)
+    found = entry.bound(algorithm)(**entry.given(inputs))
+    advantages, returns = found if isinstance(found, AdvantageEstimate) else (found, None)
     mask = inputs.credited
-    if found.shape == inputs.scores.shape:  # one per completion
-        return torch.where(mask, found.reshape(-1, 1), 0.0)
-    found = found.reshape(mask.shape)
-    return torch.where(mask, whiten(found, mask) if algorithm.whiten and mask.any() else found, 0.0)
+    if advantages.shape == inputs.scores.shape:  # one per completion
+        return Credit(torch.where(mask, advantages.reshape(-1, 1), 0.0), returns)
+    advantages = advantages.reshape(mask.shape)
+    whitened = whiten(advantages, mask) if algorithm.whiten and mask.any() else advantages
+    return Credit(torch.where(mask, whitened, 0.0), returns)
+
+
+def chosen(groups: Sequence[Group], batch: Batch, algorithm: Algorithm, generator: torch.Generator) -> Batch:
+    """The batch with the rows masked that `Algorithm.subset` leaves out; it is unchanged without one.
+
+    Args:
+        groups: of the batch.
+        batch: with advantages.
+        algorithm: has the subset.
+        generator: for subsets that are drawn.
+    """
+    if algorithm.subset is None:
+        return batch
+    scores, scored = totals(groups)
+    choose = function("subset", algorithm.subset.rule).bound(algorithm)
+    there = torch.arange(scores.shape[1]) < torch.tensor([len(group.rollouts) for group in groups])[:, None]
+    mask = batch.completion_mask & choose(scores, scored, generator=generator)[there][:, None]
+    return replace(batch, completion_mask=mask, advantages=torch.where(mask, batch.advantages, 0.0))
 
 
 def _credit_of_sizes(
@@ -122,7 +170,8 @@ def _credit_of_sizes(
     algorithm: Algorithm,
     minibatch_of: Sequence[int] | None,
     values: Sequence[PrefixValues] | None,
-) -> Float[Tensor, "B T"]:
+    average: float | None,
+) -> Credit:
     """`credit` for groups of different sizes: smaller ones are filled up by UNSCORED rows, which no mean counts."""
     G = max(len(group.rollouts) for group in groups)
     own: list[int] = []
@@ -140,11 +189,10 @@ def _credit_of_sizes(
         )
         filled.append(Group(group.task, [*group.rollouts, *[absent] * (G - len(group.rollouts))]))
     wide = collate(filled)
-    for name in ("old_logprobs", "ref_logprobs"):
-        if (known := getattr(batch, name)) is not None:
-            column = torch.zeros(len(wide.rows), known.shape[1])
-            column[own] = known
-            wide = replace(wide, **{name: column})
+    for name, known in batch.tensors().items():
+        column = known.new_zeros(len(wide.rows), *known.shape[1:])
+        column[own] = known
+        wide = replace(wide, **{name: column})
     numbers: list[int] | None = None
     if minibatch_of is not None:
         numbers = [0] * len(wide.rows)
@@ -155,14 +203,15 @@ def _credit_of_sizes(
         prefixes = [PrefixValues((0,), (None,), (0,))] * len(wide.rows)
         for row, value in zip(own, values, strict=True):
             prefixes[row] = value
-    return credit(filled, wide, algorithm, minibatch_of=numbers, values=prefixes)[own]
+    found = credit(filled, wide, algorithm, minibatch_of=numbers, values=prefixes, average=average)
+    return Credit(found.advantages[own], None if found.returns is None else found.returns[own])
 
 
 class _Inputs:
     """The inputs of advantages, by the names that `rlvr.algo.registry` has for them; each is computed if it is read.
 
     Args:
-        groups, batch, algorithm, minibatch_of, values: as in `credit`.
+        groups, batch, algorithm, minibatch_of, values, average: as in `credit`.
     """
 
     def __init__(
@@ -172,10 +221,13 @@ class _Inputs:
         algorithm: Algorithm,
         minibatch_of: Sequence[int] | None,
         values: Sequence[PrefixValues] | None,
+        average: float | None,
     ) -> None:
+        self._average = average
         self._batch, self._algorithm, self._minibatch_of, self._values = batch, algorithm, minibatch_of, values
         self.completion_mask = batch.completion_mask
-        self._totals, self.scored = _scores(groups)
+        self.values, self.bootstrap = batch.values, batch.bootstrap
+        self._totals, self.scored = totals(groups)
 
     @cached_property
     def scores(self) -> Float[Tensor, "P G"]:
@@ -185,12 +237,17 @@ class _Inputs:
 
     @property
     def rewards(self) -> Float[Tensor, "B T"]:
-        """The total on the last trained token of each row, minus each token's KL penalty."""
-        return _penalised(_at_the_end(self._totals, self.completion_mask), self._batch, self._algorithm)
+        """Rewards of turns and the rest of the total, see `_placed`, minus each token's KL penalty."""
+        placed = _placed(self._batch.rows, self._totals, self.completion_mask)
+        return _penalised(placed, self._batch, self._algorithm)
 
     @property
     def baseline(self) -> float:
-        """The mean score of the batch."""
+        """What the algorithm subtracts from scores."""
+        if self._algorithm.baseline == "none":
+            return 0.0
+        if self._algorithm.baseline == "moving_average" and self._average is not None:
+            return self._average
         return batch_mean(self.scores, self.scored)
 
     @property
@@ -242,19 +299,38 @@ class _Inputs:
         return self.completion_mask & self._prefixes[2][:, None]
 
 
-def _scores(groups: Sequence[Group]) -> tuple[Float[Tensor, "P G"], Bool[Tensor, "P G"]]:
-    """Totals, 0 for UNSCORED rollouts; and True for scored ones."""
-    totals = [[None if r.score is None else r.score.total for r in group.rollouts] for group in groups]
-    scored = torch.tensor([[total is not None for total in row] for row in totals])
-    return torch.tensor([[float(total or 0.0) for total in row] for row in totals]), scored
+def totals(groups: Sequence[Group]) -> tuple[Float[Tensor, "P G"], Bool[Tensor, "P G"]]:
+    """Totals, 0 for UNSCORED rollouts and for those that smaller groups lack; and True for scored ones.
+
+    Args:
+        groups: whose rollouts are one row each.
+    """
+    G = max(len(group.rollouts) for group in groups)
+    found = [[None if r.score is None else r.score.total for r in group.rollouts] for group in groups]
+    found = [row + [None] * (G - len(row)) for row in found]
+    scored = torch.tensor([[total is not None for total in row] for row in found])
+    return torch.tensor([[float(total or 0.0) for total in row] for row in found]), scored
 
 
-def _at_the_end(scores: Tensor, mask: Tensor) -> Float[Tensor, "B T"]:
-    """The score on the last trained token of each row."""
+def _placed(rows: Sequence[Rollout], scores: Tensor, mask: Tensor) -> Float[Tensor, "B T"]:
+    """The reward of each turn on the last trained token up to its end, and what the total has beyond them on the last.
+
+    So rewards always sum to the total and stand on trained tokens, whatever is masked: a reward on a masked token, such
+    as one of an environment's reply, would be lost.  A turn before any trained token gives its reward to the first.
+    """
     rewards = torch.zeros(mask.shape)
-    last = mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)
-    rewards[torch.arange(len(mask)), last] = scores.reshape(-1)
-    return torch.where(mask, rewards, 0.0)
+    for i, (row, total) in enumerate(zip(rows, scores.flatten().tolist(), strict=True)):
+        trained = mask[i].nonzero().flatten().tolist()
+        if not trained:
+            continue
+        rest = total
+        for turn in row.turns:
+            if turn.reward is not None:
+                place = bisect.bisect_left(trained, turn.stop) - 1
+                rewards[i, trained[max(place, 0)]] += turn.reward
+                rest -= turn.reward
+        rewards[i, trained[-1]] += rest if row.turns else total
+    return rewards
 
 
 def _penalised(rewards: Tensor, batch: Batch, algorithm: Algorithm) -> Tensor:
@@ -328,5 +404,5 @@ def save_batch(path: Path, batch: Batch) -> None:
         batch: what to write.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    tensors = {f.name: getattr(batch, f.name) for f in fields(batch) if f.name != "rows"}
-    torch.save({"rows": [(list(row.prompt_ids), list(row.completion_ids)) for row in batch.rows], **tensors}, path)
+    rows = [(list(row.prompt_ids), list(row.completion_ids)) for row in batch.rows]
+    torch.save({"rows": rows, **batch.tensors()}, path)

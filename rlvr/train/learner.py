@@ -1,6 +1,7 @@
 """The update of the policy from a batch with advantages.
 
 mini-batches ─▶ micro-batches, bucketed by length ─▶ objective × correction + KL + entropy ─▶ backward ─▶ clip ─▶ AdamW
+            └─▶ with a critic, its value loss ─▶ backward ─▶ clip ─▶ AdamW of its own
 
 Denominators are those of the whole mini-batch, so the gradient does not depend on how its rows are split.
 """
@@ -8,26 +9,31 @@ Denominators are those of the whole mini-batch, so the gradient does not depend 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from itertools import chain
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rlvr.algo.advantages import moving_average
 from rlvr.algo.aggregation import Denominators, denominators
+from rlvr.algo.control import next_beta, next_entropy_coefficient, ziegler_beta
 from rlvr.algo.kl import kl_loss
+from rlvr.algo.masks import zero_masked
+from rlvr.algo.presets import Algorithm
 from rlvr.algo.ratios import RatioStats
 from rlvr.algo.registry import function
-from rlvr.algo.terms import entropy_bonus
+from rlvr.algo.terms import entropy_bonus, explained_variance, top_entropy
 from rlvr.errors import RlvrError, UsageError
 from rlvr.train.config import Config
-from rlvr.train.credit import Batch
+from rlvr.train.credit import Batch, totals
+from rlvr.train.critic import CriticLearner
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
-from rlvr.types import Rollout
+from rlvr.train.schedule import scheduled
+from rlvr.types import Group, Rollout
 
 __all__ = ["Diverged", "Learner"]
 
@@ -37,7 +43,7 @@ class Diverged(RlvrError):
 
 
 class Learner:
-    """Policy, optimiser, learning rate schedule and, with a KL penalty, the reference policy.
+    """Policy, optimiser, learning rate schedule; with a KL penalty the reference policy, with values the critic.
 
     Args:
         policy: trained in place.
@@ -45,8 +51,13 @@ class Learner:
         ranks: the processes that train together, over which the policy is sharded; None for this one alone.
 
     Attributes:
+        parameters: what is trained of the policy.
         reference: the policy as it was given, or at the last reset: a frozen copy, or with LoRA the same weights with
             the adapter switched off; None without a KL penalty.
+        critic: the value model; None for algorithms without one.
+        algorithm: with the coefficients of the next step, where these adapt.
+        average: the moving average of scores; None before the first batch, and for algorithms without one.
+        last_entropy: mean entropy of the last update's tokens, where the coefficient adapts; infinity before it.
         updates: optimiser steps so far; the learning rate is a function of it.
         bad: mini-batches left out because a loss or gradient was not finite.
 
@@ -58,20 +69,23 @@ class Learner:
         self.policy, self.config = policy, config.resolve()
         self.ranks = ranks = ranks or Ranks()
         self.algorithm = self.config.algorithm
-        if ranks.world > 1 and getattr(self.algorithm, "critic", None) is not None:
-            raise UsageError("a critic cannot be trained on several ranks yet; start one process")
+        if ranks.world > 1 and (alone := _of_one_process(self.algorithm)):
+            raise UsageError(f"{', '.join(alone)} cannot be trained on several ranks yet; start one process")
         policy.shard(ranks)  # before the optimiser, whose means are then sharded too
-        self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
-        if not self._parameters:
+        self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        if not self.parameters:
             raise UsageError("every weight of this model is frozen, so nothing would be trained; unfreeze some")
         self.optimizer = self._fresh_optimizer()
         self.reference = policy.frozen() if self.algorithm.has_reference else None
+        self.critic = None if self.algorithm.critic is None else CriticLearner(policy, self.config)
+        self.average: float | None = None
+        self.last_entropy = math.inf
         self.updates = self.bad = self._bad_in_a_row = 0
 
     def _fresh_optimizer(self) -> torch.optim.AdamW:
         config = self.config
         return torch.optim.AdamW(
-            self._parameters,
+            self.parameters,
             config.lr,
             betas=config.betas,
             weight_decay=config.weight_decay,
@@ -80,18 +94,19 @@ class Learner:
 
     @property
     def lr(self) -> float:
-        """Learning rate of the next update: it rises over the warm-up, then follows the schedule."""
-        warm = self.config.warmup_steps
-        if self.updates < warm:
-            return self.config.lr * (self.updates + 1) / (warm + 1)
-        done = min(1.0, (self.updates - warm) / max(1, self.config.updates - warm))
-        match self.config.schedule:
-            case "linear":
-                return self.config.lr * (1.0 - done)
-            case "cosine":
-                return self.config.lr * 0.5 * (1.0 + math.cos(math.pi * done))
-            case _:
-                return self.config.lr
+        """Learning rate of the next update."""
+        config = self.config
+        return scheduled(
+            config.lr, config.schedule, done=self.updates, warmup=config.warmup_steps, updates=config.updates
+        )
+
+    def mix(self) -> None:
+        """Reference mixing: the reference takes over a share of the policy's weights (arXiv:2404.09656, eq. 1)."""
+        assert self.reference is not None
+        assert self.algorithm.mixing is not None
+        with torch.no_grad():
+            for theirs, ours in zip(self.reference.model.parameters(), self.policy.model.parameters(), strict=True):
+                theirs.lerp_(ours.detach(), self.algorithm.mixing.share)
 
     def reset(self) -> None:
         """ProRL's reset: the policy becomes the reference, and the optimiser starts afresh (arXiv:2505.24864, 2.3.1).
@@ -115,16 +130,37 @@ class Learner:
         return policy.logprobs(rows, self.config.temperature).float().cpu()
 
     def prepared(self, batch: Batch) -> Batch:
-        """The batch with the log-probabilities that advantages and losses need: `old_logprobs`, `ref_logprobs`.
+        """The batch with what advantages and losses need, computed with the weights before the step.
+
+        Log-probabilities of the trainer and of the reference, the critic's values, and which tokens have high entropy.
 
         Args:
             batch: as `collate` makes it.
         """
+        share = self.algorithm.entropy_share
+        if share < 1:
+            with torch.no_grad():
+                both = self.policy.logprobs(batch.rows, self.config.temperature, with_entropy=True)
+            logprobs, entropies = (values.float().cpu() for values in both)
+            batch = replace(batch, kept=top_entropy(entropies, batch.completion_mask, share=share))
         if self.algorithm.correction is not None:
-            batch = replace(batch, old_logprobs=self.logprobs(batch.rows, self.policy))
+            old = self.logprobs(batch.rows, self.policy) if share == 1 else logprobs
+            batch = replace(batch, old_logprobs=old)
         if self.reference is not None:
             batch = replace(batch, ref_logprobs=self.logprobs(batch.rows, self.reference))
+        if self.critic is not None:
+            values, after = self.critic.values(batch.rows)
+            batch = replace(batch, values=values, bootstrap=after)
         return batch
+
+    def observe(self, groups: Sequence[Group]) -> None:
+        """Take the scores of a batch into the moving average; after its advantages were computed.
+
+        Args:
+            groups: of the batch.
+        """
+        if self.algorithm.baseline == "moving_average":
+            self.average = moving_average(self.average, *totals(groups), decay=self.algorithm.baseline_decay)
 
     def update(self, batch: Batch, parts: Sequence[Sequence[int]], on_bad: Callable[[Batch], None]) -> dict[str, float]:
         """Make one optimiser step for each mini-batch that has a gradient, and return metrics for the log.
@@ -142,33 +178,96 @@ class Learner:
         """
         found: list[dict[str, float]] = []
         stats: list[RatioStats] = []
+        valued: list[dict[str, float]] = []
         for part in parts:
             mini = batch.part(part)
-            rows = self.rows_with_gradient(mini)
-            if not rows:
+            warming_up = self.critic is not None and self.critic.is_warming_up
+            rows = [] if warming_up else self.rows_with_gradient(mini)
+            if not rows and (self.critic is None or not mini.completion_mask.any()):
                 continue  # no gradient, and so no step: AdamW's momentum alone would still move the weights
-            numbers, seen = self.backward(mini, rows)
-            numbers["grad_norm"] = float(torch.nn.utils.clip_grad_norm_(self._parameters, self.config.grad_clip))
-            if math.isfinite(numbers["loss"]) and math.isfinite(numbers["grad_norm"]):
-                self._step()
+            numbers, seen = self.backward(mini, rows) if rows else ({}, [])
+            if self.critic is not None:
+                valued.append(self.critic.backward(mini, denominators(mini.completion_mask)))
+                norm = torch.nn.utils.clip_grad_norm_(self.critic.parameters, self.config.grad_clip)
+                valued[-1] |= {"critic_grad_norm": float(norm)}
+            moves = any(p.grad is not None for p in self.parameters)
+            if moves:
+                numbers["grad_norm"] = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.grad_clip))
+            if not all(map(math.isfinite, (*numbers.values(), *(valued[-1].values() if valued else ())))):
+                self._skip(mini, on_bad)
+                continue
+            if self.critic is not None:
+                self.critic.step()
+            if moves:
+                self._step(numbers)
                 found.append(numbers)
                 stats += seen
-            else:
-                self._skip(mini, on_bad)
-        known = {name: [one[name] for one in found if name in one] for name in dict.fromkeys(chain(*found))}
-        means = {name: sum(values) / len(values) for name, values in known.items()}
+            self._clear()
+            self._bad_in_a_row = 0
         ratios = sum(stats[1:], start=stats[0]).means() if stats else {}
-        return {**means, **ratios, "updates": float(len(found)), "bad_updates": float(self.bad), "lr": self.lr}
+        numbers = _means(found) | _means(valued) | ratios
+        if self.critic is not None:
+            assert batch.values is not None
+            assert batch.returns is not None
+            self.critic.steps += 1
+            numbers["explained_variance"] = explained_variance(batch.values, batch.returns, batch.completion_mask)
+            numbers["critic_lr"] = self.critic.lr
+        numbers |= self._adapt(batch)
+        return {**numbers, "updates": float(len(found)), "bad_updates": float(self.bad), "lr": self.lr}
 
-    def _step(self) -> None:
+    def _adapt(self, batch: Batch) -> dict[str, float]:
+        """Move the KL coefficients that adapt; returns them, and the KL that moved them."""
+        numbers: dict[str, float] = {}
+        for name in ("kl", "trust"):
+            settings = getattr(self.algorithm, name)
+            if settings is None or settings.rule == "fixed" or not batch.completion_mask.any():
+                continue
+            mask = batch.completion_mask
+            rows = int(mask.any(dim=1).sum())
+            if name == "kl":
+                assert batch.ref_logprobs is not None
+                measured = zero_masked(batch.behaviour_logprobs - batch.ref_logprobs, mask).sum()
+            else:  # how far the step has moved the policy: only known after it
+                now = self.logprobs(batch.rows, self.policy)
+                measured = kl_loss(batch.behaviour_logprobs, now, mask, estimator="k3").sum()
+            if settings.rule == "ppo":
+                kl = float(measured / mask.sum())
+                moved = next_beta(settings.coefficient, kl, target=settings.target)
+            else:
+                kl = float(measured / rows)
+                moved = ziegler_beta(
+                    settings.coefficient, kl, target=settings.target, samples=rows, horizon=settings.horizon
+                )
+            self.algorithm = replace(self.algorithm, **{name: replace(settings, coefficient=moved)})
+            numbers |= {f"{name}_coefficient": moved, f"{name}_measured": kl}
+        if self.algorithm.entropy_target is not None:
+            numbers["entropy_coefficient"] = self.algorithm.entropy
+        return numbers
+
+    def _step(self, numbers: Mapping[str, float]) -> None:
         self.optimizer.param_groups[0]["lr"] = self.lr
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
         self.updates += 1
-        self._bad_in_a_row = 0
+        target = self.algorithm.entropy_target
+        if target is not None and "entropy_now" in numbers:
+            self.last_entropy = numbers["entropy_now"]
+            moved = next_entropy_coefficient(
+                self.algorithm.entropy,
+                self.last_entropy,
+                target=target.nats,
+                step=target.step,
+                least=target.least,
+                most=target.most,
+            )
+            self.algorithm = replace(self.algorithm, entropy=moved)
+
+    def _clear(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.critic is not None:
+            self.critic.optimizer.zero_grad(set_to_none=True)
 
     def _skip(self, mini: Batch, on_bad: Callable[[Batch], None]) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
+        self._clear()
         self.bad += 1
         self._bad_in_a_row += 1
         on_bad(mini)
@@ -177,6 +276,10 @@ class Learner:
                 f"{self._bad_in_a_row} losses or gradients in a row were not finite, the last on {len(mini.rows)} "
                 f"rollouts, which are kept in {self.config.run / 'bad'}; lower lr or grad_clip, or train in fp32"
             )
+
+    @property
+    def _needs_entropy(self) -> bool:
+        return self.algorithm.entropy != 0 or self.algorithm.entropy_target is not None
 
     def rows_with_gradient(self, mini: Batch) -> list[int]:
         """Indices of the rows whose gradient is not 0; only these are computed.
@@ -188,7 +291,7 @@ class Learner:
             mini: a mini-batch.
         """
         kl = self.algorithm.kl
-        every = self.algorithm.entropy != 0 or (kl is not None and kl.place == "loss")
+        every = self._needs_entropy or (kl is not None and kl.place == "loss")
         has_gradient = mini.completion_mask if every else mini.advantages != 0
         found: list[int] = has_gradient.any(dim=1).nonzero().flatten().tolist()
         return found
@@ -210,7 +313,11 @@ class Learner:
             for name, value in {"loss": loss, **terms}.items():
                 sums[name] = sums.get(name, 0.0) + value.detach() * counts
         sums, stats = self._over_ranks(sums, sum(stats[1:], start=stats[0]))
-        return {name: float(value) for name, value in sums.items()}, stats
+        numbers = {name: float(value) for name, value in sums.items()}
+        if "kl_gradient" in numbers:  # squared norms with respect to log-probabilities; rows are apart, so these add
+            held, moved = math.sqrt(numbers.pop("kl_gradient")), math.sqrt(numbers.pop("policy_gradient"))
+            numbers["kl_share"] = held / (held + moved) if held + moved else 0.0
+        return numbers, stats
 
     def _over_ranks(self, sums: dict[str, Tensor], stats: RatioStats) -> tuple[dict[str, Tensor], list[RatioStats]]:
         """Sums over the micro-batches of all ranks."""
@@ -226,25 +333,40 @@ class Learner:
     def _loss(self, micro: Batch, whole: Denominators) -> tuple[Tensor, dict[str, Tensor], RatioStats]:
         """The micro-batch's share of the loss and of the logged terms, and the statistics of its ratios."""
         algorithm, mask, entropies = self.algorithm, micro.completion_mask, None
-        if algorithm.entropy != 0:
+        terms = {}
+        if self._needs_entropy:
             logprobs, entropies = self.policy.logprobs(micro.rows, self.config.temperature, with_entropy=True)
         else:
             logprobs = self.policy.logprobs(micro.rows, self.config.temperature)
         before = micro.behaviour_logprobs if micro.old_logprobs is None else micro.old_logprobs
         losses, stats = algorithm.pieces["objective"].bound(algorithm)(logprobs, before, micro.advantages, mask)
+        if micro.kept is not None:
+            losses = zero_masked(losses, micro.kept)
         if algorithm.correction is not None:
             # Importance weights where the sampler had older weights, or computes differently, than the trainer.
             weigh = function("correction", algorithm.correction.kind).bound(algorithm)
             losses = losses * weigh(micro.old_logprobs, micro.behaviour_logprobs, mask).weights
-        terms = {}
+        loss = self._aggregated(losses, mask, whole)
         if algorithm.kl is not None and algorithm.kl.place == "loss":
             assert micro.ref_logprobs is not None
-            kl = kl_loss(logprobs, micro.ref_logprobs, mask, estimator=algorithm.kl.estimator)
-            losses = losses + algorithm.kl.coefficient * kl
-            terms["kl_ref"] = kl.detach().sum() / whole.tokens
+            weigh_by = before if algorithm.kl.weighted else None
+            kl = kl_loss(
+                logprobs, micro.ref_logprobs, mask, estimator=algorithm.kl.estimator, behaviour_logprobs=weigh_by
+            )
+            penalty = self._aggregated(algorithm.kl.coefficient * kl, mask, whole)
+            terms = {
+                "kl_ref": kl.detach().sum() / whole.tokens,
+                "kl_gradient": _squared_gradient(penalty, logprobs),
+                "policy_gradient": _squared_gradient(loss, logprobs),
+            }
+            loss = loss + penalty
         if entropies is not None:
-            losses = losses + entropy_bonus(entropies, mask, coefficient=algorithm.entropy)
-        return self._aggregated(losses, mask, whole), terms, stats
+            target = algorithm.entropy_target
+            coefficient = algorithm.entropy if target is None or self.last_entropy <= target.nats else 0.0
+            loss = loss + self._aggregated(entropy_bonus(entropies, mask, coefficient=coefficient), mask, whole)
+            if target is not None:
+                terms["entropy_now"] = zero_masked(entropies.detach(), mask).sum() / whole.tokens
+        return loss, terms, stats
 
     def _aggregated(self, losses: Tensor, mask: Tensor, whole: Denominators) -> Tensor:
         length = self.algorithm.length_tokens or self.config.max_tokens
@@ -261,6 +383,14 @@ class Learner:
                 "optimizer": self.optimizer.state_dict(),
                 "reference": None if self.reference is None else self.reference.state_dict(),
                 "counts": [self.updates, self.bad, self._bad_in_a_row],
+                "critic": None if self.critic is None else self.critic.state_dict(),
+                "adapted": {
+                    "kl": self.algorithm.kl and self.algorithm.kl.coefficient,
+                    "trust": self.algorithm.trust and self.algorithm.trust.coefficient,
+                    "entropy": self.algorithm.entropy,
+                    "last_entropy": self.last_entropy,
+                    "average": self.average,
+                },
             }
         )
         return found
@@ -272,14 +402,48 @@ class Learner:
             state: what `state_dict` returned.
         """
         self.policy.load_state_dict(state["policy"])
-        means = self.ranks.spread(state["optimizer"]["state"], dict(enumerate(self._parameters)))
+        means = self.ranks.spread(state["optimizer"]["state"], dict(enumerate(self.parameters)))
         self.optimizer.load_state_dict({**state["optimizer"], "state": means})
         if self.reference is not None:
             self.reference.load_state_dict(state["reference"])
         self.updates, self.bad, self._bad_in_a_row = state["counts"]
+        if self.critic is not None:
+            self.critic.load_state_dict(state.get("critic"))
+        if (adapted := state.get("adapted")) is not None:  # runs of 0.1 had nothing that adapts
+            for name in ("kl", "trust"):
+                if (settings := getattr(self.algorithm, name)) is not None:
+                    changed = replace(settings, coefficient=adapted[name])
+                    self.algorithm = replace(self.algorithm, **{name: changed})
+            self.algorithm = replace(self.algorithm, entropy=adapted["entropy"])
+            self.last_entropy, self.average = adapted["last_entropy"], adapted["average"]
+
+
+def _of_one_process(algorithm: Algorithm) -> list[str]:
+    """The settings of an algorithm whose state one process holds."""
+    adapts = algorithm.kl is not None and algorithm.kl.rule != "fixed"
+    found = {
+        "a critic": algorithm.critic is not None,
+        "an adaptive KL coefficient": adapts or algorithm.trust is not None,
+        "entropy_target": algorithm.entropy_target is not None,
+        "entropy_share": algorithm.entropy_share < 1,
+        "subset": algorithm.subset is not None,
+        "mixing": algorithm.mixing is not None,
+        "a moving average": algorithm.baseline == "moving_average",
+    }
+    return [name for name, here in found.items() if here]
+
+
+def _squared_gradient(loss: Tensor, logprobs: Tensor) -> Tensor:
+    """|∂loss / ∂logprobs|²: cheap, as it stops before the model."""
+    [gradient] = torch.autograd.grad(loss, logprobs, retain_graph=True, allow_unused=True)
+    return logprobs.new_zeros(()) if gradient is None else gradient.square().sum()
+
+
+def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each number over the updates that have it."""
+    known = {name: [one[name] for one in found if name in one] for one in found for name in one}
+    return {name: sum(values) / len(values) for name, values in known.items()}
 
 
 def _on(batch: Batch, device: torch.device) -> Batch:
-    tensors = ("completion_mask", "behaviour_logprobs", "advantages", "old_logprobs", "ref_logprobs")
-    moved = {name: value.to(device) for name in tensors if (value := getattr(batch, name)) is not None}
-    return replace(batch, **moved)
+    return replace(batch, **{name: values.to(device) for name, values in batch.tensors().items()})

@@ -28,10 +28,10 @@ from rlvr.errors import UsageError
 from rlvr.samplers.protocol import TokenRow
 from rlvr.scoring import Scorer
 from rlvr.train import checkpoint
-from rlvr.train.alarm import ScoringAlarm
+from rlvr.train.alarm import Alarms, OpinionAlarm, ScoringAlarm, SecondOpinion, lr_alarm
 from rlvr.train.canary import Canary
 from rlvr.train.config import Config
-from rlvr.train.credit import Batch, collate, credit, minibatches, save_batch
+from rlvr.train.credit import Batch, chosen, collate, credit, minibatches, save_batch
 from rlvr.train.learner import Learner
 from rlvr.train.memory import forecast, longest_prompt, require_room
 from rlvr.train.metrics import Log, evaluation_metrics, log_rollouts, open_loggers
@@ -62,6 +62,7 @@ class Trainer:
         sampler: samples completions, such as an engine's; it is given the weights after every step.  None for the
             local one, in this process.
         console: where progress is printed; None for stderr.
+        second_opinion: another verifier on a share of the rollouts, against hacked rewards; None for none.
 
     Attributes:
         config: the settings, as they were given.
@@ -82,6 +83,7 @@ class Trainer:
         eval_env: Environment | None = None,
         sampler: Sampler | None = None,
         console: Console | None = None,
+        second_opinion: SecondOpinion | None = None,
     ) -> None:
         self.config, self._settings = config, config.resolve()
         config = self._settings
@@ -89,7 +91,10 @@ class Trainer:
         self.reports: dict[int, EvaluationReport] = {}
         self._best, self._stalled = float("-inf"), 0  # best validation score, and validations since, for the reset
         self._ahead: RolloutBatch | None = None
-        self._alarm = ScoringAlarm(config.bad_steps)
+        self._alarm, self._alarms = ScoringAlarm(config.bad_steps), Alarms(config.bad_steps)
+        self._opinion: OpinionAlarm | None = None
+        if second_opinion is not None:
+            self._opinion = OpinionAlarm(second_opinion, config.run / "disagreements.jsonl", config.seed)
         self._console = console or Console(stderr=True)
         device = device_of(config.device) if policy is None else policy.device  # fails now, not after the data
         with ExitStack() as self._open:
@@ -107,6 +112,8 @@ class Trainer:
                 self._open_sampling(sampler)
             kind = PreferenceLearner if config.algorithm.preference else Learner
             self.learner = kind(self.policy, config, self.ranks)
+            if (line := lr_alarm(self.learner.parameters, config.lr)) is not None:
+                self._say(line)
             self._load_checkpoint()
             self._open = self._open.pop_all()  # nothing failed: what was opened stays open until `close`
 
@@ -123,8 +130,8 @@ class Trainer:
                 scorer=self._scorer(self.env),
                 seed=config.seed,
                 dynamic=config.algorithm.dynamic_sampling,
-                overlong="mask" if config.overlong == "mask" else "keep",  # soft is a part of the reward
-                max_rounds=config.max_rounds,
+                overlong="mask" if "mask" in config.overlong else "keep",  # soft is a part of the reward
+                max_rounds=config.max_rounds if config.algorithm.refill else 1,
                 max_turns=config.max_turns,
                 step_s=config.step_s,
                 schedule=config.turn_schedule,
@@ -143,6 +150,7 @@ class Trainer:
         """Train until the last step, or until SIGTERM or SIGINT; then the current step is finished and saved.
 
         Raises:
+            RewardsDisputed: the second opinion does not confirm the rewards.
             Diverged: losses or gradients were not finite in `bad_steps` mini-batches in a row; `RUN/bad` holds them.
             CanaryFailed: the sampler does not have the trainer's weights.
             NothingScored: every rollout was UNSCORED in `bad_steps` steps in a row.
@@ -158,10 +166,15 @@ class Trainer:
                 numbers = self._one_step() if ranks.first else self._one_step_of_others()
                 if self._is_due(config.eval_every) and ranks.first:
                     numbers |= self._evaluate()
-                if ranks.from_first(self._wants_reset() if ranks.first else None):
+                mixing = config.algorithm.mixing
+                if mixing is not None and self.step % mixing.every_steps == 0:
+                    self.learner.mix()
+                if ranks.from_first(self._wants_reset(numbers) if ranks.first else None):
                     self.learner.reset()
                     self._best, self._stalled, numbers["reset"] = float("-inf"), 0, 1.0
                 if ranks.first:
+                    for line in self._alarms.check(numbers):
+                        self._say(line)
                     log(self.step, numbers | self._costs(numbers, time.perf_counter() - started))
                 stop = ranks.any(stopped())
                 if self.step % config.checkpoint_every == 0 or self.step == config.steps or stop:
@@ -176,9 +189,15 @@ class Trainer:
         """Collect a batch, unless it was collected ahead; train on it; give the sampler the new weights."""
         sampled, later = self._ahead or self._collect(), None
         self._alarm.check(sampled)
+        opinion = {} if self._opinion is None else self._opinion.check(sampled.groups, self.step + 1)
         if self._settings.one_step_off and self.step + 1 < self._settings.steps:
             later = self._thread.submit(self._collect)
-        numbers = {**sampled.stats, "staleness": float(sampled.staleness(self.step)), "collect_s": sampled.wall_s}
+        numbers = {
+            **sampled.stats,
+            **opinion,
+            "staleness": float(sampled.staleness(self.step)),
+            "collect_s": sampled.wall_s,
+        }
         try:
             numbers |= self._learn(sampled)
         finally:
@@ -219,21 +238,26 @@ class Trainer:
             assert sampled is not None  # there is one rank
             return self._learn_preferences(self.learner, sampled, draw)
         batch = self.learner.prepared(shared)
-        algorithm = self._settings.algorithm
+        algorithm = self.learner.algorithm
         epochs = [minibatches(len(batch.rows), self._settings.minibatch, draw) for _ in range(algorithm.epochs)]
         if algorithm.advantage == "magistral_advantages":
             epochs = epochs[:1] * algorithm.epochs  # it normalises per mini-batch, so all epochs have the same ones
         first = {row: number for number, rows in enumerate(epochs[0]) for row in rows}
-        advantages = None
+        found = None
         if sampled is not None:
-            advantages = credit(
+            found = credit(
                 sampled.groups,
                 replace(batch, rows=sampled.rollouts),  # with their turns, which the others do without
                 algorithm,
                 minibatch_of=[first[row] for row in range(len(batch.rows))],
                 values=sampled.values,
+                average=self.learner.average,
             )
-        batch = replace(batch, advantages=ranks.from_first(advantages))
+            self.learner.observe(sampled.groups)
+        advantages = ranks.from_first(None if found is None else found.advantages)
+        batch = replace(batch, advantages=advantages, returns=None if found is None else found.returns)
+        if sampled is not None:
+            batch = chosen(sampled.groups, batch, algorithm, draw)
         prepared_s = time.perf_counter() - started
         numbers = self.learner.update(batch, [rows for epoch in epochs for rows in epoch], self._keep_bad)
         update_s = time.perf_counter() - started - prepared_s
@@ -287,12 +311,13 @@ class Trainer:
             self._best, self._stalled = (value, 0) if value > self._best else (self._best, self._stalled + 1)
         return {**evaluation_metrics(report), "eval_s": time.perf_counter() - started}
 
-    def _wants_reset(self) -> bool:
+    def _wants_reset(self, numbers: Mapping[str, float]) -> bool:
         reset = self._settings.algorithm.reset
         if reset is None:
             return False
         stalled = reset.stall_validations is not None and self._stalled >= reset.stall_validations
-        return stalled or (reset.every_steps is not None and self.step % reset.every_steps == 0)
+        held = reset.kl_share is not None and numbers.get("kl_share", 0.0) > reset.kl_share
+        return stalled or held or (reset.every_steps is not None and self.step % reset.every_steps == 0)
 
     def _costs(self, numbers: Mapping[str, float], step_s: float) -> dict[str, float]:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -315,7 +340,7 @@ class Trainer:
             learned,
             self.collector.state_dict(),
             self._ahead and self._ahead.state_dict(self.collector),
-            [self._best, self._stalled],
+            [self._best, self._stalled, self._opinion and self._opinion.counts],
             checkpoint.rng_state(self.policy.device),
         )
         state = dict(zip(_STATE, parts, strict=True))
@@ -340,7 +365,9 @@ class Trainer:
         if self.ranks.first:
             self.collector.load_state_dict(state["collector"])
             self._ahead = state["ahead"] and RolloutBatch.from_state(state["ahead"], self.collector)
-        self._best, self._stalled = state["validation"]
+        self._best, self._stalled, *counts = state["validation"]
+        if self._opinion is not None and counts and counts[0]:
+            self._opinion.counts = counts[0]
         self._rng = state["rng"]
         self._sync()
         self._say(f"continuing after step {self.step}, from {path}")

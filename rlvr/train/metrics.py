@@ -254,6 +254,7 @@ def evaluation_metrics(report: EvaluationReport) -> dict[str, float]:
         "eval/length": report.length,
         "eval/truncated": report.truncated,
         "eval/unscored": float(report.unscored),
+        "eval/too_long": float(len(report.too_long)),
     }
     for name, found in report.metrics.items():
         numbers |= {f"eval/{name}": found.value, f"eval/{name}/low": found.low, f"eval/{name}/high": found.high}

@@ -63,17 +63,9 @@ class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
             temperature: at which the completions were sampled.
             with_entropy: compute the entropies too.
         """
-        if isinstance(batch, SharedPrompts):
-            states = hidden_states_sharing_prompts(self.model, batch)
-        else:
-            if isinstance(batch, Packed):
-                read = packed_hidden_states(self.model, batch)
-            else:
-                read = self.model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
-            states = read.flatten(0, 1).index_select(0, batch.sources)
         head = self.model.get_output_embeddings()
         return token_logprobs(
-            states,
+            self.states(batch),
             head.weight,
             batch.targets,
             bias=getattr(head, "bias", None),
@@ -81,6 +73,20 @@ class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
             temperature=temperature,
             with_entropy=with_entropy,
         )
+
+    def states(self, batch: Padded) -> Float[Tensor, "N H"]:
+        """The last hidden state before each completion token, from which the token is predicted.
+
+        Args:
+            batch: padded, packed, or with shared prompts.
+        """
+        if isinstance(batch, SharedPrompts):
+            return hidden_states_sharing_prompts(self.model, batch)
+        if isinstance(batch, Packed):
+            read = packed_hidden_states(self.model, batch)
+        else:
+            read = self.model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+        return read.flatten(0, 1).index_select(0, batch.sources)
 
 
 class Policy:

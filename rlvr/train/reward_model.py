@@ -100,7 +100,7 @@ class RewardLearner(PreferenceLearner):
     def __init__(self, policy: Policy, config: Config) -> None:
         super().__init__(policy, config)
         self._scorer, self._module = _scorer(policy)
-        self._parameters = [*self._parameters, *self._module.head.parameters()]
+        self.parameters = [*self.parameters, *self._module.head.parameters()]
         self.optimizer = self._fresh_optimizer()
 
     def _micro_loss(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from rlvr.algo.presets import Algorithm, Kl, Reset
 from rlvr.data.files import write_whole
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.train.config import Config
@@ -109,6 +111,8 @@ def _changed(theirs: Mapping[str, Any], ours: Mapping[str, Any], run: Path) -> d
     """
     if isinstance(settings := theirs.get("settings"), Mapping):
         theirs = {**theirs, "settings": {**_ADDED, **settings}}
+        if isinstance(algorithm := settings.get("algorithm"), Mapping):
+            theirs["settings"]["algorithm"] = _completed(algorithm)
     for name in ("env", "eval_env"):  # a run of before sources were recorded says nothing of them
         if (
             isinstance(known := theirs.get(name), Mapping)
@@ -127,6 +131,16 @@ def _changed(theirs: Mapping[str, Any], ours: Mapping[str, Any], run: Path) -> d
         listed = "; ".join(f"{name}: {brief(before.get(name))} there, {brief(now.get(name))} here" for name in fixed)
         raise UsageError(f"{run} holds a run with other settings ({listed}); give a new folder, or the same settings")
     return differing
+
+
+def _completed(algorithm: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of a recorded algorithm, with those that have been added since, each as it was without them."""
+    found = {**dataclasses.asdict(Algorithm("", "rloo_advantages", "reinforce", "token_mean")), **algorithm}
+    found.pop("needs", None)  # follows from the rest
+    for name, part in (("kl", Kl("k1", 1.0, "loss")), ("reset", Reset(every_steps=1))):
+        if isinstance(known := found[name], Mapping):
+            found[name] = {**dataclasses.asdict(part), **known}
+    return found
 
 
 def _is_same_place(before: Any, now: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import warnings
 from collections.abc import Sequence
@@ -95,18 +96,30 @@ def _require_separate(env: Environment, eval_env: Environment, most: int) -> Non
 
 
 def _with_overlong(env: Environment, config: ResolvedConfig, limit: int | None = None) -> Environment:
-    """The environment; with overlong="soft" its reward has DAPO's soft punishment (arXiv:2503.14476, eq. 13)."""
+    """The environment; with overlong="soft" its reward has DAPO's soft punishment (arXiv:2503.14476, eq. 13).
+
+    It is scaled by the width of the reward's bounds, as the paper's -1 is for rewards of ±1: added to a reward in
+    [0, 1], -1 would make a right answer at the limit worth a wrong short one.
+    """
     if isinstance(env, Mixture):
         return env.each(lambda share, own: _with_overlong(own, config, share.max_tokens))
-    if config.overlong != "soft" or any(isinstance(leaf, Overlong) for leaf in env.reward.leaves):
+    if "soft" not in config.overlong or any(isinstance(leaf, Overlong) for leaf in env.reward.leaves):
         return env
     if not isinstance(env, SingleTurnEnv):
         raise UsageError(
-            f"{env.id} has several turns and computes its score itself, so overlong='soft' cannot be added; choose "
-            "overlong='mask' or 'keep'"
+            f"{env.id} has several turns and computes its score itself, so overlong={config.overlong!r} cannot be "
+            "added; choose overlong='mask' or 'keep'"
         )
-    most = limit or config.max_tokens  # of an environment in a mixture, its own
-    return env.with_reward(env.reward + Overlong(max_tokens=most, cache=min(config.overlong_cache, most)))
+    low, high = env.reward.bounds
+    most = config.algorithm.overlong_share * (high - low)
+    if not 0 < most < math.inf:
+        raise UsageError(
+            f"the reward {env.reward} has the bounds [{low:g}, {high:g}], which say nothing of how strong a punishment "
+            "has to be; add `weight * rlvr.Overlong(…)` to it yourself, or choose overlong='mask' or 'keep'"
+        )
+    length = limit or config.max_tokens  # of an environment in a mixture, its own
+    punishment = most * Overlong(max_tokens=length, cache=min(config.overlong_cache, length))
+    return env.with_reward(env.reward + punishment)
 
 
 def device_of(device: str) -> torch.device:

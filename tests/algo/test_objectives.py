@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.algo.objectives import a2c, cispo, clipped, gspo, next_beta, ppo_kl, reinforce
+from rlvr.algo.objectives import cispo, clipped, gspo, ppo_kl, reinforce, sapo
 from rlvr.algo.ratios import RatioStats
 
 NAN, INF = math.nan, math.inf
@@ -16,7 +16,7 @@ ON = torch.tensor([[True]])
 
 OBJECTIVES = {
     "reinforce": reinforce,
-    "a2c": lambda lp, b, a, m: a2c(lp, b, a + 0.5, torch.full_like(lp, 0.5), m),
+    "sapo": lambda lp, b, a, m: sapo(lp, b, a, m),
     "ppo": partial(clipped, low=0.2, high=0.2),
     "decoupled": partial(clipped, low=0.2, high=0.28),
     "dual": partial(clipped, low=0.2, high=0.28, dual=3.0),
@@ -70,14 +70,18 @@ def test_reinforce_is_minus_advantage_times_log_probability():
     assert one(reinforce, 0.5, 2.0)[:2] == pytest.approx((-2 * math.log(0.25), -2.0))
 
 
-def test_a2c_takes_the_critic_as_a_number():
-    """R - V = 3 - 1; no gradient reaches V."""
-    logprobs, values = f64([[-0.5]]).requires_grad_(), f64([[1.0]]).requires_grad_()
-    losses, _ = a2c(logprobs, f64([[-0.5]]), f64([[3.0]]), values, ON)
-    losses.sum().backward()
-    assert losses.item() == 1.0
-    assert logprobs.grad.item() == -2.0
-    assert values.grad is None
+@pytest.mark.parametrize(("ratio", "advantage", "tau"), [(2.0, 1.0, 1.0), (0.5, -2.0, 1.05), (1.0, 3.0, 1.0)])
+def test_sapo_by_hand(ratio: float, advantage: float, tau: float):
+    """-(4/τ) σ(τ (r - 1)) A, and its derivative by log π: -4 p (1 - p) r A, which is -r A at r = 1."""
+    p = 1 / (1 + math.exp(-tau * (ratio - 1)))
+    expected = (-4 / tau * p * advantage, -4 * p * (1 - p) * ratio * advantage)
+    assert one(sapo, ratio, advantage)[:2] == pytest.approx(expected)
+
+
+def test_a_temperature_of_sapo_is_above_0():
+    """At 0 there is no gate."""
+    with pytest.raises(ValueError, match=r"the temperatures are 0\.0 and 1\.05"):
+        one(partial(sapo, positive=0.0), 1.0, 1.0)
 
 
 @pytest.mark.parametrize(("ratio", "weight"), [(1.2, 1.2), (3.0, 1.4), (0.5, 0.7)])
@@ -96,15 +100,6 @@ def test_without_a_lower_bound_cispo_weighs_down_to_0():
 def test_ppo_kl_by_hand():
     """r = 2, A = 1, β = 1/2: -2 + (2 - 1 - log 2) / 2; gradient -r A + β (r - 1)."""
     assert one(OBJECTIVES["ppo_kl"], 2.0, 1.0)[:2] == pytest.approx((-1.5 - math.log(2) / 2, -1.5))
-
-
-def test_beta_follows_the_kl():
-    """Target 0.01: halved below 0.01 / 1.5, doubled above 0.015."""
-    assert [next_beta(1.0, kl, target=0.01) for kl in (0.006, 0.007, 0.014, 0.016)] == [0.5, 1.0, 1.0, 2.0]
-    with pytest.raises(ValueError, match=r"target is 0\.0; it must be above 0"):
-        next_beta(1.0, 0.1, target=0.0)
-    with pytest.raises(ValueError, match=r"kl is NaN"):
-        next_beta(1.0, NAN, target=0.1)
 
 
 def test_gspo_has_one_ratio_per_completion():
@@ -233,8 +228,7 @@ def test_one_advantage_per_row_is_one_per_token(objective):
     A, mask = f64([[1.0], [-2.0]]), torch.tensor([[True, True], [True, False]])
     wide = A.expand(2, 2)
     torch.testing.assert_close(objective(lp, b, A.expand_as(lp), mask).losses, objective(lp, b, wide, mask).losses)
-    if objective is not OBJECTIVES["a2c"]:  # its returns and values are per token
-        torch.testing.assert_close(objective(lp, b, A, mask).losses, objective(lp, b, wide, mask).losses)
+    torch.testing.assert_close(objective(lp, b, A, mask).losses, objective(lp, b, wide, mask).losses)
 
 
 @pytest.mark.parametrize("name", ["ppo", "decoupled", "dual", "gspo", "ppo_kl", "cispo"])

@@ -18,7 +18,7 @@ PLAIN = unchecked(presets)
 
 def test_the_promised_algorithms_are_there():
     """The README names these."""
-    ours = "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo"
+    ours = "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo gspo cispo sapo ppo ppo_kl a2c reinforce"
     assert list(PRESETS) == f"{ours} dpo ipo kto reward_model process_reward_model rft".split()
 
 
@@ -59,7 +59,7 @@ def test_kinds_of_correction_and_kl_are_those_of_the_functions():
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_says_where_it_is_from(name: str):
     """Paper and section for its numbers."""
-    assert PRESETS[name].paper.startswith("arXiv:")
+    assert PRESETS[name].paper.startswith(("arXiv:", "doi:"))
     assert len(PRESETS[name].sources) > 20
 
 
@@ -83,7 +83,7 @@ def test_those_that_need_more_than_scores_say_so():
 def test_a_misspelt_name_gets_the_nearest():
     """One line: value, rule, fix."""
     with pytest.raises(
-        UsageError, match=r"algorithm is 'gpro'; it must be one of 'grpo', 'dapo', .*; did you mean 'grpo'\?"
+        UsageError, match=r"algorithm is 'gpro'; it must be one of 'grpo', 'dapo', .*; did you mean 'g[rs]po'\?"
     ):
         preset("gpro")
     assert preset("dapo") is PRESETS["dapo"]
@@ -110,8 +110,14 @@ def test_presets_load_no_torch():
         ({"clip": None}, r"objective 'clipped' with clip None"),
         ({"objective": "reinforce"}, r"objective 'reinforce' with clip Clip"),
         ({"reset": Reset(every_steps=10)}, r"reset without kl"),
-        ({"advantage": "gae"}, r"advantage is 'gae'; it must be one of"),
-        ({"objective": "a2c", "clip": None}, r"objective is 'a2c'; it must be one of"),
+        ({"advantage": "gae"}, r"gae with critic None: give critic"),
+        ({"critic": presets.Critic()}, r"group_advantages with critic Critic\(.*: it uses none, so leave critic out"),
+        ({"objective": "ppo_kl", "clip": None}, r"ppo_kl with trust None: give trust"),
+        ({"n_steps": 0}, r"n_steps is 0"),
+        ({"baseline": "mean"}, r"baseline is 'mean'"),
+        ({"entropy_share": 0.0}, r"entropy_share is 0\.0; it must be a number above 0"),
+        ({"mixing": presets.Mixing()}, r"mixing without kl"),
+        ({"kl": Kl("k1", 0.1, "reward"), "reset": Reset(kl_share=0.5)}, r"reset\.kl_share with the KL in the reward"),
         ({"epochs": 0}, r"epochs is 0; it must be a whole number of at least 1"),
     ],
 )
@@ -139,6 +145,18 @@ def test_a_combination_that_cannot_work_is_refused(changes: dict, message: str):
         (lambda: PLAIN.Correction(level="row"), r"correction\.level is 'row'"),
         (lambda: PLAIN.Correction(high=0.5), r"correction keeps weights in \[0\.0, 0\.5\]; 1 must lie inside"),
         (lambda: PLAIN.Reset(), r"never happens; give one"),
+        (lambda: PLAIN.Reset(kl_share=1.0), r"reset\.kl_share is 1\.0"),
+        (lambda: PLAIN.Kl("k1", 0.1, "loss", rule="ziegler"), r"kl\.target is None"),
+        (lambda: PLAIN.Kl("k1", 0.1, "reward", weighted=True), r"kl\.weighted is of a penalty in the loss"),
+        (lambda: PLAIN.Trust(rule="linear"), r"trust\.rule is 'linear'"),
+        (lambda: PLAIN.Critic(backbone="other"), r"critic\.backbone is 'other'"),
+        (lambda: PLAIN.Critic(value_clip=0.0), r"critic\.value_clip is 0\.0"),
+        (lambda: PLAIN.Critic(warmup=-1), r"critic\.warmup is -1"),
+        (lambda: PLAIN.Subset(0), r"subset\.size is 0"),
+        (lambda: PLAIN.Subset(2, "best"), r"subset\.rule is 'best'"),
+        (lambda: PLAIN.EntropyTarget(least=0.5, most=0.1), r"entropy_target\.most is 0\.1"),
+        (lambda: PLAIN.Mixing(share=0.0), r"mixing\.share is 0\.0"),
+        (lambda: PLAIN.SoftClip(positive=0.0), r"soft_clip\.positive is 0\.0"),
         (
             lambda: PLAIN.Reset(every_steps=0),
             r"reset\.every_steps is 0; it must be a whole number of at least 1, or None",

@@ -1,6 +1,7 @@
 """Evaluations on environments of ours: avg@k, pass@k, maj@k with their intervals, and what is in a report."""
 
 import json
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 import rlvr
 from rlvr.collect import Sampling, ScriptedSampler
 from rlvr.collect.evaluation import evaluate
-from rlvr.statistics import bootstrap, wilson
+from rlvr.statistics import beta_interval
 from tests.collect.collecting import SAMPLING, Backwards, Count, Inline, counts, guesses, number
 from tests.environments import Trials, Words
 from tests.rewards.parts import refusal
@@ -49,14 +50,14 @@ def test_an_evaluation_by_hand():
 
 
 def test_every_estimate_lies_in_its_interval():
-    """Wilson's where all tasks are 0 or 1, the bootstrap's else; both over three tasks."""
+    """Over three tasks: Clopper and Pearson's, for shares too."""
     report = run(Words(), say, n=4)
     for estimate in report.metrics.values():
         assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
         assert estimate.tasks == 3
-    assert (report.metrics["pass@4"].low, report.metrics["pass@4"].high) == wilson(2, 3)
-    assert (report.metrics["avg@4"].low, report.metrics["avg@4"].high) == bootstrap([1.0, 0.5, 0.0])
-    assert str(report.metrics["avg@4"]) == "0.500 [0.000, 1.000]"
+    assert (report.metrics["pass@4"].low, report.metrics["pass@4"].high) == beta_interval([1, 1, 0])
+    assert (report.metrics["avg@4"].low, report.metrics["avg@4"].high) == beta_interval([1.0, 0.5, 0.0])
+    assert str(report.metrics["pass@4"]) == "0.667 [0.094, 0.992]"
 
 
 def test_one_completion_each_is_accuracy():
@@ -182,3 +183,35 @@ def test_an_evaluation_that_cannot_work_is_refused(settings, said):
 def test_a_limit_beyond_the_end_takes_all():
     """Words has three."""
     assert len(run(Words(), say, n=4, limit=99).tasks) == 3
+
+
+class Short(ScriptedSampler):
+    """A model with few positions."""
+
+    positions = 80
+
+
+def test_a_prompt_that_is_too_long_is_left_out_and_counted():
+    """One of a thousand must not end a run at its evaluation; it is in no metric."""
+
+    class Mixed(Words):
+        def task(self, index):
+            made = super().task(index)
+            return made if index else replace(made, prompt=made.prompt * 9)
+
+    with pytest.warns(RuntimeWarning, match=r"words/train-0' with max_tokens=64 .* longer than the model's positions"):
+        report = run(Mixed(), Short(say), n=4, limit=3)
+    assert report.too_long == ("words/train-0",)
+    assert [task.index for task in report.tasks] == [1, 2]
+    assert report.metrics["avg@4"].tasks == 2
+
+
+def test_a_task_that_cannot_be_made_is_named_by_its_index():
+    """Of a hundred thousand rows one is damaged: which one?"""
+
+    class Damaged(Words):
+        def task(self, index):
+            return super().task(index) if index < 2 else {}["question"]
+
+    with pytest.raises(rlvr.RlvrError, match=r"Damaged cannot make task 2 of split 'train': KeyError: 'question'"):
+        run(Damaged(), say, limit=3)

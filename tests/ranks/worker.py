@@ -52,7 +52,7 @@ def gradients(one: Learner) -> tuple[dict[str, torch.Tensor], dict[str, float], 
     prepared = one.prepared(batch())
     numbers, _ = one.backward(prepared, one.rows_with_gradient(prepared))
     found = {name: p.grad for name, p in one.policy.model.named_parameters() if p.requires_grad}
-    norm = float(torch.nn.utils.clip_grad_norm_(one._parameters, 1e9))
+    norm = float(torch.nn.utils.clip_grad_norm_(one.parameters, 1e9))
     return {name: g.full_tensor() if hasattr(g, "full_tensor") else g for name, g in found.items()}, numbers, norm
 
 

@@ -30,7 +30,14 @@ def policy(seed: int = 0, **options) -> Policy:
 
 
 def trainer(
-    run: Path, *, env: rlvr.Environment | None = None, quietly: bool = True, made=None, sampler=None, **settings
+    run: Path,
+    *,
+    env: rlvr.Environment | None = None,
+    quietly: bool = True,
+    made=None,
+    sampler=None,
+    second_opinion=None,
+    **settings,
 ) -> Trainer:
     """A run on `Bandit` of a policy that is made anew, scored in this process."""
     env = env or Bandit()
@@ -44,5 +51,6 @@ def trainer(
         env=env,
         eval_env=type(env)(split="test"),
         sampler=sampler,
+        second_opinion=second_opinion,
         console=Console(quiet=quietly, stderr=True),
     )

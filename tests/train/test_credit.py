@@ -38,7 +38,7 @@ def judged(name: str, *groups: list[rlvr.Rollout], ref: float | None = None, cha
     if ref is not None:
         batch = replace(batch, ref_logprobs=torch.full(batch.completion_mask.shape, ref))
     algorithm = dataclasses.replace(preset(name), **(changes or {}))
-    return [[round(x, 5) for x in row] for row in credit(made, batch, algorithm, **more).tolist()]
+    return [[round(x, 5) for x in row] for row in credit(made, batch, algorithm, **more).advantages.tolist()]
 
 
 def test_a_batch_is_rows_side_by_side():

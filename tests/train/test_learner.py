@@ -201,7 +201,7 @@ def test_a_gradient_is_cut_to_its_norm():
     made = learner(CLIPPED, grad_clip=1e-3)
     seen = []
     made.optimizer.register_step_pre_hook(
-        lambda optimizer, args, kwargs: seen.append(torch.cat([p.grad.flatten() for p in made._parameters]).norm())
+        lambda optimizer, args, kwargs: seen.append(torch.cat([p.grad.flatten() for p in made.parameters]).norm())
     )
     numbers = made.update(batch_of(), [range(6)], pytest.fail)
     assert numbers["grad_norm"] > 0.01
@@ -278,7 +278,7 @@ def test_credit_comes_before_the_update_and_reaches_it():
     rows = [rollout([1], [4, 6], total=1.0), rollout([1], [5, 7], total=0.0)]
     groups = [rlvr.Group(rows[0].task, rows)]
     batch = collate(groups)
-    batch = replace(batch, advantages=credit(groups, batch, REINFORCE))
+    batch = replace(batch, advantages=credit(groups, batch, REINFORCE).advantages)
     before = made.logprobs(rows, made.policy).sum(dim=1)
     made.update(batch, [range(2)], pytest.fail)
     after = made.logprobs(rows, made.policy).sum(dim=1)

@@ -1,4 +1,4 @@
-"""Does it learn?  A task in which one letter decides, which every algorithm without a critic has to solve."""
+"""Does it learn?  A task in which one letter decides, which every algorithm has to solve."""
 
 import dataclasses
 import json
@@ -11,7 +11,6 @@ from tests.train.bandit import trainer
 STEPS = {"dapo": 40, "magistral": 45}
 """Those that drop groups in which all agree learn later; for the others 25 steps are enough."""
 EVERY_DAY = [("grpo", True), ("dapo", False)]
-WITHOUT_A_CRITIC = [name for name, algorithm in PRESETS.items() if "values" not in algorithm.needs]
 
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
@@ -24,7 +23,7 @@ WITHOUT_A_CRITIC = [name for name, algorithm in PRESETS.items() if "values" not 
             id=name + ", one step off" * one_step_off,
             marks=[] if (name, one_step_off) in EVERY_DAY else pytest.mark.slow,
         )
-        for name in WITHOUT_A_CRITIC
+        for name in PRESETS
         for one_step_off in (False, True)
     ],
 )
@@ -33,7 +32,7 @@ def test_every_preset_solves_a_bandit(tmp_path, name, one_step_off):
     algorithm = PRESETS[name]
     if algorithm.reset:
         algorithm = dataclasses.replace(algorithm, reset=Reset(every_steps=10))
-    group = 1 if name == "reinforce_pp" else 8
+    group = 1 if algorithm.group_size == 1 else 8
     with trainer(
         tmp_path / "run",
         algorithm=algorithm,

@@ -13,13 +13,14 @@ import pytest
 import torch
 
 import rlvr
+from rlvr.algo.advantages import group_advantages
 from rlvr.algo.presets import Reset, preset
 from rlvr.collect.prefixes import prefix_values_and_costs
 from rlvr.data.rows import read_whole
 from rlvr.errors import UsageError
 from rlvr.train.alarm import NothingScored
 from rlvr.train.canary import CanaryFailed
-from rlvr.train.credit import credit
+from rlvr.train.credit import Credit, credit
 from rlvr.train.learner import Diverged, Learner
 from tests.collect.collecting import Count
 from tests.train.bandit import Bandit, policy, trainer
@@ -113,15 +114,35 @@ def test_a_step_without_a_group_is_skipped_and_says_so(tmp_path, capsys):
     assert "step 1 is skipped: no group is left to train on" in capsys.readouterr().err
 
 
+def test_the_punishment_fits_the_width_of_the_reward(tmp_path):
+    """DAPO's -1 at ±1 is -1/2 at [0, 1]: right at the limit stays above a short wrong one, and GRPO's advantages, which
+    are divided by the std, are the same."""
+    totals = []
+    for reward in (2 * rlvr.Correct() - 1, rlvr.Correct()):
+        with trainer(tmp_path / str(len(totals)), algorithm="dapo", env=Bandit().with_reward(reward), steps=1) as made:
+            env = made.env
+        task = env.task(0)
+        said = [rlvr.Completion(text, length_tokens=n) for text, n in (("1", 4), ("9", 1), ("1", 1), ("9", 4))]
+        totals.append([score.total for score in env.score_group(task, said)])
+    assert totals == [[0.0, -1.0, 1.0, -2.0], [0.5, 0.0, 1.0, -0.5]]
+    both = torch.tensor(totals, dtype=torch.float64)
+    pm, unit = group_advantages(both, eps=0.0)
+    torch.testing.assert_close(pm, unit)
+
+
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
 def test_soft_overlong_is_in_the_reward_and_mask_in_the_loss(tmp_path):
     """Every completion here is cut off at 4 tokens: -1 each under "soft"; nothing is trained on under "mask"."""
     with trainer(tmp_path / "soft", algorithm="dapo", steps=1, overlong_cache=2) as made:
         made.run()
-        assert str(made.env.reward) == "correct + overlong(max_tokens=4, cache=2)"
+        assert str(made.env.reward) == "correct + 0.5 * overlong(max_tokens=4, cache=2)"
     row = metrics(made)[0]
     assert row["reward"] == pytest.approx(row["accuracy"] + row["reward/overlong"])
-    assert row["reward/overlong"] < -0.5
+    assert row["reward/overlong"] < -0.25
+    with trainer(tmp_path / "magistral", algorithm="magistral", overlong="soft+mask", steps=1) as made:
+        made.run()
+        assert str(made.env.reward) == "correct + 0.1 * overlong(max_tokens=4, cache=1)"
+        assert made.collector.overlong == "mask"
     with trainer(tmp_path / "mask", algorithm="grpo", overlong="mask", steps=1) as made:
         made.run()
     row = metrics(made)[0]
@@ -228,7 +249,9 @@ def test_a_signal_finishes_the_step_and_saves(tmp_path, number):
 def test_losses_that_are_not_finite_end_the_run_with_their_batches_kept(tmp_path, monkeypatch):
     """The weights are those before; the batches say what it was."""
     with trainer(tmp_path / "run", bad_steps=2) as made:
-        monkeypatch.setattr("rlvr.train.loop.credit", lambda groups, batch, *rest, **more: batch.advantages + torch.inf)
+        monkeypatch.setattr(
+            "rlvr.train.loop.credit", lambda groups, batch, *rest, **more: Credit(batch.advantages + torch.inf)
+        )
         with pytest.raises(Diverged, match="bad"):
             made.run()
         assert all(p.isfinite().all() for p in made.policy.model.parameters())
@@ -373,7 +396,7 @@ def test_a_prompt_that_is_too_long_costs_its_group(tmp_path):
     said = [str(one.message) for one in caught]
     assert len(said) == 2
     assert (
-        "has 1023 tokens and may get 4 more, and the model has 1024 positions: tasks that are too long are left out"
+        "may get 4 more tokens, which is 3 more than the model has positions: tasks that are too long are left out"
         in said[0]
     )
     assert "3 of 4 groups after 1 rounds; dropped: 1 too-long. Going on with fewer. This warning comes once" in said[1]
@@ -493,9 +516,9 @@ def test_credit_knows_the_mini_batch_of_every_row(tmp_path, monkeypatch):
     """Magistral normalises over those that are trained on: the very parts that the update is given."""
     seen = {}
 
-    def crediting(groups, batch, algorithm, *, minibatch_of, values):
+    def crediting(groups, batch, algorithm, *, minibatch_of, **more):
         seen["numbers"] = list(minibatch_of)
-        return credit(groups, batch, algorithm, minibatch_of=minibatch_of, values=values)
+        return credit(groups, batch, algorithm, minibatch_of=minibatch_of, **more)
 
     monkeypatch.setattr("rlvr.train.loop.credit", crediting)
     with trainer(tmp_path / "run", algorithm="dr_grpo", minibatch=6, steps=1) as made:

@@ -59,7 +59,7 @@ def test_a_new_adapter_changes_nothing_and_is_all_that_is_trained(fresh):
     assert trained == list(policy.lora.parameters)
     assert len(trained) == 2 * 7 * 2
     assert not any("lm_head" in name or "embed" in name for name in trained)
-    assert len(learner(preset("dr_grpo"), made=policy)._parameters) == 28
+    assert len(learner(preset("dr_grpo"), made=policy).parameters) == 28
 
 
 def test_the_same_seed_makes_the_same_adapter(fresh):

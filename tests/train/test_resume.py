@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import rlvr
-from rlvr.algo.presets import Reset, preset
+from rlvr.algo.presets import Critic, EntropyTarget, Kl, Mixing, Reset, preset
 from rlvr.errors import DataError, UsageError
 from rlvr.train import checkpoint
 from rlvr.train.loop import Trainer
@@ -19,6 +19,13 @@ from tests.train.bandit import Bandit, trainer
 
 PRORL = dataclasses.replace(preset("prorl"), reset=Reset(every_steps=3, stall_validations=2))
 STALL = dataclasses.replace(preset("prorl"), reset=Reset(stall_validations=2))
+PPO = dataclasses.replace(
+    preset("ppo"),
+    kl=Kl("k1", 0.2, "reward", rule="ziegler", target=0.1, horizon=64),
+    entropy_target=EntropyTarget(nats=9.0),
+    mixing=Mixing(every_steps=2),
+    critic=Critic(warmup=2, lr=1e-2),
+)
 RUNS = {
     "grpo": {"algorithm": "grpo", "minibatch": 8},
     "dapo": {"algorithm": "dapo", "minibatch": 8, "warmup_steps": 3, "schedule": "cosine"},
@@ -28,6 +35,14 @@ RUNS = {
     "vineppo-one-step-off": {"algorithm": "vineppo", "one_step_off": True, "vine_k": 2, "prompts": 2},
     "rloo": {"algorithm": "rloo", "eval_every": 2, "eval_tasks": 4, "schedule": "linear"},
     "lora": {"algorithm": PRORL, "eval_every": 1, "eval_tasks": 8, "minibatch": 4, "lora_rank": 2},
+    "ppo": {"algorithm": PPO, "minibatch": 8, "group_size": 4, "prompts": 4},
+    "ppo-shared": {
+        "algorithm": dataclasses.replace(preset("ppo_kl"), critic=Critic(backbone="shared", warmup=1)),
+        "minibatch": 8,
+        "group_size": 4,
+    },
+    "ppo-lora": {"algorithm": "ppo", "group_size": 4, "minibatch": 8, "lora_rank": 2},
+    "reinforce": {"algorithm": "reinforce", "prompts": 16, "group_size": 1},
     "lora-one-step-off": {"algorithm": "dapo", "one_step_off": True, "prompts": 3, "lora_rank": 2},
 }
 STEPS = 6
@@ -105,7 +120,9 @@ def stopped_after(made: Trainer, step: int) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] * (name not in ("prorl", "one-step-off", "turns-one-step-off")))
+        pytest.param(
+            name, marks=[pytest.mark.slow] * (name not in ("prorl", "one-step-off", "turns-one-step-off", "ppo"))
+        )
         for name in RUNS
     ],
 )

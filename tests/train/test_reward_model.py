@@ -60,7 +60,7 @@ GIVEN = {"reward_model": PAIRS, "process_reward_model": STEPS}
 def gradient(made: RewardLearner, given: Examples) -> tuple[torch.Tensor, dict[str, float]]:
     made.optimizer.zero_grad()
     numbers, _ = made.backward(given, made.rows_with_gradient(given))
-    grads = [p.grad.flatten().double() for p in made._parameters if p.grad is not None]
+    grads = [p.grad.flatten().double() for p in made.parameters if p.grad is not None]
     return torch.cat(grads), numbers
 
 

@@ -1,0 +1,219 @@
+r"""Critics and algorithms against each other, as the tables of docs/benchmarks/algorithms.md.
+
+    python -m benchmarks.algorithms chain                       # what the critic says of a chain with known values
+    OMP_NUM_THREADS=1 python -m benchmarks.algorithms step      # seconds of a PPO step over those of a GRPO step
+    OMP_NUM_THREADS=1 python -m benchmarks.algorithms demo --seeds 5 --steps 60 [--only ppo grpo]
+
+`demo` trains one warm-started model on small sums with every algorithm.  A step of each begins with the same number of
+rollouts; a seed means the same tasks and random numbers for all.  Algorithms whose module is not installed are left
+out, and the table says so.
+"""
+
+import argparse
+import dataclasses
+import tempfile
+from pathlib import Path
+from statistics import fmean, median
+from time import perf_counter
+
+import torch
+from rich.console import Console
+
+import rlvr
+from benchmarks.trainer_tasks import Sums, warm_started
+from benchmarks.trainer_vs_trl import about
+from rlvr.algo.aggregation import denominators
+from rlvr.algo.presets import Algorithm, Critic, preset
+from rlvr.statistics import student_interval
+from rlvr.train.config import Config
+from rlvr.train.credit import collate, credit
+from rlvr.train.learner import Learner
+from rlvr.train.loop import Trainer
+from rlvr.train.metrics import read_metrics
+from rlvr.train.policy import Policy
+from rlvr.train.tiny import tiny
+
+RIGHT, WRONG, STEPS = 4, 5, 5
+
+
+def chain_rows(steps: torch.Tensor) -> list[rlvr.Rollout]:
+    """Rollouts of the chain: 1 for a right step and 0 for a wrong one, shape [B, 5]; reward 1 if all are right."""
+    task = rlvr.Task("chain", "?")
+    rows = []
+    for one in steps.tolist():
+        won = all(one)
+        verdict = rlvr.Verdict("correct" if won else "wrong", why="by its steps")
+        rows.append(
+            rlvr.Rollout(
+                task=task,
+                text="",
+                prompt_ids=[1],
+                completion_ids=[RIGHT if right else WRONG for right in one],
+                completion_mask=[True] * STEPS,
+                behaviour_logprobs=[-0.6931] * STEPS,
+                weights_version=0,
+                score=rlvr.Score(float(won), {"correct": float(won)}, verdict),
+            )
+        )
+    return rows
+
+
+def chain_error(*, updates: int, seed: int, rows: int = 256, lr: float = 5e-3) -> float:
+    """Mean absolute error of the critic's values on the five states of the chain that can still win."""
+    critic = Critic(lr=lr, value_clip=None, schedule="linear")
+    algorithm = dataclasses.replace(preset("ppo"), kl=None, whiten=False, critic=critic)
+    made = Policy(*tiny("0123456789", hidden=32, layers=2, heads=4, seed=seed))
+    config = Config(
+        env="chain", model="tiny", run=Path("unused"), algorithm=algorithm, eval_every=None, steps=updates, prompts=rows
+    )
+    learner, draw = Learner(made, config), torch.Generator().manual_seed(seed)
+    assert learner.critic is not None
+    for _ in range(updates):
+        sampled = chain_rows(torch.randint(0, 2, (rows, STEPS), generator=draw))
+        groups = [rlvr.Group(row.task, [row]) for row in sampled]
+        batch = learner.prepared(collate(groups))
+        batch = dataclasses.replace(batch, **credit(groups, batch, algorithm)._asdict())
+        learner.critic.optimizer.zero_grad()
+        learner.critic.backward(batch, denominators(batch.completion_mask))
+        torch.nn.utils.clip_grad_norm_(learner.critic.parameters, 1.0)
+        learner.critic.step()
+    values, _ = learner.critic.values(chain_rows(torch.ones(1, STEPS)))
+    wanted = 2.0 ** -torch.arange(STEPS, 0, -1)
+    return float((values[0] - wanted).abs().mean())
+
+
+def chain(args: argparse.Namespace) -> None:
+    """Print the error for each seed."""
+    for seed in range(args.seeds):
+        print(f"seed {seed}: mean absolute error {chain_error(updates=args.steps, seed=seed):.4f}")
+
+
+def step(args: argparse.Namespace) -> None:
+    """Print the seconds of an update and its memory, for GRPO and for PPO, on one batch."""
+    rows, length = 32, 96
+    draw = torch.Generator().manual_seed(0)
+    found: dict[str, float] = {}
+    for name in ("grpo", "ppo"):
+        made = Policy(*tiny("0123456789abcdef", hidden=256, layers=4, heads=4))
+        changes = {"kl": preset("grpo").kl, "minibatch": None}  # both with the same reference
+        config = Config(
+            env="e",
+            model="tiny",
+            run=Path("unused"),
+            algorithm=dataclasses.replace(preset(name), **changes),
+            group_size=8,
+            prompts=rows // 8,
+            max_tokens=length,
+            eval_every=None,
+        )
+        learner = Learner(made, config)
+        task = rlvr.Task("t", "?")
+        sampled = [
+            rlvr.Rollout(
+                task=task,
+                text="",
+                prompt_ids=[1, 2, 3, 4] * 8,
+                completion_ids=torch.randint(4, 16, (length,), generator=draw).tolist(),
+                completion_mask=[True] * length,
+                behaviour_logprobs=[-2.5] * length,
+                weights_version=0,
+                score=rlvr.Score(float(i % 2), {}, rlvr.Verdict("correct" if i % 2 else "wrong", why="given")),
+            )
+            for i in range(rows)
+        ]
+        groups = [rlvr.Group(task, sampled[i : i + 8]) for i in range(0, rows, 8)]
+        times = []
+        for _ in range(args.steps):
+            started = perf_counter()
+            batch = learner.prepared(collate(groups))
+            batch = dataclasses.replace(batch, **credit(groups, batch, learner.algorithm)._asdict())
+            learner.update(batch, [range(rows)], lambda mini: None)
+            times.append(perf_counter() - started)
+        found[name] = median(times[1:])
+        print(f"{name}: {found[name]:.3f} s per step (median of {len(times) - 1})")
+    print(f"PPO over GRPO: {found['ppo'] / found['grpo']:.2f}")
+
+
+DEMO: dict[str, Algorithm] = {
+    "ppo": dataclasses.replace(preset("ppo"), kl=None, critic=Critic(lr=1e-3, warmup=5)),
+    "a2c": dataclasses.replace(preset("a2c"), critic=Critic(lr=1e-3, value_clip=None, warmup=5)),
+    "grpo": dataclasses.replace(preset("grpo"), kl=None),
+    "vineppo": dataclasses.replace(preset("vineppo"), kl=None, temperature=1.0),
+}
+"""With the published numbers but for the KL penalty, which is off for all."""
+PREFERENCES = ("online_dpo", "rft")
+"""Trained by `rlvr.train.preferences`; they join the table once that module can collect online."""
+
+
+def demo(args: argparse.Namespace) -> None:
+    """Train every algorithm with every seed and print the table."""
+    print(about())
+    first = warm_started()
+    names = [name for name in DEMO if not args.only or name in args.only]
+    print("| algorithm | held out, last evaluation | rollouts | forks | s per step |\n|---|---|---|---|---|")
+    for name in names:
+        runs = []
+        for seed in range(args.seeds):
+            with tempfile.TemporaryDirectory() as folder:
+                runs.append(trained(name, first, Path(folder) / "run", seed=seed, steps=args.steps))
+        accuracy = [run["accuracy"] for run in runs]
+        low, high = student_interval(accuracy)
+        forks = fmean(run["forks"] for run in runs)
+        print(
+            f"| {name} | {fmean(accuracy):.3f} ({low:.3f} to {high:.3f}) | {runs[0]['rollouts']:.0f} | {forks:.0f} | "
+            f"{fmean(run['step_s'] for run in runs):.2f} |",
+            flush=True,
+        )
+    print(f"not in this table: {', '.join(PREFERENCES)}")
+
+
+def trained(name: str, first: Policy, run: Path, *, seed: int, steps: int) -> dict[str, float]:
+    """The accuracy at the end of one run, its rollouts, forks and seconds per step."""
+    policy = first.frozen()
+    policy.model.requires_grad_(True)
+    algorithm = DEMO[name]
+    group = 1 if algorithm.critic is not None else 8
+    config = Config(
+        env="sums",
+        model="warm",
+        run=run,
+        algorithm=algorithm,
+        steps=steps,
+        prompts=64 // group,
+        group_size=group,
+        max_tokens=40,
+        lr=3e-4,
+        vine_k=3,
+        eval_every=0,
+        eval_tasks=300,
+        workers=1,
+        rollouts_every=0,
+        checkpoint_every=10**6,
+        seed=seed,
+    )
+    console = Console(quiet=True)
+    with Trainer(config, policy=policy, env=Sums(), eval_env=Sums(split="test"), console=console) as trainer:
+        trainer.run()
+    rows = read_metrics(run / "metrics.jsonl")
+    return {
+        "accuracy": rows[-1]["eval/avg@1"],
+        "rollouts": sum(row.get("rollouts", 0) for row in rows),
+        "forks": sum(row.get("forks", 0) for row in rows),
+        "step_s": fmean(row["step_s"] for row in rows if "step_s" in row),
+    }
+
+
+def main() -> None:
+    """Run one of the benchmarks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("which", choices=("chain", "step", "demo"))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, help="updates of the chain (200), steps timed (9) or trained (60)")
+    parser.add_argument("--only", nargs="*", choices=tuple(DEMO))
+    args = parser.parse_args()
+    args.steps = args.steps or {"chain": 200, "step": 9, "demo": 60}[args.which]
+    {"chain": chain, "step": step, "demo": demo}[args.which](args)
+
+
+if __name__ == "__main__":
+    main()

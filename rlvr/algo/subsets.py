@@ -1,0 +1,56 @@
+"""Which completions of a group are trained on; advantages are computed from all of them before.
+
+Axes: P prompts, G completions per prompt.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+__all__ = ["max_variance", "random_subset"]
+
+
+def max_variance(
+    scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"], *, size: int, generator: torch.Generator | None = None
+) -> Bool[Tensor, "P G"]:
+    """The `size` completions of each group whose scores vary most (PODS, arXiv:2504.13818, 3.2).
+
+    They are the k greatest and the size - k least scores for some k (theorem 1 there), so size + 1 choices are tried.
+    Of equal scores the earlier completion is taken; a group with fewer scored completions keeps all of these.
+
+    Args:
+        scores: one per completion.
+        scored: False for completions that do not count; they are not chosen.
+        size: completions to keep, at least 1.
+        generator: not used; the choice is fixed by the scores.
+    """
+    chosen = torch.zeros_like(scored)
+    for p in range(len(scores)):
+        there = scored[p].nonzero().flatten()
+        order = there[scores[p, there].sort(descending=True, stable=True).indices]
+        n, m = len(order), min(size, len(order))
+        kept = [torch.cat([order[:k], order[n - (m - k) :]]) for k in range(m + 1)]
+        if kept:
+            spreads = torch.stack(
+                [scores[p, one].double().var(correction=0) if m else scores.new_zeros(()) for one in kept]
+            )
+            chosen[p, kept[int(spreads.argmax())]] = True
+    return chosen
+
+
+def random_subset(
+    scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"], *, size: int, generator: torch.Generator | None = None
+) -> Bool[Tensor, "P G"]:
+    """`size` scored completions of each group, drawn without replacement: PODS' baseline.
+
+    Args:
+        scores: one per completion; only their shape is used.
+        scored: False for completions that do not count; they are not chosen.
+        size: completions to keep, at least 1.
+        generator: draws the choice; None for torch's own.
+    """
+    chance = torch.rand(scores.shape, generator=generator).masked_fill(~scored, -1.0)
+    rank = chance.argsort(dim=1, descending=True).argsort(dim=1)
+    return scored & (rank < size)

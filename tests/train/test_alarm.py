@@ -1,0 +1,103 @@
+"""Alarms for what would go wrong silently, and the second opinion."""
+
+import json
+
+import pytest
+import torch
+
+import rlvr
+from rlvr.errors import UsageError
+from rlvr.train.alarm import Alarms, OpinionAlarm, RewardsDisputed, SecondOpinion, lr_alarm
+from tests.train.bandit import trainer
+from tests.train.test_credit import rollout
+
+
+def test_an_alarm_is_said_once_and_again_if_it_comes_back():
+    """After three steps in a row; a good step begins the count anew."""
+    alarms, silent, good = Alarms(3), {"updates": 0.0, "accuracy": 0.0}, {"updates": 1.0}
+    said = [alarms.check(numbers) for numbers in [*[silent] * 5, good, *[silent] * 3]]
+    assert [len(lines) for lines in said] == [0, 0, 1, 0, 0, 0, 0, 0, 1]
+    assert "no weight was changed" in said[2][0]
+    assert "rlvr filter" in said[2][0]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ({"truncated": 1.0, "updates": 1.0}, "the end token was never sampled"),
+        ({"entropy": 1e-4, "updates": 1.0}, "it has collapsed"),
+        ({"updates": 0.0}, "no completion had an advantage"),
+    ],
+)
+def test_each_alarm_has_a_reason_and_a_remedy(numbers, words):
+    """One line; healthy numbers, and those of a critic's warm-up, give none."""
+    [line] = Alarms(1).check(numbers)
+    assert words in line
+    assert line.startswith("alarm: in 1 steps in a row")
+    assert Alarms(1).check({"updates": 2.0, "truncated": 0.9, "entropy": 0.5}) == []
+    assert Alarms(1).check({"updates": 0.0, "value_loss": 0.1}) == []
+
+
+def test_a_learning_rate_that_wipes_out_the_weights_is_said():
+    """AdamW moves each weight by about lr in a step."""
+    weights = [torch.full((4,), 0.02), torch.full((2,), -0.02)]
+    assert "lr is 1e+06, and the trained weights are 0.02 on average" in lr_alarm(weights, 1e6)
+    assert lr_alarm(weights, 1e-3) is None
+
+
+def test_a_run_that_learns_nothing_says_so(tmp_path, capsys):
+    """All rewards are equal under dr_grpo: 4 steps, no update, one line."""
+
+    class Hopeless(rlvr.SingleTurnEnv):
+        def task(self, index):
+            return rlvr.Task(f"{self.split}/{index}", f"{index % 40}=", reference="")
+
+        def verify(self, task, completion):
+            return rlvr.Verdict("wrong", why="always")
+
+    with trainer(tmp_path / "run", env=Hopeless(), algorithm="dr_grpo", quietly=False, lr=1e6) as made:
+        made.run()
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("no weight was changed") == 1
+    assert said.count("lr is 1e+06") == 1
+
+
+def test_a_second_opinion_ends_a_run_whose_rewards_it_does_not_confirm(tmp_path):
+    """A verifier that pays for a digit below 5, and one that wants a 0: what differs is kept, with both reasons."""
+    opinion = SecondOpinion(lambda completion, reference: completion[:1] == "0", share=1.0, limit=0.2, least=16)
+    with (
+        pytest.raises(RewardsDisputed, match=r"differs on \d+ of \d+ rollouts, above the limit of 0\.2"),
+        trainer(tmp_path / "run", second_opinion=opinion, steps=9) as made,
+    ):
+        made.run()
+    rows = [json.loads(line) for line in (tmp_path / "run" / "disagreements.jsonl").read_text().splitlines()]
+    assert {(row["first"], row["second"]) for row in rows} == {("correct", "wrong")}
+
+
+def test_a_second_opinion_that_agrees_or_fails_ends_nothing(tmp_path):
+    """Async ones are awaited; what raises, or is unscored, is no opinion.  The same rollouts are asked on a resume."""
+    group = [rlvr.Group(rlvr.Task("t", "?"), [rollout(1, 1.0), rollout(1, 0.0), rollout(1, None)])]
+
+    async def agrees(completion, reference):
+        return rlvr.Verdict("correct", why="")
+
+    def fails(completion, reference):
+        raise RuntimeError("no endpoint")
+
+    path = tmp_path / "disagreements.jsonl"
+    one = OpinionAlarm(SecondOpinion(agrees, share=1.0, limit=1.0), path, seed=0)
+    assert one.check(group, 1) == {"second/compared": 2, "second/disagrees": 1, "second/unscored": 0}
+    assert one.counts == [2, 1, 0]
+    two = OpinionAlarm(SecondOpinion(fails, share=1.0), path, seed=0)
+    assert two.check(group, 1) == {"second/compared": 0, "second/disagrees": 0, "second/unscored": 2}
+    half = [OpinionAlarm(SecondOpinion(agrees, share=0.5, limit=1.0), path, seed=0) for _ in range(2)]
+    assert half[0].check(group * 20, 7) == half[1].check(group * 20, 7)
+
+
+@pytest.mark.parametrize(("wrong", "words"), [({"share": 0.0}, "share is 0"), ({"limit": 2}, "limit is 2")])
+def test_an_opinion_that_cannot_work_is_refused(wrong, words):
+    """Where it is written."""
+    with pytest.raises(UsageError, match=words):
+        SecondOpinion(lambda completion, reference: True, **wrong)
+    with pytest.raises(UsageError, match="is no verifier"):
+        SecondOpinion("mine")
