@@ -23,6 +23,7 @@ class IFEval(rlvr.SingleTurnEnv):
             no empty answers.
     """
 
+    domain = "instructions"
     _data: ClassVar[str] = "google/IFEval"
     data: str = ""
     policy: Literal["strict", "reference"] = "strict"

@@ -33,6 +33,7 @@ class MultipleChoice(rlvr.SingleTurnEnv):
         instruction: what follows the options.
     """
 
+    domain = "choices"
     split: str = "test"
     data: str = "TIGER-Lab/MMLU-Pro"
     shuffle: bool = True

@@ -29,6 +29,8 @@ class Made(NamedTuple):
 class Puzzle(rlvr.SingleTurnEnv):
     """A generator of puzzles.  `make` draws one; a hash of its form assigns it to a split."""
 
+    domain = "logic"
+
     def __post_init__(self) -> None:
         require_one_of("split", self.split, _SPLITS)
 
