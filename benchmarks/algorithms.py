@@ -1,4 +1,4 @@
-r"""Critics and algorithms against each other, as the tables of docs/benchmarks/algorithms.md.
+r"""Critics and algorithms against each other, as the tables of docs/benchmarks/trainer.md.
 
     python -m benchmarks.algorithms chain                       # what the critic says of a chain with known values
     OMP_NUM_THREADS=1 python -m benchmarks.algorithms step      # seconds of a PPO step over those of a GRPO step

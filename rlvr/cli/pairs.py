@@ -24,7 +24,9 @@ __all__ = ["PairsCommand"]
 class PairsCommand:
     """Make preference data from scored completions: a correct and a wrong completion of the same task.
 
-    Example: rlvr pairs scored.jsonl -o pairs.jsonl, then rlvr train --algorithm dpo --pairs pairs.jsonl …
+    Example: rlvr pairs scored.jsonl -o pairs.jsonl
+
+    `rlvr train --algorithm dpo --pairs pairs.jsonl …` learns from them.
 
     The columns are those of TRL.  UNSCORED completions are never used.  Of the pairs of a task those of similar length
     come first, and those with the most frequent wrong answer.  Exit code 1 if no row could be made.

@@ -32,8 +32,9 @@ __all__ = ["ProcessLabelsCommand"]
 class ProcessLabelsCommand:
     """Sample completions, continue them from the end of every step, and keep how often that leads to a right answer.
 
-    Example: rlvr process-labels gsm8k-v2 --model Qwen/Qwen3-0.6B -o steps.jsonl --tasks 200, then rlvr train
-    --algorithm process_reward_model --pairs steps.jsonl …
+    Example: rlvr process-labels gsm8k-v2 --model Qwen/Qwen3-0.6B -o steps.jsonl --tasks 200
+
+    `rlvr train --algorithm process_reward_model --pairs steps.jsonl …` learns from them.
 
     The columns are TRL's (prompt, completions, labels) and the counts (right, scored).  It samples tasks × group size ×
     steps × K completions.  Exit code 1 if no row could be made.

@@ -92,7 +92,7 @@ def _train(config: Config, out: Console, err: Console) -> int:
         finished = trainer.step == config.steps
         for step, report in sorted(trainer.reports.items()):
             out.print(f"step {step}: " + ", ".join(f"{name} {it}" for name, it in report.metrics.items()))
-    if trainer.ranks.first:
+    if config.pairs is not None or trainer.ranks.first:  # offline training is one process
         out.print(f"{trainer.step} steps; all files of the run are in {escape(str(config.run))}", soft_wrap=True)
     return 0 if finished else 130
 

@@ -25,7 +25,6 @@ from rlvr.data.lines import Row
 from rlvr.data.overlap import TestSetOverlap, digest_of, folded, near_duplicates
 from rlvr.data.parallel import in_chunks, mapped
 from rlvr.errors import DataError, UsageError, brief
-from rlvr.statistics import wilson
 from rlvr.types import Outcome, Prompt
 from rlvr.validate import require_number, require_one_of, require_optional_whole, require_whole
 from rlvr.workers import shipped
@@ -112,6 +111,8 @@ class Kept:
     @property
     def interval(self) -> tuple[float, float]:
         """Wilson's 95 % interval of the pass rate; [0, 1] if nothing was scored."""
+        from rlvr.statistics import wilson  # numpy takes 0.1 s, which no help text should
+
         return wilson(self.correct, self.scored) if self.scored else (0.0, 1.0)
 
     def row(self) -> dict[str, Any]:

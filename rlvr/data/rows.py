@@ -286,7 +286,11 @@ class Journal:
             UsageError: another program changed the partial file or made the output meanwhile; nothing was replaced.
             DataError: Parquet cannot hold the rows.
         """
-        sync_file(self._file)
+        try:
+            sync_file(self._file)
+        except OSError as error:
+            error.filename = str(self.partial)
+            raise
         if not self._is_ours(self._file) or os.fstat(self._file.fileno()).st_size != self._size:
             raise UsageError(
                 f"{self.partial} was replaced or changed by another program while this run wrote it, so there is no "

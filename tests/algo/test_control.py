@@ -22,7 +22,7 @@ def test_zieglers_rule_by_hand():
     found = [ziegler_beta(0.2, kl, target=6.0, samples=256) for kl in (12.0, 6.5, 6.0, 0.0)]
     assert found == pytest.approx([0.201024, 0.2 * (1 + 0.0256 / 12), 0.2, 0.198976], abs=1e-15)
     with pytest.raises(ValueError, match="target is -1"):
-        ziegler_beta(0.2, 1.0, target=-1, samples=1)
+        ziegler_beta(0.2, 1.0, target=-1.0, samples=1)
 
 
 def test_beta_stays_in_bounds():

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from rlvr.algo import preferences
 from rlvr.algo.preferences import (
     bradley_terry,
     dpo,
@@ -18,8 +19,10 @@ from rlvr.algo.preferences import (
     step_label_loss,
     weighted_mean,
 )
+from tests.algo.plain import unchecked
 
 LN3 = math.log(3)
+PLAIN = unchecked(preferences)
 
 
 def f64(values: list) -> torch.Tensor:
@@ -220,11 +223,11 @@ def test_far_apart_sides_stay_finite():
         (lambda x: dpo(x, x, beta=0.0), "beta is 0.0"),
         (lambda x: ipo(x, x, beta=math.nan), "beta is nan"),
         (lambda x: dpo(x, x, beta=1.0, smoothing=0.5), "smoothing is 0.5"),
-        (lambda x: dpo(x, x, beta=1.0, smoothing=0.1, reading="soft"), "reading is 'soft'"),
+        (lambda x: PLAIN.dpo(x, x, beta=1.0, smoothing=0.1, reading="soft"), "reading is 'soft'"),
         (lambda x: kto(x, torch.ones(1).bool(), x[0], beta=1.0, wrong_weight=-1.0), "wrong_weight is -1.0"),
         (lambda x: bradley_terry(x, x, centring=-0.1), "centring is -0.1"),
         (lambda x: step_label_loss(x, x + 2, x + 1), "more right completions than scored"),
-        (lambda x: gains(x[None], x[None], torch.ones(1, 1).bool(), length="max"), "length is 'max'"),
+        (lambda x: PLAIN.gains(x[None], x[None], torch.ones(1, 1).bool(), length="max"), "length is 'max'"),
     ],
 )
 def test_numbers_out_of_range_are_refused(call, name: str):

@@ -43,7 +43,7 @@ def test_a_function_of_ones_own_is_an_entry(monkeypatch):
     with pytest.raises(UsageError, match=r"there is already the objective 'vanilla', of rlvr\.algo\.objectives"):
         registry.register("objective", "vanilla", registry.Function("elsewhere", "theirs"))
     with pytest.raises(UsageError, match="needs is 'luck'"):
-        registry.Function("mine", "mine", needs=("luck",))
+        unchecked(registry).Function("mine", "mine", needs=("luck",))
 
 
 def test_kinds_of_correction_and_kl_are_those_of_the_functions():

@@ -162,4 +162,4 @@ def test_the_multiplier_has_bounds():
         dual_ascent(0.1, math.nan, delta=1.0, rate=1.0)
     bandit = Bandit()
     with pytest.raises(ValueError, match="delta is 0"):
-        trust_region_step([bandit.logits], bandit.surrogate, bandit.divergence, delta=0)
+        trust_region_step([bandit.logits], bandit.surrogate, bandit.divergence, delta=0.0)

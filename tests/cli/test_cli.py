@@ -53,8 +53,15 @@ def test_every_flag_is_explained(name, capsys):
     for field in dataclasses.fields(COMMANDS[name]):
         if field.name in ("settings", "numbers", "limits"):  # the flags of another class
             continue
-        positional = {"env": "ENV", "file": "FILE", "files": "FILE", "folder": "RUN"}.get(field.name)
-        assert (f" {positional} " if positional else f"--{field.name.replace('_', '-')} ") in said
+        positional = {
+            "env": "ENV",
+            "file": "FILE",
+            "files": "FILE",
+            "folder": "RUN",
+            "name": "NAME",
+            "paths": "PATH",
+        }.get(field.name)
+        assert f"--{field.name.replace('_', '-')} " in said or (positional and f" {positional} " in said)
 
 
 @pytest.mark.parametrize(

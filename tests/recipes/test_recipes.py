@@ -88,7 +88,7 @@ def test_a_recipe_for_mathematics_trains_on_a_file_of_ones_own(say, adder, tmp_p
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["env"]["split"], config["eval_env"]["split"]) == ("train[10%:]", "train[:10%]")
     if name == "math_dapo":
-        assert config["env"]["reward"] == "correct + 0.5 * overlong(max_tokens=16, cache=3)"
+        assert config["env"]["reward"] == "correct(math-verifier-v2) + 0.5 * overlong(max_tokens=16, cache=3)"
 
 
 def test_a_part_of_one_file_is_named_for_both(say, adder, tmp_path):

@@ -82,7 +82,22 @@ def test_a_reference_that_cannot_be_read_is_found():
 def test_every_exploit_is_planted_somewhere():
     """A catalogue entry that no broken environment falls for may never have worked."""
     planted = {hole for hole, _ in BROKEN.values()}
-    assert set(_EXPLOITS) - planted == {"slow"}  # which takes seconds by its nature; see test_testing
+    # One takes seconds by its nature, see test_testing; the other is below.
+    assert set(_EXPLOITS) - planted == {"slow", "judge-alone"}
+
+
+def test_a_judge_without_a_rule_before_it_is_a_hole():
+    """Nothing is asked of it: that there is no audit is enough."""
+    from rlvr.verifiers.judge import Judge
+
+    class Judged(rlvr.SingleTurnEnv):
+        reward = rlvr.Correct(Judge("http://127.0.0.1:9/v1", "m", canaries=0.0, retries=0))
+
+        def task(self, index):
+            return rlvr.Task(str(index), "What is 6 times 7?", reference="42")
+
+    report = check(Judged(), tasks=1)
+    assert "judge-alone" in {found.hole for found in report.findings}, report.findings
 
 
 def test_the_names_of_the_manual_are_those_of_the_checks():

@@ -316,11 +316,11 @@ def test_what_cannot_be_trained_is_refused(changes: dict, said: str, tmp_path: P
     ("make", "said"),
     [
         (lambda: algorithm(loss="dpoo"), "dpo"),
-        (lambda: algorithm(beta=0), "beta is 0"),
+        (lambda: algorithm(beta=0.0), "beta is 0"),
         (lambda: algorithm(smoothing=0.5), "smoothing is 0.5"),
         (lambda: algorithm(loss="ipo", smoothing=0.1), "has no labels to smooth"),
         (lambda: algorithm(loss="kto", length="mean"), "KTO compares sums"),
-        (lambda: algorithm(loss="kto", sft_weight=0.1), "sft_weight is of losses on pairs"),
+        (lambda: algorithm(loss="kto", sft_weight=0.1), "sft_weight is of policies on pairs"),
         (lambda: dataclasses.replace(preset("dpo"), advantage="group_advantages"), "which have no advantage"),
         (lambda: dataclasses.replace(preset("dpo"), entropy=0.1), "which have no entropy"),
     ],

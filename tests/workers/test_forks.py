@@ -84,7 +84,7 @@ def writing():
 
     def handle(item):
         if isinstance(item, str):
-            for fd in range(3, 64):
+            for fd in range(3, 4096):
                 try:
                     os.write(fd, framed(item.encode()))
                 except OSError:

@@ -75,7 +75,7 @@ def test_an_interrupt_takes_the_worker_with_it(pool, fifo, monkeypatch):
     stuck = []
     pool.call(1, wall_s=WALL_S)  # there is one that is ready
 
-    def interrupted(self, *args):
+    def interrupted(self, *args, **named):
         stuck.append(fifo.pid())
         raise KeyboardInterrupt
 
