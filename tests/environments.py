@@ -121,7 +121,7 @@ def act(action: str, path: str = ""):
         _leave(path, f"started {subprocess.Popen(['sleep', '600']).pid}")
         os._exit(3)
     elif action == "close":
-        os.closerange(3, 100)
+        os.closerange(3, 4096)
         time.sleep(60)
     elif action == "forge":
         for fd in range(3, 1024):
