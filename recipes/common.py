@@ -115,5 +115,6 @@ def _shown(row: Mapping[str, Any], name: str) -> str:
     """A number, with its 95 % interval where it has one."""
     if row.get(name) is None:
         return "–"
-    interval = f" ({row[f'{name}/low']:.3f} to {row[f'{name}/high']:.3f})" if f"{name}/low" in row else ""
+    low, high = row.get(f"{name}/low"), row.get(f"{name}/high")
+    interval = f" ({low:.3f} to {high:.3f})" if low is not None and high is not None else ""  # one task has none
     return f"{row[name]:.3f}{interval}"

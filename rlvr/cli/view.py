@@ -19,6 +19,7 @@ from rlvr import serve, viewer
 from rlvr.cli.arguments import Overwrite, require_outputs
 from rlvr.data.files import write_whole
 from rlvr.errors import UsageError
+from rlvr.serve.keys import LEAST_KEY_LETTERS
 
 __all__ = ["ViewCommand"]
 
@@ -53,6 +54,11 @@ class ViewCommand:
             if self.export is not None:
                 return self._export(self.export, sources, out, err)
             key = os.environ.get("RLVR_API_KEY", "").strip() or None
+            if key is not None and self.host != "127.0.0.1" and len(key) < LEAST_KEY_LETTERS:
+                raise UsageError(
+                    f"RLVR_API_KEY has {len(key)} letters, too few where other machines can try it; use "
+                    f"{LEAST_KEY_LETTERS} or more, such as those of `openssl rand -hex 16`"
+                )
             names = {self.host, socket.gethostname(), socket.getfqdn()} if self.host != "127.0.0.1" else set()
             with serve.listen(self.host, self.port, beyond_this_machine=bool(key) or self.without_key) as listening:
                 host, port = listening.getsockname()[:2]

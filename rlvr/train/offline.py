@@ -8,6 +8,7 @@ The step alone fixes which examples it has, so a run that was stopped goes on wi
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import resource
 import time
@@ -67,6 +68,8 @@ class OfflineTrainer:
         settings = self._settings
         if settings.pairs is None or settings.algorithm.preference is None:
             raise UsageError("training on a file needs pairs and an algorithm of preferences, such as 'dpo'")
+        if (processes := os.environ.get("WORLD_SIZE") or "1") != "1":
+            raise UsageError(f"WORLD_SIZE is {processes}, and training on a file is one process; start it without torchrun")
         self.step = 0
         self.reports: dict[int, EvaluationReport] = {}
         self._console = console or Console(stderr=True)
