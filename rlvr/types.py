@@ -410,6 +410,8 @@ class Rollout:
         truncated: True if it hit the token limit.
         score: None until scored.
         turns: the policy's turns in order; empty for a single-turn rollout.
+        branches: further rows of the same episode, where an agent's requests did not extend one another; see
+            `rlvr.agents`.  They share the score, and have no branches of their own.
     """
 
     task: Task
@@ -422,6 +424,7 @@ class Rollout:
     truncated: bool = False
     score: Score | None = None
     turns: Sequence[Turn] = ()
+    branches: Sequence[Rollout] = ()
 
     def __post_init__(self) -> None:
         lengths = {
@@ -443,7 +446,8 @@ class Rollout:
     @property
     def completion(self) -> Completion:
         """The completion as rewards see it; its length counts only the policy's own tokens."""
-        return Completion(self.text, sum(map(bool, self.completion_mask)), self.truncated)
+        length = sum(sum(map(bool, row.completion_mask)) for row in (self, *self.branches))
+        return Completion(self.text, length, self.truncated)
 
 
 @dataclass(frozen=True, slots=True)

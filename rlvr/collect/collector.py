@@ -269,8 +269,7 @@ class Collector:
     def _masked_rollout(self, rollout: Rollout) -> Rollout:
         if _is_scored(rollout) and not (self.overlong == "mask" and rollout.truncated):
             return rollout
-        T = len(rollout.completion_ids)
-        return replace(rollout, completion_mask=[False] * T, behaviour_logprobs=[0.0] * T)
+        return replace(_untrained(rollout), branches=tuple(map(_untrained, rollout.branches)))
 
     def prefix_values(
         self, rollouts: Sequence[Rollout], *, k: int = 9, steps: str | Sequence[Sequence[int]] = "\n"
@@ -320,6 +319,11 @@ class Collector:
             "group_size": self.groups.group_size,
             **({"envs": self.env.config["envs"]} if isinstance(self.env, Mixture) else {}),
         }
+
+
+def _untrained(row: Rollout) -> Rollout:
+    T = len(row.completion_ids)
+    return replace(row, completion_mask=[False] * T, behaviour_logprobs=[0.0] * T)
 
 
 def _rollouts(groups: Sequence[Group]) -> list[Rollout]:

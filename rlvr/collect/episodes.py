@@ -139,6 +139,9 @@ class Episodes:
         self._positions: int = getattr(sampler, "positions", None) or sys.maxsize
         self._tasks: OrderedDict[int, Task] = OrderedDict()
 
+    def close(self) -> None:
+        """Nothing is open here."""
+
     def tasks(self, indices: Sequence[int]) -> list[Task | None]:
         """The tasks with which the episodes of these indices begin; None where `reset` took longer than `step_s`.
 

@@ -6,9 +6,11 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.episodes import Episodes, unscored
+from rlvr.collect.players import OwnLoopEnv, Players
 from rlvr.collect.scheduler import Play, Schedule, chosen_schedule, run
 from rlvr.environment import Environment, Mixture, MultiTurnEnv, SingleTurnEnv
 from rlvr.errors import RlvrError, SamplingFailed, UsageError
@@ -108,15 +110,18 @@ class Groups:
         self.scorer = scorer or self._own
         threads = max(1, self.scorer.at_once) if self.scorer else _STEP_THREADS
         self.background = BackgroundCalls(threads)
-        self._episodes = None
+        self._episodes: Players | None = None
         if isinstance(env, MultiTurnEnv):
-            self._episodes = Episodes(
-                env, sampler, self.background, sampling, max_turns=int(max_turns), step_s=step_s, key=self.key
+            players = env.players if isinstance(env, OwnLoopEnv) else partial(Episodes, env)
+            self._episodes = players(
+                sampler, self.background, sampling, max_turns=int(max_turns), step_s=step_s, key=self.key
             )
 
     def close(self) -> None:
         """End the threads, and the workers unless a scorer was given."""
         self.background.close()
+        if self._episodes is not None:
+            self._episodes.close()
         if self._own is not None:
             self._own.close()
 

@@ -51,6 +51,7 @@ def _rollout_as_dict(rollout: Rollout) -> dict[str, Any]:
         "weights_version": int(rollout.weights_version),
         "truncated": rollout.truncated,
         "turns": [[turn.start, turn.stop, turn.reward] for turn in rollout.turns],
+        "branches": [_rollout_as_dict(branch) for branch in rollout.branches],
         "score": score and {"total": score.total, "parts": dict(score.parts), "verdict": _verdict(score.verdict)},
     }
 
@@ -69,6 +70,7 @@ def _rollout_from_dict(data: Mapping[str, Any], task: Task) -> Rollout:
         **{
             **data,
             "turns": tuple(Turn(*turn) for turn in data["turns"]),
+            "branches": tuple(_rollout_from_dict(branch, task) for branch in data.get("branches", ())),
             "score": score and Score(score["total"], score["parts"], verdict),
         },
     )
