@@ -23,11 +23,16 @@ from rlvr.environment import (  # noqa: E402
     RowsEnv,
     Share,
     SingleTurnEnv,
+    Tool,
+    ToolEnv,
+    ToolError,
     environment_ids,
     make,
     register,
     seeded,
+    tool,
 )
+from rlvr.episode import Ask, Call, Episode, PolicyTurn  # noqa: E402
 from rlvr.errors import (  # noqa: E402
     DataError,
     MissingDependency,
@@ -69,11 +74,14 @@ from rlvr.types import (  # noqa: E402
 )
 
 __all__ = [
+    "Ask",
+    "Call",
     "Completion",
     "Correct",
     "Curriculum",
     "DataError",
     "Environment",
+    "Episode",
     "Format",
     "Group",
     "GroupPart",
@@ -88,6 +96,7 @@ __all__ = [
     "Outcome",
     "Overlong",
     "Part",
+    "PolicyTurn",
     "RelativeLength",
     "Repetition",
     "Reward",
@@ -102,6 +111,9 @@ __all__ = [
     "Share",
     "SingleTurnEnv",
     "Task",
+    "Tool",
+    "ToolEnv",
+    "ToolError",
     "Turn",
     "UnknownEnvironment",
     "Unscored",
@@ -117,4 +129,5 @@ __all__ = [
     "replay",
     "score",
     "seeded",
+    "tool",
 ]
