@@ -439,7 +439,7 @@ class _RejectedRows:
             return
         if not self.count:
             self._file = self._stack.enter_context(self.path.open("wb"))
-        entry = {} if place is None else {"place": place}
+        entry: dict[str, Any] = {} if place is None else {"place": place}
         entry |= {"line": line.number, "why": str(error), "row": line.row, "text": line.text}
         try:
             kept = dump_row(entry)
