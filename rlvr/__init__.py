@@ -25,20 +25,20 @@ from rlvr.environment import (  # noqa: E402
     SingleTurnEnv,
     Tool,
     ToolEnv,
-    ToolError,
     environment_ids,
     make,
     register,
     seeded,
     tool,
 )
-from rlvr.episode import Ask, Call, Episode, PolicyTurn  # noqa: E402
+from rlvr.episode import Ask, Episode, PolicyTurn, ToolCall  # noqa: E402
 from rlvr.errors import (  # noqa: E402
     DataError,
     MissingDependency,
     NonConforming,
     RewardError,
     RlvrError,
+    ToolError,
     UnknownEnvironment,
     Unscored,
     UsageError,
@@ -75,7 +75,6 @@ from rlvr.types import (  # noqa: E402
 
 __all__ = [
     "Ask",
-    "Call",
     "Completion",
     "Correct",
     "Curriculum",
@@ -112,6 +111,7 @@ __all__ = [
     "SingleTurnEnv",
     "Task",
     "Tool",
+    "ToolCall",
     "ToolEnv",
     "ToolError",
     "Turn",

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from rlvr.errors import DataError, brief
 
-__all__ = ["Ask", "Call", "Episode", "EpisodeTurn", "PolicyTurn", "read_turn", "reply_message"]
+__all__ = ["Ask", "Episode", "EpisodeTurn", "PolicyTurn", "ToolCall", "read_turn", "reply_message"]
 
 _ENDS: Final = ("answer", "turns", "tokens", "positions")
 
@@ -48,7 +48,7 @@ class PolicyTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """A call of a tool, and its reply.
 
     Attributes:
@@ -79,7 +79,7 @@ class EpisodeTurn:
     """
 
     text: str
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
     user: str | None = None
 
 
@@ -104,7 +104,7 @@ class Episode:
         return self.turns[-1].text if self.turns and not self.turns[-1].calls else ""
 
     @property
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[ToolCall, ...]:
         """All calls, in order."""
         return tuple(call for turn in self.turns for call in turn.calls)
 
@@ -158,18 +158,18 @@ class Episode:
             ) from None
 
 
-def _call_as_dict(call: Call) -> dict[str, Any]:
-    return {name: getattr(call, name) for name in Call.__slots__} | {"arguments": dict(call.arguments)}
+def _call_as_dict(call: ToolCall) -> dict[str, Any]:
+    return {name: getattr(call, name) for name in ToolCall.__slots__} | {"arguments": dict(call.arguments)}
 
 
-def _call_from(data: Mapping[str, Any]) -> Call:
-    call = Call(**data)
+def _call_from(data: Mapping[str, Any]) -> ToolCall:
+    call = ToolCall(**data)
     if not (isinstance(call.name, str) and isinstance(call.reply, str) and isinstance(call.arguments, Mapping)):
         raise ValueError(f"call {brief(data)}")
     return call
 
 
-def _asked(call: Call) -> dict[str, Any]:
+def _asked(call: ToolCall) -> dict[str, Any]:
     return {
         "id": call.id,
         "type": "function",
@@ -177,7 +177,7 @@ def _asked(call: Call) -> dict[str, Any]:
     }
 
 
-def reply_message(call: Call) -> dict[str, Any]:
+def reply_message(call: ToolCall) -> dict[str, Any]:
     """The chat message with the reply to a call.
 
     Args:

@@ -5,7 +5,7 @@ from rlvr.environment.mixture import Curriculum, Mixture, Share
 from rlvr.environment.registry import environment_ids, load, make, register
 from rlvr.environment.tool_env import ToolEnv
 from rlvr.environment.tool_episode import EpisodeFailed, RunningEpisode
-from rlvr.environment.tools import Tool, ToolError, tool
+from rlvr.environment.tools import Tool, tool
 
 __all__ = [
     "Curriculum",
@@ -20,7 +20,6 @@ __all__ = [
     "TasksEnv",
     "Tool",
     "ToolEnv",
-    "ToolError",
     "environment_ids",
     "load",
     "make",

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 from rlvr.episode import Ask, PolicyTurn
 
-__all__ = ["FORMATS", "CallFormat", "read_arguments", "read_json", "read_turn_of"]
+__all__ = ["CallFormat", "FORMATS", "read_arguments", "read_json", "read_turn_of"]
 
 CallFormat: TypeAlias = Callable[[str, Sequence[Mapping[str, Any]]], PolicyTurn]
 """(what the policy wrote, the schemas of the tools) → the turn."""

@@ -24,9 +24,9 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rlvr.environment.call_formats import read_arguments, read_turn_of
-from rlvr.environment.tools import Tool, ToolError, by_name, clean, text_of
-from rlvr.episode import Ask, Call, Episode, EpisodeTurn, PolicyTurn, read_turn, reply_message
-from rlvr.errors import RlvrError, Unscored, UsageError, brief, described
+from rlvr.environment.tools import Tool, by_name, clean, text_of
+from rlvr.episode import Ask, Episode, EpisodeTurn, PolicyTurn, ToolCall, read_turn, reply_message
+from rlvr.errors import RlvrError, ToolError, Unscored, UsageError, brief, described
 from rlvr.types import Task, is_async
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class RunningEpisode:
             return None
         return [reply_message(call) for call in self._turns[index].calls]
 
-    def call(self, name: str, arguments: Mapping[str, Any], *, id: str = "") -> Call:
+    def call(self, name: str, arguments: Mapping[str, Any], *, id: str = "") -> ToolCall:
         """Make one call outside of a turn's text, for callers that read calls themselves.  It is one turn of the
         record.
 
@@ -269,19 +269,19 @@ class RunningEpisode:
             return read_turn(turn, read_arguments)
         raise UsageError(f"a turn of the policy is {brief(turn)}; give its text, a chat message or a PolicyTurn")
 
-    def _make(self, ask: Ask, id: str) -> Call:
+    def _make(self, ask: Ask, id: str) -> ToolCall:
         """Make a call, or say what is wrong with it."""
         arguments = clean(dict(ask.arguments)) if not ask.fault else {}
         name = clean(ask.name)[:200]
         refused = self._refused(ask, name, arguments)
         if refused:
-            return Call(name, arguments, self._cut(f"error: {refused}"), True, id)
+            return ToolCall(name, arguments, self._cut(f"error: {refused}"), True, id)
         self._calls += 1
         began = time.monotonic()
         reply, error = self._reply(self.tools[name], arguments)
         took_s = time.monotonic() - began
         self._seconds += took_s
-        return Call(name, arguments, self._cut(clean(reply)), error, id, round(took_s, 4))
+        return ToolCall(name, arguments, self._cut(clean(reply)), error, id, round(took_s, 4))
 
     def _refused(self, ask: Ask, name: str, arguments: dict[str, Any]) -> str:
         """Why a call is not made; "" if it is.  A call that is refused counts too, so that refusals end."""

@@ -11,7 +11,7 @@
             '''
             return str(x + y)
 
-What a model did wrong in a call is told to it; see `ToolError` and `Tool.fault`.
+What a model did wrong in a call is told to it; see `rlvr.ToolError` and `Tool.fault`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import docstring_parser
 from rlvr.errors import UsageError, brief
 from rlvr.types import is_async
 
-__all__ = ["Tool", "ToolError", "by_name", "clean", "declared", "schema_of", "text_of", "tool", "tools_of"]
+__all__ = ["Tool", "by_name", "clean", "declared", "schema_of", "text_of", "tool", "tools_of"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -37,10 +37,6 @@ _MARK: Final = "_rlvr_tool"
 _SCALARS: Final[Mapping[Any, str]] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _NAMES: Final = {"string": "a text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
 _LONGEST_NAME: Final = 64
-
-
-class ToolError(Exception):
-    """What the model did wrong in a call.  Raise it in a tool: the model is told "error: " and this message."""
 
 
 @dataclass(frozen=True)

@@ -216,12 +216,20 @@ class Tokenization:
     def _rendered_after(self, messages: Sequence[Any]) -> str:
         """What the template writes after the policy's turn, found by rendering a conversation with a known turn."""
         if messages[0]["role"] == "tool":
-            return self._rendered_after_calls([self._harmless(message) for message in messages])
+            messages = [self._harmless(message) for message in messages]
+            if self._writes_calls:
+                return self._rendered_after_calls(messages)
         earlier = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _TURN}]
         _, found, rest = self._rendered([*earlier, *messages]).rpartition(_TURN)
         if not found:
             raise UsageError("the chat template leaves out earlier turns of the assistant; it cannot continue a chat")
         return rest
+
+    @cached_property
+    def _writes_calls(self) -> bool:
+        """Whether the template shows calls of earlier turns; else a reply follows a turn as any message does."""
+        asked = [{"role": "user", "content": "?"}, _calling([Ask("probe", {"x": _TURN})])]
+        return _TURN in self._rendered(asked, prompt=False)
 
     def _rendered_after_calls(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """The same after a turn with calls: what follows the end token of a known turn with calls of these tools."""
@@ -238,9 +246,9 @@ class Tokenization:
                 refused = error
         else:
             raise UsageError(f"the chat template refuses replies of tools: {refused}") from refused
-        _, found, rest = rest.rpartition(_TURN)
+        rest = rest.rpartition(_TURN)[2]
         ends = [(at, text) for text in self._end_texts if (at := rest.find(text)) >= 0]
-        if not found or not ends:
+        if not ends:
             raise UsageError(
                 "the chat template does not end a turn with calls by an end token of the policy "
                 f"({', '.join(map(repr, self._end_texts))}); add the token that does to the generation config's "
