@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from random import Random
 from typing import Any, TypeAlias
 
 import rlvr
-from rlvr.data.rows import load_dataset
 from rlvr.envs.puzzles import Made, Puzzle
 from rlvr.validate import require_whole
 from rlvr.verifiers.logic import RolesVerifier
@@ -71,13 +70,6 @@ class Knights(Puzzle):
         asked = ", ".join(f"{name}: ..." for name in names)
         solution = ", ".join(f"{name}: {role}" for name, role in reference.items())
         return Made(_HOW.format(said=said, names=asked), reference, solution)
-
-    def tasks(self) -> Iterable[rlvr.Task]:
-        return self._rows() if self.data else super().tasks()
-
-    def _rows(self) -> Iterator[rlvr.Task]:
-        for index, row in enumerate(load_dataset(self.data, self.split)):
-            yield self.task_from(row, f"{self.id}/{self.split}/{index}")
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         quiz, names, solution = row.get("quiz"), row.get("names"), row.get("solution")

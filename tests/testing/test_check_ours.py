@@ -90,6 +90,7 @@ CHOICES = [
 
 OURS = {
     "arithmetic-v1": (None, {"difficulty": 4}),
+    "chem-v1": (None, {}),
     "function-call-v1": (None, {}),
     "json-v1": (None, {}),
     "mixture-v1": (None, {"envs": [["arithmetic-v1", 1.0], ["qa-v1", 1.0]]}),
@@ -107,6 +108,7 @@ OURS = {
     "kk-v1": (None, {}),
     "mcq-v1": (CHOICES, {}),
     "rows-v1": (MATH, {"prompt": "problem", "reference": "answer"}),
+    "science-v1": (None, {}),
     "sudoku-v1": (None, {}),
     "zebra-v1": (None, {}),
 }
