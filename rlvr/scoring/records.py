@@ -153,11 +153,12 @@ class Recorder:
     def __init__(self, run: Mapping[str, Any]) -> None:
         self._run, self._common = run, _inner(run)
 
-    def inputs(self, item: Item) -> tuple[bytes, bytes]:
+    def inputs(self, item: Item, place: int | None = None) -> tuple[bytes, bytes]:
         """What stands in the item's record before and after its score.
 
         Args:
             item: the item to be scored.
+            place: of its row in the input, for a shard; None where the record has no such field.
 
         Raises:
             DataError: it holds something that cannot be written as JSON.
@@ -172,7 +173,8 @@ class Recorder:
         except DataError:
             dump_row(input_fields(item, self._run))  # raises with the row's id
             raise
-        return b"{%b, " % texts[0], b", %b, %b, %b}" % texts[1:]
+        begin = b"{" if place is None else b'{"place": %d, ' % place
+        return b"%b%b, " % (begin, texts[0]), b", %b, %b, %b}" % texts[1:]
 
     def line(self, scored: Scored, inputs: tuple[bytes, bytes]) -> bytes:
         """The line that `dump_row` makes of the record.
