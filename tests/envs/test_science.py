@@ -10,7 +10,11 @@ import rlvr
 
 ROWS = {
     "science-v1": ({"question": "How fast?", "answer": "5 m/s"}, "5.0 m/s", {"question": "q", "answer": "5 glorps"}),
-    "chem-v1": ({"question": "Burn it.", "answer": "C + O2 -> CO2"}, "C + O2 -> CO2", {"question": "q", "answer": "->"}),
+    "chem-v1": (
+        {"question": "Burn it.", "answer": "C + O2 -> CO2"},
+        "C + O2 -> CO2",
+        {"question": "q", "answer": "->"},
+    ),
 }
 
 
