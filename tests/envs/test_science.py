@@ -42,7 +42,7 @@ def test_rows_take_the_place_of_problems(name: str, tmp_path: Path):
     assert env.size == 1
     assert env.task(0) == next(iter(env.tasks()))
     assert env.score(env.task(0), f"<answer>{answer}</answer>").total == 1
-    with pytest.raises(rlvr.DataError, match="^row: "):
+    with pytest.raises(rlvr.DataError, match=r"^row: "):
         env.task_from(bad)
     with pytest.raises(rlvr.DataError, match="row: needs 'question' and 'answer'"):
         env.task_from({"text": "x"})
