@@ -221,7 +221,8 @@ def _species(text: str) -> Species | None:
     """One formula without markup."""
     stack: list[Counter[str]] = [Counter()]
     parts: list[Counter[str]] = []
-    factor, factors, at, charge, name = 1, [], 0, 0, ""
+    factors: list[int] = []
+    factor, at, charge, name = 1, 0, 0, ""
     while at < len(text):
         token = _TOKEN.match(text, at)
         if token is None or at == len(text):
