@@ -42,7 +42,7 @@ class IFTrain(Puzzle):
         chosen = compatible(rng, rng.randint(1, self.instructions))
         if not any(ask.anchor for ask in chosen):
             return None
-        asked = [{"kind": ask.kind, "arguments": dict(ask.draw(draft))} for ask in chosen]
+        asked: list[dict[str, Any]] = [{"kind": ask.kind, "arguments": dict(ask.draw(draft))} for ask in chosen]
         if not mine((draft.request, asked)):
             return None
         for ask, one in zip(chosen, asked, strict=True):
