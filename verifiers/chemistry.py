@@ -19,7 +19,16 @@ from rlvr.types import Outcome, Task, Verdict
 from rlvr.verifiers.math import extract
 from rlvr.verifiers.science import ScienceVerifier
 
-__all__ = ["ATOMIC_WEIGHTS", "ChemistryVerifier", "Species", "balanced", "molar_mass", "read_equation", "read_formula"]
+__all__ = [
+    "ATOMIC_WEIGHTS",
+    "ChemistryVerifier",
+    "Side",
+    "Species",
+    "balanced",
+    "molar_mass",
+    "read_equation",
+    "read_formula",
+]
 
 # IUPAC Commission on Isotopic Abundances and Atomic Weights, abridged standard atomic weights (2021), in g/mol; of
 # elements without a standard weight, the mass number of the longest-lived isotope.
