@@ -16,6 +16,7 @@ from numbers import Integral, Number, Rational, Real
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from rlvr.display import shown
+from rlvr.episode import Episode
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.validate import is_whole
 
@@ -104,11 +105,13 @@ class Completion:
         length_tokens: number of tokens that the sampler produced; None if unknown.  Rewards read it here and never
             tokenise again.
         truncated: True if it hit the token limit, as opposed to ending with a stop token.
+        episode: the record of an episode with tools, whose answer `text` is then; None for one turn.
     """
 
     text: str
     length_tokens: int | None = None
     truncated: bool = False
+    episode: Episode | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
@@ -120,6 +123,8 @@ class Completion:
             object.__setattr__(self, "length_tokens", int(n))  # numpy's numbers cannot be written as JSON
         if not isinstance(self.truncated, bool):
             raise TypeError(f"truncated is {self.truncated!r}; it must be True or False")
+        if self.episode is not None and not isinstance(self.episode, Episode):
+            raise TypeError(f"the episode is {brief(self.episode)}; it must be an Episode, or None")
 
 
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
@@ -412,6 +417,7 @@ class Rollout:
         turns: the policy's turns in order; empty for a single-turn rollout.
         branches: further rows of the same episode, where an agent's requests did not extend one another; see
             `rlvr.agents`.  They share the score, and have no branches of their own.
+        episode: the record of an episode with tools; None for others.
     """
 
     task: Task
@@ -425,6 +431,7 @@ class Rollout:
     score: Score | None = None
     turns: Sequence[Turn] = ()
     branches: Sequence[Rollout] = ()
+    episode: Episode | None = None
 
     def __post_init__(self) -> None:
         lengths = {
@@ -445,9 +452,13 @@ class Rollout:
 
     @property
     def completion(self) -> Completion:
-        """The completion as rewards see it; its length counts only the policy's own tokens."""
+        """The completion as rewards see it; its length counts only the policy's own tokens.
+
+        That of an episode with tools has the policy's answer as its text, since the rest holds what tools said.
+        """
+        text = self.text if self.episode is None else self.episode.answer
         length = sum(sum(map(bool, row.completion_mask)) for row in (self, *self.branches))
-        return Completion(self.text, length, self.truncated)
+        return Completion(text, length, self.truncated, self.episode)
 
 
 @dataclass(frozen=True, slots=True)

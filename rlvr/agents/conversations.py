@@ -106,7 +106,8 @@ class Conversations:
                 break
         context = tuple(parent.ids) if parent is not None else ()
         added = messages[at:]
-        ids = tuple(_encoded(sampler, added, context, tools))
+        shown = {"tools": tools} if tools and parent is None else {}
+        ids = tuple(sampler.encode(added, context, **shown))
         if not ids:
             raise UsageError("the request has no tokens; send a message with a text")
         return Asking(parent, ids, added, (*context, *ids), digests[-1])
@@ -181,14 +182,6 @@ def _row(leaf: Exchange, trained: set[int], task: Task, score: Score, version: i
         "score": score,
         "turns": tuple(turns),
     }
-
-
-def _encoded(
-    sampler: Sampler, messages: Sequence[Message], after: TokenIds, tools: Sequence[Mapping[str, Any]]
-) -> Sequence[int]:
-    """The tokens of messages; the template shows the tools at the beginning of a conversation."""
-    encode: Any = sampler.encode
-    return encode(messages, after, tools=tools) if tools else encode(messages, after)  # type: ignore[no-any-return]
 
 
 def _digests(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[bytes]:

@@ -35,6 +35,8 @@ from starlette.types import Receive, Scope, Send
 from rlvr.agents.conversations import Asking, Conversations
 from rlvr.agents.messages import ChatRequest, chat_response, choice_of, chunks, read_reply, read_request
 from rlvr.agents.sampling import SamplerThread
+from rlvr.environment.call_formats import read_turn_of
+from rlvr.episode import Ask, PolicyTurn
 from rlvr.errors import RlvrError, SamplingFailed, UsageError
 from rlvr.samplers.protocol import Request, Sample, Sampler, Sampling, TokenIds, rollout_seed
 from rlvr.serve.body import Asked, BodyReader
@@ -325,7 +327,25 @@ def spoken(sampler: Sampler, sample: Sample, tools: Sequence[Mapping[str, Any]],
         tools: that the model may call; without any, its text is taken as it is.
         number: of the completion in its episode, for ids of calls.
     """
-    return {"role": "assistant", "content": sample.text}
+    if not tools:
+        return {"role": "assistant", "content": sample.text}
+    parse = getattr(sampler, "parse", None)
+    said: PolicyTurn = read_turn_of("hermes", sample.text) if parse is None else parse(sample.completion_ids, tools)
+    if any(call.fault for call in said.calls):  # the agent sees what the policy wrote, and makes of it what it will
+        return {"role": "assistant", "content": sample.text}
+    message: dict[str, Any] = {"role": "assistant", "content": said.text}
+    if said.calls:
+        message |= {
+            "content": said.text or None,
+            "tool_calls": [_called(call, number, i) for i, call in enumerate(said.calls)],
+        }
+    return message
+
+
+def _called(call: Ask, number: int, index: int) -> dict[str, Any]:
+    """A call as the API has it.  Some templates want ids of nine letters and digits."""
+    function = {"name": call.name, "arguments": json.dumps(dict(call.arguments), ensure_ascii=False)}
+    return {"id": call.id or f"c{number:04d}{index:04d}", "type": "function", "function": function}
 
 
 def _gone() -> Refused:

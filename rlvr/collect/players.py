@@ -17,7 +17,7 @@ __all__ = ["OwnLoopEnv", "Players"]
 
 
 class Players(Protocol):
-    """Plays the episodes of an environment; `rlvr.collect.episodes.Episodes` is one."""
+    """Plays the episodes of such an environment."""
 
     def tasks(self, indices: Sequence[int]) -> list[Task | None]:
         """The tasks of these indices; None where one could not be had in time."""

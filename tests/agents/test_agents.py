@@ -155,7 +155,11 @@ def test_an_agent_that_never_ends_is_stopped(tmp_path):
 
     note = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))"
     sleeps = Command(argv=[sys.executable, "-S", "-c", f"{SCRIPT}\n{note}\nimport time\ntime.sleep(600)"])
-    for program, why, step_s in ((hangs, "time limit", 0.3), (sleeps, "time limit", 3.0), (asks_on, "never ends", 60.0)):
+    for program, why, step_s in (
+        (hangs, "time limit", 0.3),
+        (sleeps, "time limit", 3.0),
+        (asks_on, "never ends", 60.0),
+    ):
         [group] = groups(program, step_s=step_s, group_size=1)
         verdict = group.rollouts[0].score.verdict
         assert (verdict.outcome, why in verdict.why) == (rlvr.Outcome.WRONG, True), verdict

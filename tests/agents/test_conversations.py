@@ -21,9 +21,9 @@ class Counting(ScriptedSampler):
         super().__init__(["x"])
         self.encoded = []
 
-    def encode(self, prompt, after=()):
+    def encode(self, prompt, after=(), *, tools=()):
         self.encoded.append([message["content"] for message in prompt])
-        return super().encode(prompt, after)
+        return super().encode(prompt, after, tools=tools)
 
 
 def user(text):
@@ -105,11 +105,7 @@ def test_a_rewritten_conversation_begins_another_row(messages):
 def test_other_tools_begin_another_row():
     """The template shows them at the beginning."""
 
-    class Tooled(Counting):
-        def encode(self, prompt, after=(), tools=()):
-            return super().encode(prompt, after)
-
-    conversations, sampler = Conversations(), Tooled()
+    conversations, sampler = Conversations(), Counting()
     tool = {"type": "function", "function": {"name": "f"}}
     asked(conversations, sampler, [user("a")], "one", tools=[tool])
     asked(conversations, sampler, [user("a"), said("one"), user("b")], "two", tools=[tool])

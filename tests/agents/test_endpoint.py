@@ -219,6 +219,52 @@ def test_an_agent_that_leaves_or_is_ended_takes_its_requests_with_it():
         assert rows(episode)[0].completion_ids == ()
 
 
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_calls_of_tools_come_and_go_as_the_client_has_them(stream):
+    """The tools stand in the prompt; a call in the policy's text is one for the agent; its reply is context."""
+    said = ['Hm. <tool_call>{"name": "add", "arguments": {"x": 1}}</tool_call>', "It is 3."]
+    sampler = ScriptedSampler(lambda context, number, seed: said["tool: " in context])
+    with AgentEndpoint(sampler) as made, made.open(sampling=Sampling(max_tokens=500)) as episode:
+        with client(episode) as asking:
+            [choice] = (answer := ask(asking, user("1 + 2?"), tools=[TOOL], stream=stream)) and (
+                [joined(answer)] if stream else answer.choices
+            )
+            assert (choice.finish_reason, choice.message.content) == ("tool_calls", "Hm.")
+            [call] = choice.message.tool_calls
+            assert (call.function.name, call.function.arguments, len(call.id)) == ("add", '{"x": 1}', 9)
+            reply = {"role": "tool", "tool_call_id": call.id, "content": "3"}
+            last = ask(asking, user("1 + 2?"), choice.message, reply, tools=[TOOL])
+            assert (last.choices[0].message.content, last.choices[0].finish_reason) == ("It is 3.", "stop")
+        [row] = rows(episode)
+    assert "tools: add" in sampler.decode(row.prompt_ids)
+    assert [sampler.decode(row.completion_ids[turn.start : turn.stop]) for turn in row.turns] == said
+    assert "tool: 3" in row.text
+
+
+def joined(stream):
+    """The pieces of a stream as the choice that they make, with the client's own accumulation of calls."""
+    from openai.types.chat.chat_completion import Choice
+
+    message, reason = {"role": "assistant", "content": "", "tool_calls": []}, None
+    for piece in stream:
+        [choice] = piece.choices
+        message["content"] += choice.delta.content or ""
+        message["tool_calls"] += [one.model_dump(exclude={"index"}) for one in choice.delta.tool_calls or ()]
+        reason = choice.finish_reason or reason
+    return Choice.model_validate({"index": 0, "finish_reason": reason, "message": message})
+
+
+def test_a_call_that_cannot_be_read_is_the_text_that_it_is():
+    broken = '<tool_call>{"name": "add", "argum</tool_call>'
+    with AgentEndpoint(ScriptedSampler([broken])) as made, made.open(sampling=Sampling(max_tokens=99)) as episode:
+        with client(episode) as asking:
+            [choice] = ask(asking, user("x"), tools=[TOOL]).choices
+    assert (choice.message.content, choice.message.tool_calls, choice.finish_reason) == (broken, None, "stop")
+
+
 def test_what_the_sampler_cannot_do_is_the_servers_error():
     """One completion that failed is told to its agent; a sampler that raises ends all, and the collector gets it."""
 
