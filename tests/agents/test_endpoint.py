@@ -259,9 +259,9 @@ def joined(stream):
 
 def test_a_call_that_cannot_be_read_is_the_text_that_it_is():
     broken = '<tool_call>{"name": "add", "argum</tool_call>'
-    with AgentEndpoint(ScriptedSampler([broken])) as made, made.open(sampling=Sampling(max_tokens=99)) as episode:
-        with client(episode) as asking:
-            [choice] = ask(asking, user("x"), tools=[TOOL]).choices
+    sampling = Sampling(max_tokens=99)
+    with AgentEndpoint(ScriptedSampler([broken])) as made, made.open(sampling=sampling) as it, client(it) as asking:
+        [choice] = ask(asking, user("x"), tools=[TOOL]).choices
     assert (choice.message.content, choice.message.tool_calls, choice.finish_reason) == (broken, None, "stop")
 
 
@@ -296,8 +296,8 @@ def test_hostile_bodies_cost_an_error_each(endpoint, episode):
     import httpx
 
     url, head = f"{episode.base_url}/chat/completions", {"authorization": f"Bearer {episode.api_key}"}
-    deep = b'{"messages": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    many = b'{"messages": [' + b"{}," * 300_000 + b"{}]}"
+    deep = b'{"messages": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"
+    many = b'{"messages": [' + b"{}," * 210_000 + b"{}]}"
     for body in (b"", b"[]", b"{", b'{"messages": null}', deep, many, b'{"messages": [{"role": ["a"]}]}'):
         answer = httpx.post(url, content=body, headers={**head, "content-type": "application/json"})
         assert 400 <= answer.status_code < 500, body[:20]
