@@ -69,7 +69,12 @@ class SamplerThread:
             order: what is asked for.
         """
         one = _Open(order)
-        one.future.add_done_callback(lambda done: done.cancelled() and self._news.put(lambda: self._abort(one)))
+
+        def cancelled(done: Future[Any]) -> None:
+            if done.cancelled():
+                self._news.put(lambda: self._abort(one))
+
+        one.future.add_done_callback(cancelled)
         self._news.put(lambda: self._begin(one))
         if self.error is not None:  # the thread has ended, or ends just now
             self._fail(one, self._ended())
