@@ -10,7 +10,7 @@ from typing import Any
 from rlvr.errors import UsageError
 from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
 
-__all__ = ["group_as_dict", "group_from_dict"]
+__all__ = ["group_as_dict", "group_from_dict", "rollout_as_dict", "rollout_from_dict"]
 
 
 def group_as_dict(group: Group) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def group_as_dict(group: Group) -> dict[str, Any]:
     Args:
         group: scored rollouts.
     """
-    return {"task": group.task.id, "rollouts": [_rollout_as_dict(rollout) for rollout in group.rollouts]}
+    return {"task": group.task.id, "rollouts": [rollout_as_dict(rollout) for rollout in group.rollouts]}
 
 
 def group_from_dict(data: Mapping[str, Any], task: Task) -> Group:
@@ -37,10 +37,15 @@ def group_from_dict(data: Mapping[str, Any], task: Task) -> Group:
             f"a saved group belongs to task {data['task']!r}, and its index now gives {task.id!r}; resume with the "
             "tasks that the run began with"
         )
-    return Group(task, [_rollout_from_dict(one, task) for one in data["rollouts"]])
+    return Group(task, [rollout_from_dict(one, task) for one in data["rollouts"]])
 
 
-def _rollout_as_dict(rollout: Rollout) -> dict[str, Any]:
+def rollout_as_dict(rollout: Rollout) -> dict[str, Any]:
+    """A rollout without its task, as plain JSON.
+
+    Args:
+        rollout: scored or not.
+    """
     score = rollout.score
     return {
         "text": rollout.text,
@@ -49,6 +54,7 @@ def _rollout_as_dict(rollout: Rollout) -> dict[str, Any]:
         "completion_mask": list(map(bool, rollout.completion_mask)),
         "behaviour_logprobs": list(map(float, rollout.behaviour_logprobs)),
         "weights_version": int(rollout.weights_version),
+        "token_versions": list(map(int, rollout.token_versions)),
         "truncated": rollout.truncated,
         "turns": [[turn.start, turn.stop, turn.reward] for turn in rollout.turns],
         "score": score and {"total": score.total, "parts": dict(score.parts), "verdict": _verdict(score.verdict)},
@@ -61,7 +67,13 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     return asdict(verdict) | {"outcome": verdict.outcome.value, "detail": detail}
 
 
-def _rollout_from_dict(data: Mapping[str, Any], task: Task) -> Rollout:
+def rollout_from_dict(data: Mapping[str, Any], task: Task) -> Rollout:
+    """The rollout that `rollout_as_dict` described.
+
+    Args:
+        data: what it returned.
+        task: of the rollout.
+    """
     score = data["score"]
     verdict = score and Verdict(**{**score["verdict"], "outcome": Outcome(score["verdict"]["outcome"])})
     return Rollout(
@@ -69,6 +81,7 @@ def _rollout_from_dict(data: Mapping[str, Any], task: Task) -> Rollout:
         **{
             **data,
             "turns": tuple(Turn(*turn) for turn in data["turns"]),
+            "token_versions": tuple(data["token_versions"]),
             "score": score and Score(score["total"], score["parts"], verdict),
         },
     )

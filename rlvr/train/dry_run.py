@@ -132,7 +132,7 @@ def _origin(settings: ResolvedConfig, number: Number, value: Any, preset: str) -
     own: Any = published if number.part is None else getattr(published, number.part, None)
     if own is not None and getattr(own, number.name) == value:
         return preset
-    return "one_step_off" if number.part == "correction" and settings.one_step_off else "default"
+    return "max_staleness" if number.part == "correction" and settings.max_staleness else "default"
 
 
 def _shown(value: Any) -> str:
