@@ -89,8 +89,6 @@ class Collector:
             some groups are left over for the next `collect`.
         max_staleness: no group is returned that has a token of weights more versions older than those it is trained
             with.  A group left over is dropped then, and one that is under way is sampled anew.
-        ahead: batches that are begun before they are asked for.  Their groups are under way while the weights change:
-            rollouts go on with the new ones if the sampler has `take_back`, see `Sampler`.
         max_turns: most turns of an episode.
         step_s: most wall seconds of an environment's `reset` (over it, the rollout is UNSCORED) and of each `step`
             (over it, the episode is WRONG, why "time limit").
@@ -120,7 +118,6 @@ class Collector:
         max_rounds: int = 10,
         oversample: float = 1.0,
         max_staleness: int = 0,
-        ahead: int = 0,
         max_turns: int = 8,
         step_s: float = STEP_S,
         schedule: Schedule | None = None,
@@ -129,7 +126,6 @@ class Collector:
         require_whole("seed", seed, 0)
         require_whole("max_rounds", max_rounds, 1)
         require_whole("max_staleness", max_staleness, 0)
-        require_whole("ahead", ahead, 0)
         require_number("oversample", oversample, 1)
         require_one_of("overlong", overlong, ("mask", "keep"))
         if sampling.temperature == 0:
@@ -150,7 +146,7 @@ class Collector:
         )
         self.env, self.sampler, self.seed = env, sampler, int(seed)
         self.dynamic, self.overlong = dynamic, overlong
-        self.max_rounds, self.oversample, self.max_staleness, self.ahead = max_rounds, oversample, max_staleness, ahead
+        self.max_rounds, self.oversample, self.max_staleness = max_rounds, oversample, max_staleness
         self._cursor = cursor_of(env, seed=self.seed, shuffle=shuffle)
         self._left: list[tuple[int, Group]] = []  # with the index of its task
         self._flight = Flight(self.groups)
@@ -177,24 +173,26 @@ class Collector:
         """Number of completed epochs; always 0 if tasks are generated."""
         return self._cursor.epoch
 
-    def collect(self, prompts: int, *, trained_at: int | None = None, last: bool = False) -> Collected:
+    def collect(self, prompts: int, *, ahead: int = 0, trained_at: int | None = None) -> Collected:
         """Collect groups.  If this raises or is interrupted, the next call begins where this one began.
 
         What was under way before such a call is sampled anew by the next one.
 
         Args:
             prompts: number of groups.
+            ahead: how many further calls' groups are begun already.  They are under way while the weights change:
+                rollouts go on with the new ones if the sampler has `take_back`, see `Sampler`, or begin again.
             trained_at: version of the weights that these groups will be trained with; None for the sampler's.
-            last: nothing is begun ahead, since this is the last call.
 
         Warns:
             RuntimeWarning: there are fewer groups; only the first time.
         """
         require_whole("prompts", prompts, 1)
+        require_whole("ahead", ahead, 0)
         before = self._cursor.state_dict(), self._left, self._flight.asked
         oldest = (self.sampler.version if trained_at is None else trained_at) - self.max_staleness
         try:
-            return self._collected(int(prompts), oldest, 0 if last else self.ahead)
+            return self._collected(int(prompts), oldest, int(ahead))
         except BaseException:
             self._cursor.load_state_dict(before[0])
             self._left = before[1]

@@ -133,7 +133,6 @@ class Trainer:
                 overlong="mask" if "mask" in config.overlong else "keep",  # soft is a part of the reward
                 max_rounds=config.max_rounds if config.algorithm.refill else 1,
                 max_staleness=config.max_staleness,
-                ahead=max(0, config.max_staleness - 1),  # the next batch is collected anyway
                 max_turns=config.max_turns,
                 step_s=config.step_s,
                 schedule=config.turn_schedule,
@@ -219,8 +218,8 @@ class Trainer:
             self.collector,
             config.prompts,
             vine_k=config.vine_k if "prefix_values" in config.algorithm.needs else None,
+            ahead=min(max(0, config.max_staleness - 1), config.steps - 1 - step),
             trained_at=step,
-            last=step + 1 >= config.steps,
         )
 
     def _learn(self, sampled: RolloutBatch | None) -> dict[str, float]:

@@ -118,8 +118,8 @@ def collect_batch(
     prompts: int,
     *,
     vine_k: int | None = None,
+    ahead: int = 0,
     trained_at: int | None = None,
-    last: bool = False,
 ) -> RolloutBatch:
     """Collect the groups of one step and, for VinePPO, the values of their prefixes.
 
@@ -127,10 +127,10 @@ def collect_batch(
         collector: samples and scores.
         prompts: number of groups.
         vine_k: completions from each prefix (K); None for no prefix values.
-        trained_at, last: see `Collector.collect`.
+        ahead, trained_at: see `Collector.collect`.
     """
     started = time.perf_counter()
-    collected = collector.collect(prompts, trained_at=trained_at, last=last)
+    collected = collector.collect(prompts, ahead=ahead, trained_at=trained_at)
     values, numbers = None, dict(collected.stats)
     if vine_k is not None and collected.groups:
         rollouts = [rollout for group in collected.groups for rollout in group.rollouts]

@@ -126,9 +126,7 @@ def stopped_after(made: Trainer, step: int) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(
-            name, marks=[pytest.mark.slow] * (name not in ("prorl", "one-step-off", "in-flight-turns", "ppo"))
-        )
+        pytest.param(name, marks=[pytest.mark.slow] * (name not in ("prorl", "one-step-off", "in-flight-turns", "ppo")))
         for name in RUNS
     ],
 )
