@@ -15,9 +15,12 @@ from tests.rewards.parts import refusal
 
 
 class Slow(OneByOne):
-    """Finishes the oldest request, one a poll; each begins with the weights of that moment."""
+    """Finishes the oldest request, one a poll of a few steps; it is sampled with the weights of that moment."""
+
+    steps = 0
 
     def poll(self):
+        self.steps += 8
         if not self._requests:
             return []
         name, request = next(iter(self._requests.items()))
@@ -96,6 +99,7 @@ def test_an_episode_that_does_not_repeat_itself_is_refused():
     with collector(Fickle(), Slow(counts), max_staleness=3, max_turns=5) as one:
         list(steps(one, range(3)))
         state = one.state_dict()
+    assert any(play["heard"] for play in state["flight"]["plays"]["asked"])
     Fickle.ends = True
     with collector(Fickle(), Slow(counts), max_staleness=3, max_turns=5) as again:
         said = refusal(lambda: again.load_state_dict(state))
