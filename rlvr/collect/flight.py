@@ -77,7 +77,9 @@ class Flight:
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
-        self._scheduler: Scheduler[Rollout] = Scheduler(groups.sampler, groups.background, groups.schedule)
+        self._scheduler: Scheduler[Rollout] = Scheduler(
+            groups.sampler, groups.background, groups.schedule, most=groups.most_plays
+        )
         self._open: dict[int, _Open] = {}
         self._next = 0
 

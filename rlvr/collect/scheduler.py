@@ -240,16 +240,19 @@ class _Silence:
 
 
 class Scheduler(Generic[_T]):
-    """Plays with one sampler, which has at most 4096 requests at a time; further plays begin when some are finished.
+    """Plays with one sampler.  At most `most` plays are under way; further ones begin when some are finished.
 
     Args:
         sampler: samples their requests.
         background: runs their calls.
         schedule: when results of calls are passed on.
+        most: plays that are under way at a time; None for 4096.
     """
 
-    def __init__(self, sampler: Sampler, background: BackgroundCalls, schedule: Schedule) -> None:
-        self._sampler, self._background = sampler, background
+    def __init__(
+        self, sampler: Sampler, background: BackgroundCalls, schedule: Schedule, *, most: int | None = None
+    ) -> None:
+        self._sampler, self._background, self._most = sampler, background, _IN_FLIGHT if most is None else most
         self._more: deque[Iterator[tuple[Hashable, Play[_T]]]] = deque()
         self._waiting: _Waiting[_T] = _Ready(background) if schedule == "ready" else _Tokens(background, sampler)
         self._asked: dict[Hashable, tuple[_Part[_T], Request]] = {}
@@ -279,7 +282,7 @@ class Scheduler(Generic[_T]):
             Exception: what a play raised.
         """
         self._unpark()
-        while self._more and len(self._asked) + len(self._waiting) < _IN_FLIGHT:
+        while self._more and len(self._asked) + len(self._waiting) < self._most:
             if (first := next(self._more[0], None)) is None:
                 self._more.popleft()
             elif first[0] in self._dropped:
@@ -367,19 +370,22 @@ class Scheduler(Generic[_T]):
         return min(found, default=None)
 
     def drop(self, keys: Iterable[Hashable]) -> None:
-        """Forget plays.
+        """Forget plays, and close them.
 
         Args:
             keys: of plays that have not ended.
         """
         dropped = set(keys)
         names = [name for name, (part, _) in self._asked.items() if part.key in dropped]
-        self._dropped |= dropped - {part.key for part in self._parts()}
+        begun = [part for part in self._parts() if part.key in dropped]
+        self._dropped |= dropped - {part.key for part in begun}
         if self._parked is None:
             self._sampler.abort(names)
         for name in names:
             del self._asked[name]
         self._waiting.drop(dropped)
+        for part in begun:
+            part.play.close()
 
     def _parts(self) -> list[_Part[_T]]:
         return [*(part for part, _ in self._asked.values()), *(part for part, _ in self._waiting.parts())]
@@ -435,12 +441,9 @@ class Scheduler(Generic[_T]):
         return part, needs
 
     def close(self) -> None:
-        """Abort what is left."""
-        if self._parked is None:
-            self._sampler.abort(list(self._asked))
+        """Abort what is left, and close the plays."""
         self._more.clear()
-        self._asked.clear()
-        self._waiting.drop({part.key for part in self._parts()})
+        self.drop([part.key for part in self._parts()])
 
 
 def _sample_as_dict(sample: Sample) -> dict[str, Any]:
@@ -463,11 +466,14 @@ def _not_repeated(key: Hashable) -> UsageError:
 
 
 def run(
-    plays: Iterable[Play[_T]], sampler: Sampler, background: BackgroundCalls, schedule: Schedule
+    plays: Iterable[Play[_T]],
+    sampler: Sampler,
+    background: BackgroundCalls,
+    schedule: Schedule,
 ) -> Iterator[tuple[int, _T]]:
     """Play all, and yield (number, what it returned) of each as it ends; numbers are those of their order.
 
-    If the caller stops early, or something raises, the requests that are left are aborted.
+    If the caller stops early, or something raises, the requests that are left are aborted, and the plays closed.
 
     Args:
         plays: in the order in which they begin.

@@ -14,7 +14,7 @@ from rich.table import Table
 from rlvr.algo.presets import PRESETS, Algorithm
 from rlvr.collect import Groups, Sampling
 from rlvr.collect.cursor import Cursor
-from rlvr.environment import Environment, SingleTurnEnv
+from rlvr.environment import Environment, TasksEnv
 from rlvr.scoring import Scorer
 from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.memory import forecast, longest_prompt, require_room
@@ -61,7 +61,7 @@ def dry_run(
     _line(err, f"loading {config.model}")
     policy = prepare_policy(policy_from_config(config), config)
     sampling = Sampling(max_tokens=settings.max_tokens, temperature=settings.temperature, stop=settings.stop)
-    scorer = Scorer(env, workers=settings.workers) if isinstance(env, SingleTurnEnv) else None
+    scorer = Scorer(env, workers=settings.workers) if isinstance(env, TasksEnv) else None
     groups = Groups(
         env,
         local_sampler(policy, config),
