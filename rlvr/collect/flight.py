@@ -11,16 +11,14 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
+from rlvr.collect.groups import Groups
 from rlvr.collect.scheduler import Play, Scheduler
 from rlvr.collect.serialization import rollout_as_dict, rollout_from_dict
 from rlvr.types import Group, Rollout, Score
 
-if TYPE_CHECKING:
-    from rlvr.collect.groups import Groups
-
-__all__ = ["Flight"]
+__all__ = ["Flight", "sample_groups"]
 
 _Key: TypeAlias = tuple[int, int]
 """(number of the group in the flight, number of the rollout in its group)."""
@@ -236,3 +234,18 @@ class Flight:
             self._scheduler.add(rest.items())
         self._next = max(self._open) + 1
         self._scheduler.load_state_dict(state["plays"], plays)
+
+
+def sample_groups(groups: Groups, asked: Sequence[tuple[int, int]]) -> Generator[tuple[int, Group], None, None]:
+    """Sample and score a group for each task; yields (number in `asked`, group) as each is done, in any order.
+
+    Args:
+        groups: of the environment and the sampler.
+        asked: (place in the run, index of the task) of each group.
+    """
+    flight = Flight(groups)
+    flight.begin(asked)
+    try:
+        yield from flight.drain()
+    finally:
+        flight.close()

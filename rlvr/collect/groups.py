@@ -1,13 +1,12 @@
-"""Samples and scores groups of rollouts; used by the collector and by evaluation."""
+"""What the rollouts of a group need and how they are scored; used by the collector and by evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
 from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.episodes import Episodes, unscored
-from rlvr.collect.flight import Flight
 from rlvr.collect.scheduler import Play, Schedule, chosen_schedule
 from rlvr.collect.tool_episodes import ToolEpisodes
 from rlvr.environment import Environment, Mixture, MultiTurnEnv, SingleTurnEnv, TasksEnv, ToolEnv
@@ -15,7 +14,7 @@ from rlvr.environment.tools import tools_of
 from rlvr.errors import RlvrError, SamplingFailed, UsageError
 from rlvr.samplers.protocol import Request, Sample, Sampler, Sampling, rollout_seed
 from rlvr.scoring import Scorer
-from rlvr.types import Completion, Group, Rollout, Score, Task
+from rlvr.types import Completion, Rollout, Score, Task
 from rlvr.validate import require_seconds, require_whole
 
 __all__ = ["Groups", "STEP_S"]
@@ -182,19 +181,6 @@ class Groups:
         """
         assert self.scorer is not None
         return self.background.submit(self.scorer.score_group, task, completions)
-
-    def sample(self, asked: Sequence[tuple[int, int]]) -> Generator[tuple[int, Group], None, None]:
-        """Sample and score a group for each task; yields (number in `asked`, group) as each is done, in any order.
-
-        Args:
-            asked: (place in the run, index of the task) of each group.
-        """
-        flight = Flight(self)
-        flight.begin(asked)
-        try:
-            yield from flight.drain()
-        finally:
-            flight.close()
 
     @property
     def compares(self) -> bool:
