@@ -155,7 +155,9 @@ class Verdict:
             object.__setattr__(self, "outcome", Outcome(self.outcome))  # "correct" will do; "right" raises
         if self.value is _BY_OUTCOME:
             object.__setattr__(self, "value", float(self.outcome is Outcome.CORRECT))
-        if not isinstance(self.value, Real) or not 0.0 <= self.value <= 1.0:  # false for NaN too
+        # Asking for the exact type first saves a microsecond of each verdict.
+        is_number = type(self.value) is float or isinstance(self.value, Real)
+        if not is_number or not 0.0 <= self.value <= 1.0:  # false for NaN too
             raise ValueError(f"a verdict's value is {brief(self.value)}; it must be a number in [0, 1]")
         if type(self.value) is not float:  # numpy's numbers cannot be written as JSON
             object.__setattr__(self, "value", float(self.value))
@@ -165,7 +167,7 @@ class Verdict:
             raise TypeError(f"a verdict's why is {brief(self.why)}; it must be a string, 'reason' or 'reason: text'")
         if self.answer is not None and not isinstance(self.answer, str):
             raise TypeError(f"a verdict's answer is {brief(self.answer)}; it must be the text of it, or None")
-        if not isinstance(self.detail, Mapping):
+        if type(self.detail) is not dict and not isinstance(self.detail, Mapping):
             raise TypeError(f"a verdict's detail is {brief(self.detail)}; it must be a mapping")
 
     @property
