@@ -159,7 +159,7 @@ class _Agents:
             raise RlvrError(f"{env.id} cannot make task {index} of split {env.split!r}: {said}") from error
         return task
 
-    def plays(self, asked: Sequence[tuple[int, int]], group_size: int) -> Iterator[Play[Rollout]]:
+    def plays(self, asked: Sequence[tuple[int, int]], group_size: int, first: int = 0) -> Iterator[Play[Rollout]]:
         """See `Players.plays`."""
         for place, index in asked:
             task = self._task(index)

@@ -22,8 +22,8 @@ class Players(Protocol):
     def tasks(self, indices: Sequence[int]) -> list[Task | None]:
         """The tasks of these indices; None where one could not be had in time."""
 
-    def plays(self, asked: Sequence[tuple[int, int]], group_size: int) -> Iterator[Play[Rollout]]:
-        """The episodes of each task (place in the run, index), group after group; with their scores."""
+    def plays(self, asked: Sequence[tuple[int, int]], group_size: int, first: int = 0) -> Iterator[Play[Rollout]]:
+        """The episodes of each task (place in the run, index), group after group from number `first`; with scores."""
 
     def close(self) -> None:
         """End what is open."""
