@@ -10,8 +10,9 @@ import openai
 import pytest
 
 import rlvr
-from rlvr.agents import AgentEnv, Command, SandboxAgent
+from rlvr.agents import AgentEnv, AgentEpisode, Command, SandboxAgent
 from rlvr.collect import Groups, Sampling, ScriptedSampler
+from rlvr.collect.flight import sample_groups
 from rlvr.errors import UsageError
 from rlvr.sandbox import Limits, Sandbox
 
@@ -38,7 +39,9 @@ def groups(program, *, sampler=None, tasks=1, group_size=2, **settings):
     env = AgentEnv(env=Sums(), program=program, workers=0, **options)
     settings = {"sampling": Sampling(max_tokens=100), "group_size": group_size} | settings
     with Groups(env, sampler or ScriptedSampler(says), **settings) as made:
-        return [group for _, group in sorted(made.sample([(i, i) for i in range(tasks)]), key=lambda one: one[0])]
+        return [
+            group for _, group in sorted(sample_groups(made, [(i, i) for i in range(tasks)]), key=lambda one: one[0])
+        ]
 
 
 def client(call):
@@ -138,11 +141,13 @@ def test_the_programs_own_failure_is_unscored():
         assert all(score.total == (None if outcome is rlvr.Outcome.UNSCORED else 0.0) for score in scores)
 
 
-def test_an_agent_that_never_ends_is_stopped(tmp_path):
-    """By the clock of its own work, or by the errors that it does not heed; the others are not kept waiting."""
+def test_an_agent_that_never_ends_is_stopped(tmp_path, monkeypatch):
+    """By the clock of its own work, here one that a test may set, or by the errors that it does not heed."""
+    pid = tmp_path / "pid"
 
     def hangs(call):
         twice(call)
+        pid.write_text("0")
         call.stopped.wait()
 
     def asks_on(call):
@@ -153,29 +158,16 @@ def test_an_agent_that_never_ends_is_stopped(tmp_path):
                 except openai.BadRequestError:
                     time.sleep(0.001)
 
-    note = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))"
+    note = f"open({str(pid)!r}, 'w').write(str(os.getpid()))"
     sleeps = Command(argv=[sys.executable, "-S", "-c", f"{SCRIPT}\n{note}\nimport time\ntime.sleep(600)"])
-    for program, why, step_s in (
-        (hangs, "time limit", 0.3),
-        (sleeps, "time limit", 3.0),
-        (asks_on, "never ends", 60.0),
-    ):
-        [group] = groups(program, step_s=step_s, group_size=1)
+    monkeypatch.setattr(AgentEpisode, "own_s", property(lambda self: 99.0 if pid.exists() and pid.read_text() else 0.0))
+    for program, why in ((asks_on, "never ends"), (hangs, "time limit"), (sleeps, "time limit")):
+        pid.unlink(missing_ok=True)
+        [group] = groups(program, step_s=60.0, group_size=1)
         verdict = group.rollouts[0].score.verdict
         assert (verdict.outcome, why in verdict.why) == (rlvr.Outcome.WRONG, True), verdict
-    pid = int((tmp_path / "pid").read_text())
     with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-
-
-def test_the_time_of_the_policy_is_not_the_agents():
-    class Slow(ScriptedSampler):
-        def poll(self):
-            time.sleep(0.5 if self._requests else 0)
-            return super().poll()
-
-    [group] = groups(twice, sampler=Slow(says), step_s=0.4, group_size=1)
-    assert group.rollouts[0].score.verdict.correct
+        os.kill(int(pid.read_text()), 0)
 
 
 def test_turns_and_tokens_are_the_runs_limits():
@@ -237,7 +229,7 @@ def test_a_run_that_is_interrupted_ends_its_agents():
         AgentEnv(env=Sums(), program=waits, workers=0), ScriptedSampler(says), group_size=2, sampling=sampling
     )
     with ThreadPoolExecutor(1) as pool:
-        collecting = pool.submit(lambda: list(made.sample([(0, 0)])))
+        collecting = pool.submit(lambda: list(sample_groups(made, [(0, 0)])))
         assert asking.wait(30)
         made.close()
         assert stopped.wait(30)
