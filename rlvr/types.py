@@ -413,10 +413,11 @@ class Rollout:
         completion_mask: True where a token is trained on, shape [T].
         behaviour_logprobs: natural log-probabilities under the policy that sampled, shape [T]; 0 where the mask is
             False.  Required: importance ratios are computed from them.
-        weights_version: of the weights that sampled it.
+        weights_version: of the weights that sampled it; the oldest if they changed meanwhile.
         truncated: True if it hit the token limit.
         score: None until scored.
         turns: the policy's turns in order; empty for a single-turn rollout.
+        token_versions: version of the weights for each token, shape [T]; empty if all have `weights_version`.
         episode: the record of an episode with tools; None for others.
     """
 
@@ -430,6 +431,7 @@ class Rollout:
     truncated: bool = False
     score: Score | None = None
     turns: Sequence[Turn] = ()
+    token_versions: Sequence[int] = ()
     episode: Episode | None = None
 
     def __post_init__(self) -> None:
@@ -437,6 +439,7 @@ class Rollout:
             "completion_ids": len(self.completion_ids),
             "completion_mask": len(self.completion_mask),
             "behaviour_logprobs": len(self.behaviour_logprobs),
+            **({"token_versions": len(self.token_versions)} if len(self.token_versions) else {}),
         }
         if len(set(lengths.values())) != 1:
             raise ValueError(f"task {self.task.id!r}: a rollout's lengths must agree, and they are {lengths}")
