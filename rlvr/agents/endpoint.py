@@ -51,7 +51,7 @@ from rlvr.serve.server import listen
 from rlvr.types import Message, Rollout, Score, Task
 from rlvr.validate import require_whole
 
-__all__ = ["AgentEndpoint", "AgentEpisode"]
+__all__ = ["AgentEndpoint", "AgentEpisode", "spoken"]
 
 _START_S: Final = 30.0
 _STOP_S: Final = 5.0
