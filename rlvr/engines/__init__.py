@@ -24,13 +24,14 @@ def engine_of(text: str) -> Engine:
 
     Args:
         text: `http://HOST:PORT` of a service, or several with commas between them; `ray://auto` for the Ray cluster
-            that this machine is part of, `ray://HOST:PORT` for the Ray Client port of another one.
+            that this machine is part of, `ray:HOST:PORT` for the head of that cluster, `ray://HOST:PORT` for the Ray
+            Client port of any cluster.
 
     Raises:
         UsageError: it is neither, or an address is malformed.
     """
-    if text.startswith("ray://"):
-        return RayCluster(text)
+    if text.startswith("ray:"):
+        return RayCluster(text if text.startswith("ray://") else text.removeprefix("ray:"))
     if not text.startswith(("http://", "https://")):
         raise UsageError(
             f"--scorer {text[:60]}: write http://HOST:PORT of `rlvr serve` (several with commas), ray://auto or "

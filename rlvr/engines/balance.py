@@ -7,13 +7,13 @@ import threading
 import time
 from dataclasses import dataclass
 
-__all__ = ["Balance", "Turn"]
+__all__ = ["Balance", "Slot"]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Slot:
     """A piece of work that one machine was chosen for.
 
     Attributes:
@@ -52,8 +52,8 @@ class Balance:
         self._machines = [_Machine() for _ in range(count)]
         self._next = 0  # so that machines of equal load take turns
 
-    def take(self) -> Turn:
-        """Choose a machine; every turn is given back."""
+    def take(self) -> Slot:
+        """Choose a machine; every slot is given back."""
         with self._lock:
             now, count = time.monotonic(), len(self._machines)
             order = [(self._next + k) % count for k in range(count)]
@@ -66,24 +66,24 @@ class Balance:
             machine = self._machines[place]
             machine.load += 1
             wait_s = 0.0 if fit else max(0.0, machine.back_at - now)
-            return Turn(place, wait_s, now, is_trial=machine.pause_s > 0)
+            return Slot(place, wait_s, now, is_trial=machine.pause_s > 0)
 
-    def give_back(self, turn: Turn, *, is_lost: bool = False, at_least_s: float = 0.0) -> None:
+    def give_back(self, slot: Slot, *, is_lost: bool = False, at_least_s: float = 0.0) -> None:
         """The work is done, or its machine failed.
 
         Args:
-            turn: what `take` gave.
+            slot: what `take` gave.
             is_lost: whether the machine failed.
             at_least_s: seconds for which it asked to be left alone.
         """
         with self._lock:
-            machine = self._machines[turn.place]
+            machine = self._machines[slot.place]
             machine.load -= 1
             if not is_lost:
-                if turn.began_at >= machine.lost_at:
+                if slot.began_at >= machine.lost_at:
                     machine.pause_s = 0.0
                 return
-            if turn.began_at >= machine.lost_at:  # else it is one of many that were lost at the same time
+            if slot.began_at >= machine.lost_at:  # else it is one of many that were lost at the same time
                 machine.pause_s = min(2 * machine.pause_s or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
                 machine.lost_at, machine.back_at = time.monotonic(), 0.0
             # Random, so that callers that failed together do not come back together.

@@ -33,7 +33,7 @@ from rlvr.scoring.records import score_from
 from rlvr.types import Score, plain
 from rlvr.validate import require_number, require_whole
 
-__all__ = ["Address", "Client", "Connections", "ServedScore", "TooLarge"]
+__all__ = ["Address", "Client", "ServiceConnections", "ServedScore", "RequestTooLarge"]
 
 _BATCH_BYTES = 4 << 20  # greatest size of a request's rows, which long completions reach before `batch` rows
 _REFUSAL_BYTES = 1 << 16
@@ -86,7 +86,7 @@ class Client:
     ) -> None:
         require_whole("batch", batch, 1)
         self.batch = batch
-        self._connections = Connections(url, api_key, timeout_s=timeout_s, retries=retries)
+        self._connections = ServiceConnections(url, api_key, timeout_s=timeout_s, retries=retries)
         self.url = self._connections.name
 
     def score(self, env: str | None, rows: Iterable[Row]) -> list[ServedScore]:
@@ -169,7 +169,7 @@ class Address:
         return cls(f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}", key)
 
 
-class Connections:
+class ServiceConnections:
     """HTTP to one service or several: requests are sent again until one of them has answered whole.
 
     Args:
@@ -237,12 +237,12 @@ class Connections:
         """
         had, problem = 0, ""
         for _ in range(self.retries + 1):
-            turn = self.balance.take()
-            address = self.addresses[turn.place]
+            slot = self.balance.take()
+            address = self.addresses[slot.place]
             is_lost, retry_after_s = True, 0.0
             try:
-                if turn.wait_s:
-                    time.sleep(turn.wait_s)
+                if slot.wait_s:
+                    time.sleep(slot.wait_s)
                 for number, line in enumerate(self._read(address, path, body)):
                     if number == count:
                         raise ServiceFailed(f"{address.url}: its response has more lines than the {count} rows asked")
@@ -259,7 +259,7 @@ class Connections:
                 is_lost = False  # it answers
                 raise
             finally:
-                self.balance.give_back(turn, is_lost=is_lost, at_least_s=retry_after_s)
+                self.balance.give_back(slot, is_lost=is_lost, at_least_s=retry_after_s)
             if not is_lost:
                 return
         last = f"{address.url}: " if len(self.addresses) > 1 else ""
@@ -309,7 +309,7 @@ def _raise_for(address: Address, status: int, body: bytes, retry_after: str) -> 
         retry_after_s = min(float(retry_after), _LONGEST_RETRY_AFTER_S) if retry_after.isdecimal() else 0.0
         raise _RetryableError(message, retry_after_s)
     if status == 413:
-        raise TooLarge(message)
+        raise RequestTooLarge(message)
     if 400 <= status < 500:
         raise UsageError(message)
     raise ServiceFailed(message)
@@ -330,7 +330,7 @@ def _said(error: Exception) -> str:
 _STOPPED = b'{"stopped":'
 
 
-class TooLarge(UsageError):
+class RequestTooLarge(UsageError):
     """A request has more bytes, rows or values than the service takes at once."""
 
 

@@ -184,15 +184,15 @@ class RayCluster(Engine):
         """What an actor says of the rows; they go to another one if it is lost."""
         problem = ""
         for _ in range(self._retries + 1):
-            turn, is_lost = self._balance.take(), True
+            slot, is_lost = self._balance.take(), True
             try:
-                if turn.wait_s:
-                    time.sleep(turn.wait_s)
+                if slot.wait_s:
+                    time.sleep(slot.wait_s)
                 if self._closed:
                     raise _closed()
-                if turn.is_trial:  # an actor that has not come back would keep the rows
-                    self._ray.get(self._actors[turn.place].alive.remote(), timeout=_ALIVE_S)
-                found: str = self._got(self._actors[turn.place], rows)
+                if slot.is_trial:  # an actor that has not come back would keep the rows
+                    self._ray.get(self._actors[slot.place].alive.remote(), timeout=_ALIVE_S)
+                found: str = self._got(self._actors[slot.place], rows)
                 is_lost = False
                 return found
             except self._ray.exceptions.RayTaskError as error:
@@ -201,7 +201,7 @@ class RayCluster(Engine):
             except self._ray.exceptions.RayError as error:  # the actor or its node died, or does not respond
                 problem = _last(error)
             finally:
-                self._balance.give_back(turn, is_lost=is_lost)
+                self._balance.give_back(slot, is_lost=is_lost)
         if self._closed:
             raise _closed()
         raise ServiceFailed(f"Ray at {self._address}, asked {self._retries + 1} times: {problem}")

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlvr.engines.client import Connections, TooLarge
+from rlvr.engines.client import RequestTooLarge, ServiceConnections
 from rlvr.environment import Environment
 from rlvr.errors import DataError, ServiceFailed, UsageError
 from rlvr.rewards import Observation
@@ -52,7 +52,7 @@ class Services(Engine):
         retries: int = _RETRIES,
         timeout_s: float = _TIMEOUT_S,
     ) -> None:
-        self._connections = Connections(url, api_key, timeout_s=timeout_s, retries=retries)
+        self._connections = ServiceConnections(url, api_key, timeout_s=timeout_s, retries=retries)
         count = len(self._connections.addresses)
         self.threads, self.chunks_at_once = _MOST_AT_ONCE * count, 4 * count  # until the number of workers is known
         self._env: Environment | None = None
@@ -128,12 +128,12 @@ class Services(Engine):
             return
         try:
             if len(rows) > 1 and sum(len(row) for _, row in rows) > _MOST_BYTES:
-                raise TooLarge("")
+                raise RequestTooLarge("")
             head = json.dumps({"identity": self._digest, "request_id": uuid.uuid4().hex})[:-1].encode()
             body = b'%b, "rows": [%b]}' % (head, b", ".join(row for _, row in rows))
             for (place, _), line in zip(rows, self._connections.lines("observe", body, len(rows)), strict=True):
                 seen[place] = _read(line)
-        except TooLarge as error:
+        except RequestTooLarge as error:
             if len(rows) == 1:
                 seen[rows[0][0]] = DataError(f"a service refuses it: {error}")
                 return

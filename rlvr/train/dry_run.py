@@ -14,6 +14,7 @@ from rich.table import Table
 from rlvr.algo.presets import PRESETS, Algorithm
 from rlvr.collect import Groups, Sampling
 from rlvr.collect.cursor import Cursor
+from rlvr.engines import engine_of
 from rlvr.environment import Environment, SingleTurnEnv
 from rlvr.scoring import Scorer
 from rlvr.train.config import Config, ResolvedConfig
@@ -61,7 +62,8 @@ def dry_run(
     _line(err, f"loading {config.model}")
     policy = prepare_policy(policy_from_config(config), config)
     sampling = Sampling(max_tokens=settings.max_tokens, temperature=settings.temperature, stop=settings.stop)
-    scorer = Scorer(env, workers=settings.workers) if isinstance(env, SingleTurnEnv) else None
+    engine = None if settings.scorer is None else engine_of(settings.scorer)
+    scorer = Scorer(env, workers=settings.workers, engine=engine) if isinstance(env, SingleTurnEnv) else None
     groups = Groups(
         env,
         local_sampler(policy, config),
