@@ -33,7 +33,7 @@ from rlvr.scoring.records import score_from
 from rlvr.types import Score, plain
 from rlvr.validate import require_number, require_whole
 
-__all__ = ["Address", "Client", "ServiceConnections", "ServedScore", "RequestTooLarge"]
+__all__ = ["Address", "Client", "RequestTooLarge", "ServedScore", "ServiceConnections"]
 
 _BATCH_BYTES = 4 << 20  # greatest size of a request's rows, which long completions reach before `batch` rows
 _REFUSAL_BYTES = 1 << 16

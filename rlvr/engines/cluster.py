@@ -34,7 +34,6 @@ from rlvr.scoring.wire import (
     differences,
     encoded_item,
     encoded_observation,
-    identity_of,
 )
 from rlvr.validate import require_optional_whole
 
@@ -42,6 +41,7 @@ __all__ = ["RayCluster"]
 
 _READY_S = 120.0  # until an actor is there: an interpreter, rlvr and the environment
 _ALIVE_S = 10.0  # without a word from an actor, after which it is asked whether it is there
+_NOTICED_S = 30.0  # within which a cluster notices that a node has gone
 _RETRIES = 40
 
 
@@ -93,16 +93,19 @@ class RayCluster(Engine):
             if self._closed:
                 raise _closed()
             if not self._actors:
-                self._start()
+                try:
+                    self._start()
+                except BaseException:
+                    self._disconnect()
+                    raise
 
     def _start(self) -> None:
         assert self._env is not None, "open comes first"
         ray = self._ray
         self._connect()
-        nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+        nodes = [node for node in self._nodes() if self._has_same_versions(node)]
         if not nodes:
             raise ServiceFailed(f"the Ray cluster at {self._address} has no node with a CPU; add one with `ray start`")
-        self._require_same_versions(nodes)
         payload = _shipped(self._env)
         counts = [self._workers or int(node["Resources"]["CPU"]) for node in nodes]
         # No CPUs are reserved: the scorers of training and evaluation share them, and work in turn.
@@ -113,6 +116,7 @@ class RayCluster(Engine):
             )
             for node, count in zip(nodes, counts, strict=True)
         ]
+        self._actors = actors
         for node, actor in zip(nodes, actors, strict=True):
             try:
                 ray.get(actor.warm.remote(), timeout=_READY_S)
@@ -122,7 +126,7 @@ class RayCluster(Engine):
                 raise _cause(error) from None
             except ray.exceptions.RayError as error:
                 raise ServiceFailed(f"{_host(node)}: the environment cannot be rebuilt there: {_last(error)}") from None
-        self._balance, self._actors = Balance(len(actors)), actors
+        self._balance = Balance(len(actors))
         self.workers = self.spread = sum(counts)
         self.chunks_at_once = self.workers + len(nodes)
 
@@ -141,28 +145,39 @@ class RayCluster(Engine):
             raise UsageError(f"Ray at {self._address}: {_last(error)}") from None
         self._began_ray = True
 
-    def _require_same_versions(self, nodes: Sequence[dict[str, Any]]) -> None:
+    def _nodes(self) -> list[dict[str, Any]]:
+        return [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+
+    def _has_same_versions(self, node: dict[str, Any]) -> bool:
+        """False for a node that has just gone, which the cluster notices a little later.
+
+        Raises:
+            UsageError: rlvr is missing there, or another version.
+            ServiceFailed: the node is there and runs no task.
+        """
         ray = self._ray
-        assert self._env is not None
-        here = identity_of(self._env)
-        packages = sorted(name for name in here["source"] if not _is_own(here["source"][name]))
-        asked = _versions(packages)
-        task = ray.remote(_by_value(_versions))
-        found = [
-            task.options(num_cpus=0, max_retries=0, scheduling_strategy=_on(node)).remote(packages) for node in nodes
-        ]
-        for node, there in zip(nodes, found, strict=True):
-            try:
-                versions = ray.get(there, timeout=_READY_S)
-            except ray.exceptions.RayError as error:
-                raise ServiceFailed(f"{_host(node)}: it runs no task: {_last(error)}; look at `ray status`") from None
-            if "missing" in versions:
-                raise UsageError(
-                    f"{_host(node)} has no rlvr ({versions['missing']}); install there what is here, "
-                    f"rlvr {asked['rlvr']}, in the Python that runs Ray"
-                )
-            if unlike := differences(asked, versions):
-                raise UsageError(f"{_host(node)} has other versions: {unlike}; install there what is here")
+        assert self._env is not None, "open comes first"
+        source = source_of(self._env)
+        packages = sorted(name for name in source if not _is_own(source[name]))
+        task = ray.remote(_by_value(_versions)).options(num_cpus=0, max_retries=0, scheduling_strategy=_on(node))
+        try:
+            there = ray.get(task.remote(packages), timeout=_READY_S)
+        except ray.exceptions.RayError as error:
+            until = time.monotonic() + _NOTICED_S
+            while time.monotonic() < until:
+                if node["NodeID"] not in [one["NodeID"] for one in self._nodes()]:
+                    return False
+                time.sleep(0.2)
+            raise ServiceFailed(f"{_host(node)}: it runs no task: {_last(error)}; look at `ray status`") from None
+        here = _versions(packages)
+        if "missing" in there:
+            raise UsageError(
+                f"{_host(node)} has no rlvr ({there['missing']}); install there what is here, rlvr {here['rlvr']}, in "
+                "the Python that runs Ray"
+            )
+        if unlike := differences(here, there):
+            raise UsageError(f"{_host(node)} has other versions: {unlike}; install there what is here")
+        return True
 
     def observe(
         self, items: Sequence[Item], *, on_seen: OnSeen | None = None, give_up: Callable[[], bool] | None = None
@@ -221,11 +236,15 @@ class RayCluster(Engine):
             if self._closed:
                 return
             self._closed = True
-            with suppress(Exception):  # the cluster may be gone
-                for actor in self._actors:
-                    self._ray.kill(actor, no_restart=True)
-            if self._began_ray:
-                self._ray.shutdown()
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        with suppress(Exception):  # the cluster may be gone
+            for actor in self._actors:
+                self._ray.kill(actor, no_restart=True)
+        self._actors = []
+        if self._began_ray:
+            self._ray.shutdown()
 
 
 class _Node:

@@ -18,6 +18,7 @@ from rlvr.data.rows import dump_row, read_whole
 from rlvr.environment import Environment
 from rlvr.environment.registry import make, takes_options
 from rlvr.environment.source import changed_source, source_of
+from rlvr.episode import Episode
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Scored
@@ -87,6 +88,7 @@ def record(scored: Scored, run: Mapping[str, Any]) -> dict[str, Any]:
         "completion": item.completion.text,
         "length_tokens": item.completion.length_tokens,
         "truncated": item.completion.truncated,
+        **({} if item.completion.episode is None else {"episode": item.completion.episode.as_dict()}),
         "task": item.task.id,
         "prompt": item.task.prompt,
         "reference": item.task.reference,
@@ -330,7 +332,8 @@ def _item(row: Row, number: int) -> Item:
     """The item of a record, with a number as its id: records of two runs in one file may have the same ids."""
     try:
         task = Task(row["task"], row.get("prompt") or "", row["reference"], row.get("meta") or {})
-        completion = Completion(row["completion"], row.get("length_tokens"), row.get("truncated") or False)
+        episode = None if row.get("episode") is None else Episode.from_dict(row["episode"])
+        completion = Completion(row["completion"], row.get("length_tokens"), row.get("truncated") or False, episode)
         return Item(str(number), task, completion)
     except (TypeError, ValueError) as error:
         raise DataError(f"record {row['id']!r}: {error}") from error

@@ -15,7 +15,7 @@ from rlvr.algo.presets import PRESETS, Algorithm
 from rlvr.collect import Groups, Sampling
 from rlvr.collect.cursor import Cursor
 from rlvr.engines import engine_of
-from rlvr.environment import Environment, SingleTurnEnv
+from rlvr.environment import Environment, TasksEnv
 from rlvr.scoring import Scorer
 from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.memory import forecast, longest_prompt, require_room
@@ -63,7 +63,7 @@ def dry_run(
     policy = prepare_policy(policy_from_config(config), config)
     sampling = Sampling(max_tokens=settings.max_tokens, temperature=settings.temperature, stop=settings.stop)
     engine = None if settings.scorer is None else engine_of(settings.scorer)
-    scorer = Scorer(env, workers=settings.workers, engine=engine) if isinstance(env, SingleTurnEnv) else None
+    scorer = Scorer(env, workers=settings.workers, engine=engine) if isinstance(env, TasksEnv) else None
     groups = Groups(
         env,
         local_sampler(policy, config),

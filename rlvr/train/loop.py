@@ -24,7 +24,7 @@ from rlvr.collect import Collector, Sampler, Sampling, rollout_seed
 from rlvr.collect.evaluation import EvaluationReport, evaluate
 from rlvr.data.files import whole_folder
 from rlvr.engines import engine_of
-from rlvr.environment import Environment, SingleTurnEnv
+from rlvr.environment import Environment, TasksEnv
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import TokenRow
 from rlvr.scoring import Scorer
@@ -394,7 +394,7 @@ class Trainer:
 
     def _scorer(self, env: Environment | None) -> Scorer | None:
         """None for an environment that computes its scores itself."""
-        if not isinstance(env, SingleTurnEnv):
+        if not isinstance(env, TasksEnv):
             return None
         settings = self._settings
         engine = None if settings.scorer is None else engine_of(settings.scorer)

@@ -9,6 +9,7 @@ import pytest
 
 ray = pytest.importorskip("ray")
 
+from ray._private.test_utils import get_other_nodes  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
 import rlvr  # noqa: E402
@@ -74,7 +75,6 @@ def test_the_command_gives_the_same_bytes(cluster, tmp_path):
 
 def test_what_dies_costs_a_retry(cluster):
     """An actor is killed, then a node: every row once, equal, in order."""
-    node = cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
     rows = right(*range(3000))
     with rlvr.Scorer(Trials(), engine=RayCluster(cluster.address)) as scorer:
         got = []
@@ -83,8 +83,10 @@ def test_what_dies_costs_a_retry(cluster):
             if number == 500:
                 ray.kill(scorer.engine._actors[0], no_restart=False)
             if number == 1500:
+                [node, *_] = get_other_nodes(cluster, exclude_head=True)  # not the one that this process is at
                 cluster.remove_node(node, allow_graceful=False)
     assert got == [str(i) for i in range(3000)]
+    cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
 
 
 def test_an_environment_that_cannot_be_rebuilt_names_the_node(cluster):
