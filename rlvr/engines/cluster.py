@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import re
+import socket
 import sys
 import threading
 import time
@@ -40,6 +41,7 @@ from rlvr.validate import require_optional_whole
 __all__ = ["RayCluster"]
 
 _READY_S = 120.0  # until an actor is there: an interpreter, rlvr and the environment
+_CONNECT_S = 10.0
 _ALIVE_S = 10.0  # without a word from an actor, after which it is asked whether it is there
 _NOTICED_S = 30.0  # within which a cluster notices that a node has gone
 _RETRIES = 40
@@ -135,8 +137,11 @@ class RayCluster(Engine):
         if ray.is_initialized():
             return
         try:
+            host, colon, port = self._address.removeprefix("ray://").rpartition(":")
+            if colon and port.isdecimal():  # Ray itself tries for a minute
+                socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
             ray.init(address=self._address, log_to_driver=False, logging_level="ERROR")
-        except (ConnectionError, TimeoutError) as error:
+        except (OSError, OverflowError) as error:
             raise ServiceFailed(
                 f"no Ray cluster answers at {self._address}: {_last(error)}; start one with `ray start --head`, or "
                 "mend the address"
@@ -289,7 +294,8 @@ def _shipped(env: Environment) -> bytes:
     for module in own:
         cloudpickle.register_pickle_by_value(module)
     try:
-        return cloudpickle.dumps(env.without_tasks())
+        payload: bytes = cloudpickle.dumps(env.without_tasks())
+        return payload
     finally:
         for module in own:
             cloudpickle.unregister_pickle_by_value(module)

@@ -171,8 +171,15 @@ class _Routes:
             items = [decoded_item(row, number) for number, row in enumerate(_rows(service, body.asked), 1)]
         except DataError as error:
             raise Refused(422, "bad-item", str(error)) from None
-        given = {"request_id": request_id, "digest": body.digest, "caller": asked.caller}
-        job = service.job(queue, items, asked.share, **given, combines=False)
+        job = service.job(
+            queue,
+            items,
+            asked.share,
+            request_id=request_id,
+            digest=body.digest,
+            caller=asked.caller,
+            combines=False,
+        )
         response = ScoresResponse(job, queue.name, service.limits, stream=True, beats=True)
         return _releasing(response, functools.partial(service.release, queue, job))
 

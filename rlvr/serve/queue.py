@@ -104,8 +104,16 @@ class EnvironmentQueue:
         Raises:
             Refused: the queue is full, or the wait would be too long.
         """
-        notes = {"on_lines": self._count_lines, "on_end": self._forget}
-        job = Job(rows, self.scorer, caller, share, loop, combines=combines, **notes)
+        job = Job(
+            rows,
+            self.scorer,
+            caller,
+            share,
+            loop,
+            combines=combines,
+            on_lines=self._count_lines,
+            on_end=self._forget,
+        )
         with self._lock:
             self._admit(job)
             self._jobs.add(job)
