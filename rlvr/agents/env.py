@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rlvr.agents.endpoint import AgentEndpoint, AgentEpisode
-from rlvr.agents.programs import AgentCall, AgentFailed, Program
+from rlvr.agents.programs import AgentCall, AgentFailed, AgentProgram
 from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.players import OwnLoopEnv
 from rlvr.collect.scheduler import Play
@@ -226,7 +226,7 @@ class _Agents:
     def _run(self, episode: AgentEpisode, call: AgentCall) -> _Ended:
         """Run the program of an episode, until it ends or has to be stopped."""
         results: queue.SimpleQueue[_Ended] = queue.SimpleQueue()
-        program: Program = self._env.program
+        program: AgentProgram = self._env.program
         name = f"rlvr-agent-{call.task}"[:60]
         episode.start()
         threading.Thread(target=lambda: results.put(_outcome(program, call)), name=name, daemon=True).start()
@@ -261,7 +261,7 @@ def _score_of(env: SingleTurnEnv, task: Task, completion: Completion, verdict: V
     return loop_thread("calls").call(score)
 
 
-def _outcome(program: Program, call: AgentCall) -> _Ended:
+def _outcome(program: AgentProgram, call: AgentCall) -> _Ended:
     """Run a program, in a thread of its own."""
     try:
         answer = program(call)

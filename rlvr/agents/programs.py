@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 from rlvr.errors import RlvrError, UsageError
 from rlvr.types import Prompt
 
-__all__ = ["AgentCall", "AgentFailed", "Command", "Program", "require_names"]
+__all__ = ["AgentCall", "AgentFailed", "Command", "AgentProgram", "require_names"]
 
 _ANSWER_BYTES: Final = 1 << 20
 _SAID_LETTERS: Final = 2000  # of what a program wrote, for the reason of a verdict
@@ -79,7 +79,7 @@ class AgentCall:
         return self.prompt if isinstance(self.prompt, str) else json.dumps([dict(one) for one in self.prompt])
 
 
-Program: TypeAlias = Callable[[AgentCall], str | None]
+AgentProgram: TypeAlias = Callable[[AgentCall], str | None]
 """Runs one episode, in a thread; returns the answer, or None for the last completion."""
 
 
