@@ -7,7 +7,7 @@ A sampler does not depend on environments and rewards, and the collector does no
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -19,6 +19,7 @@ from rlvr.validate import require_number, require_whole
 __all__ = [
     "EndpointReply",
     "MAX_TOKENS_IN_FLIGHT",
+    "Probe",
     "Request",
     "Sample",
     "Sampler",
@@ -119,6 +120,8 @@ class Sample:
             temperature, top-p, top-k and min-p, shape [T].
         truncated: True if it hit the token limit; False if it ended with an end token or a stop text.
         weights_version: version of the weights that sampled it; the oldest if they changed meanwhile.
+        token_versions: version of the weights that sampled each token, shape [T].  None: `weights_version` for all, or
+            the sampler does not know.
         model_logprobs: the same as `logprobs` under the model itself, at temperature 1 and without top-p, top-k,
             min-p; shape [T].  None if the sampler does not know them.
     """
@@ -130,10 +133,11 @@ class Sample:
     truncated: bool
     weights_version: int
     model_logprobs: Sequence[float] | None = field(default=None, kw_only=True)
+    token_versions: Sequence[int] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        names = ("completion_ids", "logprobs", *(["model_logprobs"] if self.model_logprobs is not None else []))
-        lengths = {name: len(getattr(self, name)) for name in names}
+        optional = [name for name in ("model_logprobs", "token_versions") if getattr(self, name) is not None]
+        lengths = {name: len(getattr(self, name)) for name in ("completion_ids", "logprobs", *optional)}
         if len(set(lengths.values())) != 1 or not self.completion_ids:
             raise ValueError(f"a sample's lengths must agree and be at least 1, and they are {lengths}")
 
@@ -160,6 +164,8 @@ class Sampler(Protocol):
       counted, and an episode of several turns that reaches it ends truncated.
     - `steps`: the number of decode steps so far.  What is finished after how many steps has to depend on the requests
       alone, not on time.  Then the schedule "tokens" is possible, see `rlvr.collect.scheduler`.
+    - `probe(rows, prompt_ids)`: what each of its engines says of its weights, as `Probe`s.  The trainer's canary then
+      checks every engine, and more than log-probabilities.
 
     Attributes:
         version: of the current weights.
@@ -305,6 +311,29 @@ class Tokenized(Protocol):
     @property
     def completion_ids(self) -> Sequence[int]:
         """May be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What one engine says of its weights, for the canary.
+
+    Attributes:
+        engine: its name for messages, such as "http://a:8000".
+        version: of the weights that it says it has.
+        expected: names of the weights of its own checkpoint format.
+        taken: names of those that it took at the last sync.
+        logprobs: its log-probabilities of given completions, one list per row, computed anew from the first token.
+        token, logprob: a token that it samples after a long prompt at temperature 1, and the log-probability.  They
+            come by the same way as completions: through its cache of keys and values of earlier prompts.
+    """
+
+    engine: str
+    version: int
+    expected: Collection[str]
+    taken: Collection[str]
+    logprobs: Sequence[Sequence[float]]
+    token: int
+    logprob: float
 
 
 class TokenRow(NamedTuple):

@@ -295,19 +295,20 @@ def forecast(
     moved = 1 / (_ROOM * getattr(text, "num_hidden_layers", 1))  # of a layer whose buffers grow the old ones live on
     reached = held * (costs.cached * (1 + moved) + _SIDE_BYTES)
     read = min(rows, settings.prompts) * prompt_tokens * costs.layer_linear  # prompts go through a layer at once
+    here = settings.engine == "local"  # vLLM keeps to its own share of memory
     return Forecast(
         device=str(policy.device),
         capacity=capacity(policy.device),
         weights=weights / world + layer,
         optimizer=2 * trained / world,
         reference=copies / world,
-        sampler=weights if settings.one_step_off or world > 1 else 0,
+        sampler=weights if here and (settings.one_step_off or world > 1) else 0,
         gradients=trained / world + layer,
         activations=costs.activations(*shape, recomputed=policy.model.training),
         logits=block + (head.numel() * head.element_size() if head.requires_grad else 0),
-        keys_values=reached + read,
-        sampled_logits=rows * len(head) * 4 * _SAMPLING_COPIES,
-        overlap=settings.one_step_off,
+        keys_values=here * (reached + read),
+        sampled_logits=here * rows * len(head) * 4 * _SAMPLING_COPIES,
+        overlap=here and settings.one_step_off,
         checkpoint=3 * trained + (copies if policy.lora is None else trained if settings.algorithm.reset else 0),
         micro_tokens=tokens,
         rows=rows,
@@ -402,7 +403,7 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
             parts["reference"] = 4 * numbers
     whole = parts["weights"]
     parts = {name: size // world for name, size in parts.items()}
-    if config.one_step_off or world > 1:
+    if config.engine == "local" and (config.one_step_off or world > 1):
         parts["sampler's weights"] = whole
     if most is None or sum(parts.values()) <= most:
         return

@@ -69,7 +69,9 @@ class OfflineTrainer:
         if settings.pairs is None or settings.algorithm.preference is None:
             raise UsageError("training on a file needs pairs and an algorithm of preferences, such as 'dpo'")
         if (processes := os.environ.get("WORLD_SIZE") or "1") != "1":
-            raise UsageError(f"WORLD_SIZE is {processes}, and training on a file is one process; start it without torchrun")
+            raise UsageError(
+                f"WORLD_SIZE is {processes}, and training on a file is one process; start it without torchrun"
+            )
         self.step = 0
         self.reports: dict[int, EvaluationReport] = {}
         self._console = console or Console(stderr=True)
