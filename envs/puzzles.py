@@ -1,14 +1,15 @@
-"""What the procedural puzzles share: tasks drawn from a hash, and each puzzle in one split alone."""
+"""What procedural environments share: tasks drawn from a hash, each in one split alone; or rows instead of them."""
 
 from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, NamedTuple
 
 import rlvr
+from rlvr.data.rows import load_dataset
 from rlvr.validate import require_one_of
 
 __all__ = ["Made", "Puzzle"]
@@ -27,12 +28,16 @@ class Made(NamedTuple):
 
 
 class Puzzle(rlvr.SingleTurnEnv):
-    """A generator of puzzles.  `make` draws one; a hash of its form assigns it to a split."""
+    """A generator of puzzles.  `make` draws one; a hash of its form assigns it to a split.
+
+    With an option `data` that is set, its rows are the tasks, by `task_from`.
+    """
 
     domain = "logic"
 
     def __post_init__(self) -> None:
-        require_one_of("split", self.split, _SPLITS)
+        if not self._rows:
+            require_one_of("split", self.split, _SPLITS)
 
     @abstractmethod
     def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
@@ -43,10 +48,27 @@ class Puzzle(rlvr.SingleTurnEnv):
             mine: whether a puzzle of this form, what two puzzles share if they are the same, belongs to the split.
         """
 
+    @property
+    def _rows(self) -> str:
+        """The data set to take tasks from; "" for procedural ones."""
+        return str(self.config.get("data", ""))
+
     def _mine(self, form: Any) -> bool:
         return hashlib.sha256(repr(form).encode()).digest()[0] * 10 // 256 in _SPLITS[self.split]
 
+    @property
+    def size(self) -> int | None:
+        return len(self._tasks) if self._rows else None
+
+    def tasks(self) -> Iterable[rlvr.Task]:
+        if not self._rows:
+            return super().tasks()
+        rows = enumerate(load_dataset(self._rows, self.split))
+        return (self.task_from(row, f"{self.id}/{self.split}/{index}") for index, row in rows)  # type: ignore[call-arg]
+
     def task(self, index: int) -> rlvr.Task:
+        if self._rows:
+            return super().task(index)
         options = "/".join(str(value) for name, value in self.config.items() if name != "split")
         rng = rlvr.seeded(self.id, self.split, options, index)
         made = next((made for _ in range(_MOST) if (made := self.make(rng, self._mine))), None)

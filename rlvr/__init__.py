@@ -23,17 +23,22 @@ from rlvr.environment import (  # noqa: E402
     RowsEnv,
     Share,
     SingleTurnEnv,
+    Tool,
+    ToolEnv,
     environment_ids,
     make,
     register,
     seeded,
+    tool,
 )
+from rlvr.episode import Ask, Episode, PolicyTurn, ToolCall  # noqa: E402
 from rlvr.errors import (  # noqa: E402
     DataError,
     MissingDependency,
     NonConforming,
     RewardError,
     RlvrError,
+    ToolError,
     UnknownEnvironment,
     Unscored,
     UsageError,
@@ -69,11 +74,13 @@ from rlvr.types import (  # noqa: E402
 )
 
 __all__ = [
+    "Ask",
     "Completion",
     "Correct",
     "Curriculum",
     "DataError",
     "Environment",
+    "Episode",
     "Format",
     "Group",
     "GroupPart",
@@ -88,6 +95,7 @@ __all__ = [
     "Outcome",
     "Overlong",
     "Part",
+    "PolicyTurn",
     "RelativeLength",
     "Repetition",
     "Reward",
@@ -102,6 +110,10 @@ __all__ = [
     "Share",
     "SingleTurnEnv",
     "Task",
+    "Tool",
+    "ToolCall",
+    "ToolEnv",
+    "ToolError",
     "Turn",
     "UnknownEnvironment",
     "Unscored",
@@ -117,4 +129,5 @@ __all__ = [
     "replay",
     "score",
     "seeded",
+    "tool",
 ]

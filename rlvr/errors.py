@@ -7,6 +7,7 @@
     │   └── NonConforming             an environment breaks its contract; lists every breach
     ├── RewardError                   a reward gave NaN or a value outside its bounds, or lacks a length
     ├── MissingDependency             an optional part is not installed; says how to get it
+    ├── ToolError                     raised by a tool: what the model did wrong in a call, as it is told
     └── Unscored                      scoring failed; says nothing about the completion
         ├── WorkerDied                the worker process ended on its own
         ├── WorkerTimeout             it was killed at its limit
@@ -37,6 +38,7 @@ __all__ = [
     "SamplingFailed",
     "SandboxFailed",
     "ServiceFailed",
+    "ToolError",
     "UnknownEnvironment",
     "Unscored",
     "UsageError",
@@ -110,6 +112,10 @@ def import_optional(module: str, extra: str) -> ModuleType:
         if (error.name or "").partition(".")[0] == "rlvr":
             raise
         raise MissingDependency(error.name or f"the extra {extra!r}", extra) from None
+
+
+class ToolError(RlvrError):
+    """What the model did wrong in a call.  Raise it in a tool: the model is told "error: " and this message."""
 
 
 class Unscored(RlvrError):

@@ -16,6 +16,7 @@ from numbers import Integral, Number, Rational, Real
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from rlvr.display import shown
+from rlvr.episode import Episode
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.validate import is_whole
 
@@ -104,11 +105,13 @@ class Completion:
         length_tokens: number of tokens that the sampler produced; None if unknown.  Rewards read it here and never
             tokenise again.
         truncated: True if it hit the token limit, as opposed to ending with a stop token.
+        episode: the record of an episode with tools, whose answer `text` is then; None for one turn.
     """
 
     text: str
     length_tokens: int | None = None
     truncated: bool = False
+    episode: Episode | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
@@ -120,6 +123,8 @@ class Completion:
             object.__setattr__(self, "length_tokens", int(n))  # numpy's numbers cannot be written as JSON
         if not isinstance(self.truncated, bool):
             raise TypeError(f"truncated is {self.truncated!r}; it must be True or False")
+        if self.episode is not None and not isinstance(self.episode, Episode):
+            raise TypeError(f"the episode is {brief(self.episode)}; it must be an Episode, or None")
 
 
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
@@ -410,6 +415,7 @@ class Rollout:
         truncated: True if it hit the token limit.
         score: None until scored.
         turns: the policy's turns in order; empty for a single-turn rollout.
+        episode: the record of an episode with tools; None for others.
     """
 
     task: Task
@@ -422,6 +428,7 @@ class Rollout:
     truncated: bool = False
     score: Score | None = None
     turns: Sequence[Turn] = ()
+    episode: Episode | None = None
 
     def __post_init__(self) -> None:
         lengths = {
@@ -442,8 +449,12 @@ class Rollout:
 
     @property
     def completion(self) -> Completion:
-        """The completion as rewards see it; its length counts only the policy's own tokens."""
-        return Completion(self.text, sum(map(bool, self.completion_mask)), self.truncated)
+        """The completion as rewards see it; its length counts only the policy's own tokens.
+
+        That of an episode with tools has the policy's answer as its text, since the rest holds what tools said.
+        """
+        text = self.text if self.episode is None else self.episode.answer
+        return Completion(text, sum(map(bool, self.completion_mask)), self.truncated, self.episode)
 
 
 @dataclass(frozen=True, slots=True)

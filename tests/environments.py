@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -171,3 +172,42 @@ class Sums(rlvr.SingleTurnEnv):
         rng = rlvr.seeded(self.id, self.split, index)
         numbers = [rng.randint(1, 999) for _ in range(self.terms)]
         return rlvr.Task(f"{self.id}/{self.split}/{index}", " + ".join(map(str, numbers)), reference=sum(numbers))
+
+
+def call(name: str, **arguments: object) -> str:
+    """A call of a tool, as Hermes writes it."""
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+class Desk(rlvr.ToolEnv):
+    """Say the sum; a tool adds."""
+
+    def task(self, index: int) -> rlvr.Task:
+        return rlvr.Task(f"{self.id}/{self.split}/{index}", f"Add {index} and 1.", reference=index + 1)
+
+    def open(self, task: rlvr.Task) -> object:
+        return {"n": 0}
+
+    @rlvr.tool
+    def add(self, state, x: int, y: int = 0) -> str:
+        """Add two numbers.
+
+        Args:
+            x: the first.
+            y: the second.
+        """
+        if x < 0:
+            raise rlvr.ToolError("only numbers from 0")
+        if isinstance(state, dict):
+            state["n"] += 1
+        return str(x + y)
+
+    def final(self, task: rlvr.Task, state: object) -> object:
+        return state if isinstance(state, dict) and "n" in state else None
+
+    def verify(self, task: rlvr.Task, episode: rlvr.Episode) -> rlvr.Verdict:
+        right = episode.answer.strip() == str(task.reference)
+        return rlvr.Verdict("correct" if right else "wrong", why="compared", answer=episode.answer[:80])
+
+    def example_episode(self, task: rlvr.Task) -> list:
+        return [rlvr.Ask("add", {"x": task.reference - 1, "y": 1}), str(task.reference)]

@@ -29,6 +29,7 @@ from rlvr.cli.envs import EnvsCommand
 from rlvr.cli.evaluate import EvalCommand
 from rlvr.cli.filter import FilterCommand
 from rlvr.cli.init import InitCommand
+from rlvr.cli.join import JoinCommand
 from rlvr.cli.pairs import PairsCommand
 from rlvr.cli.plot import PlotCommand
 from rlvr.cli.process_labels import ProcessLabelsCommand
@@ -43,6 +44,7 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS: dict[str, Any] = {
     "score": ScoreCommand,
+    "join": JoinCommand,
     "envs": EnvsCommand,
     "replay": ReplayCommand,
     "check": CheckCommand,

@@ -19,7 +19,7 @@ from tyro.conf import arg
 from rlvr.cli.arguments import EnvironmentArgument, NameValues, Overwrite, SandboxLevel, Workers, environment_of
 from rlvr.data.files import write_whole
 from rlvr.data.rows import require_output
-from rlvr.environment import Environment, SingleTurnEnv
+from rlvr.environment import Environment, TasksEnv
 from rlvr.errors import ServiceFailed, UsageError, import_optional
 from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT, Sampling
 from rlvr.scoring import Scorer
@@ -133,7 +133,7 @@ class EvalCommand:
             sampler = self._local(stack) if self.endpoint is None else self._behind_endpoint(stack)
             kept = self._kept(env, sampling, stack)
             scorer = None
-            if isinstance(env, SingleTurnEnv):
+            if isinstance(env, TasksEnv):
                 scorer = stack.enter_context(Scorer(env, workers=self.workers))
             try:
                 report = evaluation.evaluate(

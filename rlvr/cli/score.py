@@ -35,6 +35,7 @@ from rlvr.errors import DataError, UsageError
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scored, Scorer
 from rlvr.scoring.items import Ids, Item, item_of, was_there
 from rlvr.scoring.records import Recorder, is_record_of, provenance, require_same_run
+from rlvr.scoring.shards import Shard, ShardTotals, rejected_path
 from rlvr.scoring.tally import Tally
 
 __all__ = ["ScoreCommand"]
@@ -79,6 +80,8 @@ class ScoreCommand:
     """Completions are the answers alone: they are put into a box."""
     peek: bool = False
     """Show three rows as they would be read, and score nothing."""
+    shard: Annotated[str | None, arg(metavar="I/N")] = None
+    """Score the I-th of N shares of the rows, such as 3/16; `rlvr join` makes one file of them."""
     workers: Workers = None
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
@@ -103,6 +106,9 @@ class ScoreCommand:
         if self.output is None:
             raise UsageError("say where the scores go: -o OUT.jsonl, or -o - for stdout")
         to_stdout = str(self.output) == STDIN
+        shard = None if self.shard is None else Shard.read(self.shard, by_group=env.reward.group_level)
+        if shard is not None and self.output.suffix != ".jsonl":
+            raise UsageError(f"a shard goes to a .jsonl file, not to {self.output}; `rlvr join` can write Parquet")
         rejected = _RejectedRows(None if to_stdout else self.output, strict=self.strict)
         source.refuse_output(self.output, rejected.path)
         run, tally = provenance(env, env_name), Tally()
@@ -120,17 +126,21 @@ class ScoreCommand:
                 journal.drop(_last_group(journal))  # a group is scored whole
             with (
                 Scorer(env, workers=self.workers, wall_s=self.wall_s, memory_mib=self.memory_mib) as scorer,
-                progress_bar(f"scoring with {env_name}", max(0, source.count() - journal.done), err) as tick,
+                progress_bar(f"scoring with {env_name}", self._count(source, journal, shard), err) as tick,
             ):
-                rows = _RemainingRows(source, rejected, env, journal, run, tally)
+                rows = _RemainingRows(source, rejected, env, journal, run, tally, shard)
                 started = time.perf_counter()
                 for scored in scorer.stream(rows, on_error=rows.reject):
                     journal.write(rows.line_of(scored))
                     tally.add(scored)
                     tick()
                 took_s = time.perf_counter() - started
-            if not tally.count:
+            if not tally.count and (shard is None or not rows.read):
                 raise DataError(f"{source}: {rejected.summary() or 'it has no rows'}; nothing was written")
+            if shard is not None:
+                ShardTotals(
+                    shard.number, shard.count, rows.read, source.sizes(), tally.count, rejected.count, run
+                ).write(self.output)
             journal.finish()
         rejected.show(err)
         changed = source.changed()
@@ -145,6 +155,10 @@ class ScoreCommand:
         out.print(f"{fresh} scored in {took_s:.2f} s, {fresh / took_s:,.0f} per second; start-up not counted")
         out.print(f"written to {escape('stdout' if to_stdout else str(self.output))}", soft_wrap=True)
         return int(bool(rejected.count or tally.unscored or changed))
+
+    def _count(self, source: _Source, journal: Journal | _Pipe, shard: Shard | None) -> int:
+        """About how many rows are to be scored."""
+        return max(0, source.count() // (1 if shard is None else shard.count) - journal.done)
 
     def _asked(self) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         """The environment, the files and its options: with a verifier of its own the first argument is a file too."""
@@ -228,6 +242,10 @@ class _Source:
         """About how many rows there are; 0 if that is not known beforehand."""
         return sum(map(count_rows, self._names))
 
+    def sizes(self) -> list[int | None]:
+        """Bytes of each file; None for what is no file."""
+        return [None if state is None else state[1] for state in self._before.values()]
+
     def refuse_output(self, *outputs: Path | None) -> None:
         """Raise where an output would replace an input."""
         inputs = {Path(name).resolve() for name in self._names if name != STDIN}
@@ -281,6 +299,9 @@ class _RemainingRows:
     """The items of the input, without those that a stopped run has scored.
 
     The rows of the stopped run must be the beginning of this input, or the output would be a mixture of two.
+
+    Attributes:
+        read: number of rows that were read, those of other shards too.
     """
 
     def __init__(
@@ -291,38 +312,49 @@ class _RemainingRows:
         journal: Journal | _Pipe,
         run: dict[str, Any],
         tally: Tally,
+        shard: Shard | None,
     ) -> None:
         self._source, self._rejected, self._env, self._journal, self._run = source, rejected, env, journal, run
-        self._tally, self._recorder = tally, Recorder(run)
-        self._given = 0
+        self._tally, self._recorder, self._shard = tally, Recorder(run), shard
+        self._given = self.read = 0
         # By number of the item: errors name file and line, and its record has been begun.
-        self._under_way: dict[int, tuple[str, Line, tuple[bytes, bytes]]] = {}
+        self._under_way: dict[int, tuple[str, Line, int | None, tuple[bytes, bytes]]] = {}
 
     def __iter__(self) -> Iterator[Item]:
         done, skipped = self._journal.lines(), Ids()
         due = next(done, None)
+        shard = self._shard
+        by_group = shard is not None and shard.by_group
         for name, line in self._source:
+            self.read += 1
+            place = None if shard is None else self.read
+            is_ours = shard is None or shard.has(self.read)
+            if not (is_ours or by_group):
+                continue
             try:
-                item, inputs = self._recordable(line)
-                if due is not None:
+                item, inputs = self._recordable(line, place)
+                if due is not None or by_group:
                     skipped.add(item.id)
+                elif item.id in skipped:
+                    raise was_there(item.id)
             except DataError as error:
-                self._rejected.add(name, line, error)
+                if is_ours:
+                    self._rejected.add(name, line, error, place)
+                continue
+            if shard is not None and by_group and not shard.has_task(item.task):
                 continue
             if due is not None:
-                self._tally.add_record(self._scored_before(due, item, inputs, f"{name}: line {line.number}"))
+                where = f"{name}: line {line.number}"
+                self._tally.add_record(self._scored_before(due, item, place, inputs, where))
                 due = next(done, None)
                 continue
-            if item.id in skipped:
-                self._rejected.add(name, line, was_there(item.id))
-                continue
             self._given += 1
-            self._under_way[self._given] = (name, line, inputs)
+            self._under_way[self._given] = (name, line, place, inputs)
             yield item
         if due is not None:
             raise self._mismatch(f"{self._source}: its end", json.loads(due))
 
-    def _scored_before(self, due: bytes, item: Item, inputs: tuple[bytes, bytes], place: str) -> Row:
+    def _scored_before(self, due: bytes, item: Item, place: int | None, inputs: tuple[bytes, bytes], where: str) -> Row:
         """The score of an item in the line of the stopped run that should be of it."""
         found = self._recorder.score_in(due, inputs)
         if found is None:  # of another row or run, or another version has written the same in another way
@@ -334,17 +366,18 @@ class _RemainingRows:
                     "pass --overwrite to begin anew"
                 ) from None
             require_same_run(found, self._run, self._journal.partial)
-            if not is_record_of(found, item, self._run):
-                raise self._mismatch(f"{place}, row {item.id!r},", found)
+            if found.get("place") != place or not is_record_of(found, item, self._run):
+                raise self._mismatch(f"{where}, row {item.id!r},", found)
         return found
 
     def _mismatch(self, what: str, row: Row) -> UsageError:
+        of_shard = f"; this is shard {self._shard}" if self._shard is not None else ""
         return UsageError(
             f"{what} stands where the stopped run had row {row['id']!r}, as {self._journal.partial} "
-            "says; pass --overwrite to begin anew"
+            f"says{of_shard}; pass --overwrite to begin anew"
         )
 
-    def _recordable(self, line: Line) -> tuple[Item, tuple[bytes, bytes]]:
+    def _recordable(self, line: Line, place: int | None) -> tuple[Item, tuple[bytes, bytes]]:
         """The item of a line and the beginning of its record, if it can be recorded.
 
         Checked before scoring: a reference may be no JSON, Parquet holds dates, and Python's JSON reader takes NaN.
@@ -352,7 +385,7 @@ class _RemainingRows:
         if line.row is None:
             raise DataError(line.error)
         item = item_of(self._env, line.row, line.number)
-        return item, self._recorder.inputs(item)
+        return item, self._recorder.inputs(item, place)
 
     def line_of(self, scored: Scored) -> bytes:
         """The record of the oldest item under way: scores come in order.
@@ -360,7 +393,7 @@ class _RemainingRows:
         Args:
             scored: that item and its score.
         """
-        _, _, inputs = self._under_way.pop(next(iter(self._under_way)))
+        _, _, _, inputs = self._under_way.pop(next(iter(self._under_way)))
         return self._recorder.line(scored, inputs)
 
     def reject(self, number: int, error: DataError) -> None:
@@ -370,15 +403,15 @@ class _RemainingRows:
             number: of the item, counted from 1.
             error: why it was refused.
         """
-        name, line, _ = self._under_way.pop(number)
-        self._rejected.add(name, line, error)
+        name, line, place, _ = self._under_way.pop(number)
+        self._rejected.add(name, line, error, place)
 
 
 class _RejectedRows:
     """Rows that could not be used, kept in a file beside the output."""
 
     def __init__(self, output: Path | None, *, strict: bool) -> None:
-        self.path = None if output is None else output.with_name(output.name + ".rejected.jsonl")
+        self.path = None if output is None else rejected_path(output)
         self.strict = strict
         self.count = 0
         self._shown: list[str] = []
@@ -392,21 +425,22 @@ class _RejectedRows:
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
 
-    def add(self, name: str, line: Line, error: DataError) -> None:
+    def add(self, name: str, line: Line, error: DataError, place: int | None) -> None:
         message = f"{name}, line {line.number}: {error}"
         if self.strict:
             raise DataError(f"{message}; fix the row, and --resume goes on from there")
-        self._keep(line, error)
+        self._keep(line, error, place)
         self.count += 1
         if self.count <= _SHOWN:
             self._shown.append(message)
 
-    def _keep(self, line: Line, error: DataError) -> None:
+    def _keep(self, line: Line, error: DataError, place: int | None) -> None:
         if self.path is None:
             return
         if not self.count:
             self._file = self._stack.enter_context(self.path.open("wb"))
-        entry = {"line": line.number, "why": str(error), "row": line.row, "text": line.text}
+        entry: dict[str, Any] = {} if place is None else {"place": place}
+        entry |= {"line": line.number, "why": str(error), "row": line.row, "text": line.text}
         try:
             kept = dump_row(entry)
         except DataError:  # the row was rejected because it is no JSON

@@ -27,7 +27,7 @@ from rlvr.errors import SamplingFailed, Unscored, UsageError, brief
 from rlvr.samplers.protocol import Request, Sample, Sampler, Sampling, TokenIds, rollout_seed
 from rlvr.types import Outcome, Prompt, Rollout, Score, Task, Turn, Verdict
 
-__all__ = ["Episodes", "unscored"]
+__all__ = ["Episodes", "Playing", "unscored"]
 
 _TASKS: Final = 10_000  # tasks that are kept, since it takes a reset to make one again
 
@@ -43,8 +43,8 @@ class _Step:
 
 
 @dataclass(slots=True)
-class _Episode:
-    """An episode that is being played."""
+class Playing:
+    """The tokens of an episode that is being played, see `Rollout`."""
 
     task: Task
     prompt_ids: TokenIds
@@ -58,12 +58,15 @@ class _Episode:
 
     @property
     def context(self) -> TokenIds:
+        """All tokens so far."""
         return (*self.prompt_ids, *self.ids)
 
     def own_tokens(self) -> int:
+        """Number of tokens that the policy generated."""
         return sum(turn.stop - turn.start for turn in self.turns)
 
     def take_turn(self, sample: Sample, sampling: Sampling) -> None:
+        """Add a turn of the policy."""
         start = len(self.ids)
         self.ids += sample.completion_ids
         self.mask += [True] * len(sample.completion_ids)
@@ -74,12 +77,14 @@ class _Episode:
         self.truncated = sample.truncated
 
     def take_reply(self, reply: Prompt, ids: Sequence[int]) -> None:
+        """Add a reply of the environment, which is not trained on."""
         self.ids += ids
         self.mask += [False] * len(ids)
         self.logprobs += [0.0] * len(ids)
         self.texts.append(_plain(reply))
 
-    def rollout(self, score: Score, version: int) -> Rollout:
+    def rollout(self, score: Score | None, version: int) -> Rollout:
+        """All of it; `version` of the weights if there is no turn."""
         return Rollout(
             task=self.task,
             text="".join(self.texts),
@@ -175,7 +180,7 @@ class Episodes:
                 f"{brief(self._tasks[index].prompt)}; the seed must determine everything random in reset"
             )
         task = self._keep(index, task)
-        episode, limit = _Episode(task, tuple(self.sampler.encode(task.prompt))), self.sampling.max_tokens
+        episode, limit = Playing(task, tuple(self.sampler.encode(task.prompt))), self.sampling.max_tokens
         while True:
             turn = len(episode.turns)
             seed = rollout_seed(*self._key, task.id, place, g, turn)
@@ -207,9 +212,9 @@ class Episodes:
         """An episode that has not begun: without a prompt, which another one of its group may know."""
         task = Task(f"{self.env.id}/{self.env.split}/{index}", "")
         verdict = Verdict(Outcome.UNSCORED, why=f"time limit: reset took more than {timeout.limit_s:g} s")
-        return _Episode(task, ()).rollout(Score(None, {}, verdict), self.sampler.version)
+        return Playing(task, ()).rollout(Score(None, {}, verdict), self.sampler.version)
 
-    def _ended(self, episode: _Episode, step: _Step) -> Score | None:
+    def _ended(self, episode: Playing, step: _Step) -> Score | None:
         """Add the environment's reply; the score if the episode is over."""
         last = episode.turns[-1]
         episode.turns[-1] = Turn(last.start, last.stop, step.reward)
@@ -267,7 +272,7 @@ def _stepped(env: MultiTurnEnv, action: str) -> _Step:
         return _Step("", None, True, Score(None, {}, lost))
 
 
-def _summed(episode: _Episode, ended: bool) -> Score:
+def _summed(episode: Playing, ended: bool) -> Score:
     """The score of an episode whose environment gave none."""
     total = math.fsum(turn.reward or 0.0 for turn in episode.turns)
     outcome = Outcome.CORRECT if ended and total > 0 else Outcome.WRONG
@@ -275,7 +280,7 @@ def _summed(episode: _Episode, ended: bool) -> Score:
     return Score(total, {"return": total}, Verdict(outcome, why=why))
 
 
-def _too_slow(episode: _Episode, timeout: CallTimeout) -> Score:
+def _too_slow(episode: Playing, timeout: CallTimeout) -> Score:
     """The score of an episode whose last step took too long."""
     total = min(0.0, math.fsum(turn.reward or 0.0 for turn in episode.turns))
     verdict = Verdict(Outcome.WRONG, why="time limit", detail={"limit_s": timeout.limit_s})

@@ -16,7 +16,7 @@ from rlvr.collect import Groups, Sampler, Sampling, own_tokens
 from rlvr.collect.groups import STEP_S
 from rlvr.collect.scheduler import Schedule
 from rlvr.display import progress_bar
-from rlvr.environment import Environment, Mixture, SingleTurnEnv
+from rlvr.environment import Environment, Mixture, TasksEnv
 from rlvr.errors import UsageError
 from rlvr.scoring import Scorer
 from rlvr.statistics import Estimate, estimate, majority_at_k, pass_at_k
@@ -189,7 +189,7 @@ def evaluate(
             if progress:
                 tick()
     results.sort(key=lambda result: result.index)
-    bounds = env.reward.bounds if isinstance(env, SingleTurnEnv) else None  # several turns sum their own rewards
+    bounds = env.reward.bounds if isinstance(env, TasksEnv) else None  # several turns sum their own rewards
     metrics = _metrics(results, n, sorted(set(ks)), level, bounds)
     if isinstance(env, Mixture):
         for name in env.shares:

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.episodes import Episodes, unscored
 from rlvr.collect.scheduler import Play, Schedule, chosen_schedule, run
-from rlvr.environment import Environment, Mixture, MultiTurnEnv, SingleTurnEnv
+from rlvr.collect.tool_episodes import ToolEpisodes
+from rlvr.environment import Environment, Mixture, MultiTurnEnv, SingleTurnEnv, TasksEnv, ToolEnv
+from rlvr.environment.tools import tools_of
 from rlvr.errors import RlvrError, SamplingFailed, UsageError
 from rlvr.samplers.protocol import Request, Sample, Sampler, Sampling, rollout_seed
 from rlvr.scoring import Scorer
@@ -53,7 +55,8 @@ class Groups:
     """Samples and scores groups of one environment.  Close it, or use it as a context manager.
 
     A single-turn environment is scored by a `Scorer`: each rollout as soon as it is finished or, if the reward
-    compares completions, each group.  A multi-turn environment computes its scores itself, see `Episodes`.
+    compares completions, each group; so are the episodes of an environment with tools, see `ToolEpisodes`.  Another
+    multi-turn environment computes its scores itself, see `Episodes`.
 
     Args:
         env: the environment.
@@ -61,7 +64,7 @@ class Groups:
         group_size: rollouts per task (G).
         sampling: how they are sampled.
         scorer: a scorer of `env`; None for a new one with a worker per core.
-        max_turns: most turns of an episode.
+        max_turns: most turns of an episode; an environment with tools has `turns` of its own.
         step_s: most wall seconds of an environment's `reset` and of each `step`, see `Episodes`.
         schedule: when an environment's reply is sampled from, see `rlvr.collect.scheduler`; None for "tokens" if the
             sampler counts its steps, as the local one does, else "ready".
@@ -96,7 +99,7 @@ class Groups:
             raise UsageError(
                 f"{sampler!r} is no sampler: it needs version, submit, poll, abort, sync, logprobs, encode and decode"
             )
-        if scorer is not None and isinstance(env, MultiTurnEnv):
+        if scorer is not None and not isinstance(env, TasksEnv):
             raise UsageError(f"{env.id} has several turns and computes its score itself; leave the scorer out")
         if scorer is not None and scorer.env is not env:
             raise UsageError(f"the scorer is one of {scorer.env!r}; give a Scorer of the environment that is sampled")
@@ -104,12 +107,16 @@ class Groups:
         self.group_size, self.max_turns = int(group_size), int(max_turns)
         self.schedule = chosen_schedule(sampler, schedule)
         self.key, self._own_sizes = tuple(key), own_sizes
-        self._own = Scorer(env) if scorer is None and isinstance(env, SingleTurnEnv) else None
+        self._own = Scorer(env) if scorer is None and isinstance(env, TasksEnv) else None
         self.scorer = scorer or self._own
         threads = max(1, self.scorer.at_once) if self.scorer else _STEP_THREADS
-        self.background = BackgroundCalls(threads)
-        self._episodes = None
-        if isinstance(env, MultiTurnEnv):
+        self.background = BackgroundCalls(threads + env.max_concurrent if isinstance(env, ToolEnv) else threads)
+        self._episodes: Episodes | ToolEpisodes | None = None
+        if isinstance(env, ToolEnv):
+            self._episodes = ToolEpisodes(
+                env, sampler, self.background, sampling, key=self.key, task=lambda index: self._made(env, index)
+            )
+        elif isinstance(env, MultiTurnEnv):
             self._episodes = Episodes(
                 env, sampler, self.background, sampling, max_turns=int(max_turns), step_s=step_s, key=self.key
             )
@@ -165,13 +172,13 @@ class Groups:
         Args:
             indices: of the tasks.
         """
-        if self._episodes is not None:
+        if isinstance(self._episodes, Episodes):
             return self._episodes.tasks(indices)
-        assert isinstance(self.env, SingleTurnEnv)
+        assert isinstance(self.env, TasksEnv)
         return [self._made(self.env, index) for index in indices]
 
     @staticmethod
-    def _made(env: SingleTurnEnv, index: int) -> Task:
+    def _made(env: TasksEnv, index: int) -> Task:
         try:
             return env.task(index)
         except Exception as error:
@@ -187,7 +194,9 @@ class Groups:
         positions: int | None = getattr(self.sampler, "positions", None)
         if positions is None or task is None:
             return 0
-        return max(0, len(self.sampler.encode(task.prompt)) + self.limit_of(task) - positions)
+        tools = [tool.schema for tool in tools_of(self.env, None)] if isinstance(self.env, ToolEnv) else []
+        prompt = self.sampler.encode(task.prompt, tools=tools) if tools else self.sampler.encode(task.prompt)
+        return max(0, len(prompt) + self.limit_of(task) - positions)
 
     def score(self, task: Task, completions: Sequence[Completion]) -> Future[list[Score]]:
         """Score completions of one single-turn task together, in the background.
@@ -210,8 +219,9 @@ class Groups:
         numbers = [(p, g) for p, size in enumerate(sizes) for g in range(size)]
         complete: deque[int] = deque()
         plays = self._single_turns(asked) if self._episodes is None else self._episodes.plays(asked, self.group_size)
+        most = self.env.max_concurrent if isinstance(self.env, ToolEnv) else None
         try:
-            for number, rollout in run(plays, self.sampler, self.background, self.schedule):
+            for number, rollout in run(plays, self.sampler, self.background, self.schedule, most=most):
                 p, g = numbers[number]
                 group = sampled.setdefault(p, _Sampled())
                 group.rollouts[g] = rollout
@@ -259,7 +269,7 @@ class Groups:
 
         Those that have a score are left out: of episodes, and of completions that could not be had.
         """
-        if self._episodes is None and self.env.reward.group_level:
+        if self.scorer is not None and self.env.reward.group_level:
             together = list(range(size)) if len(group.rollouts) == size else []
         else:
             together = [g]

@@ -75,23 +75,30 @@ class _Waiting(Protocol[_T]):
     def take(self, *, idle: bool) -> list[tuple[int, Play[_T], Future[Any]]]:
         """Those that go on now.  `idle`: the sampler has nothing to do, so wait for one at least."""
 
+    def plays(self) -> list[Play[_T]]:
+        """Those that wait."""
+
 
 class _Ready(Generic[_T]):
     """Plays go on as soon as their call is done."""
 
     def __init__(self, background: BackgroundCalls) -> None:
-        self._background, self._count = background, 0
+        self._background = background
+        self._plays: dict[int, Play[_T]] = {}
         self._done: SimpleQueue[tuple[int, Play[_T], Future[Any]]] = SimpleQueue()
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._plays)
+
+    def plays(self) -> list[Play[_T]]:
+        return list(self._plays.values())
 
     def add(self, number: int, play: Play[_T], future: Future[Any]) -> None:
-        self._count += 1
+        self._plays[number] = play
         future.add_done_callback(lambda done: self._done.put((number, play, done)))
 
     def take(self, *, idle: bool) -> list[tuple[int, Play[_T], Future[Any]]]:
-        if not self._count:
+        if not self._plays:
             return []
         next_s = self._background.expire()
         if idle:
@@ -104,7 +111,8 @@ class _Ready(Generic[_T]):
         with suppress(Empty):
             while True:
                 found.append(self._done.get_nowait())
-        self._count -= len(found)
+        for number, *_ in found:
+            del self._plays[number]
         return found
 
 
@@ -119,6 +127,9 @@ class _Tokens(Generic[_T]):
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    def plays(self) -> list[Play[_T]]:
+        return [play for *_, play, _ in self._calls]
 
     def add(self, number: int, play: Play[_T], future: Future[Any]) -> None:
         due = (self._now() // _TICK + 2) * _TICK
@@ -182,23 +193,30 @@ class _Silence:
 
 
 def run(
-    plays: Iterable[Play[_T]], sampler: Sampler, background: BackgroundCalls, schedule: Schedule
+    plays: Iterable[Play[_T]],
+    sampler: Sampler,
+    background: BackgroundCalls,
+    schedule: Schedule,
+    *,
+    most: int | None = None,
 ) -> Iterator[tuple[int, _T]]:
     """Play all, and yield (number, what it returned) of each as it ends; numbers are those of their order.
 
-    The sampler is given at most 4096 requests at a time; further plays begin when some are finished.  If the caller
-    stops early, or something raises, the requests that are left are aborted.
+    At most `most` plays are under way; further ones begin when some are finished.  If the caller stops early, or
+    something raises, the requests that are left are aborted, and the plays closed.
 
     Args:
         plays: in the order in which they begin.
         sampler: samples their requests.
         background: runs their calls.
         schedule: when results of calls are passed on.
+        most: plays that are under way at a time; None for 4096.
 
     Raises:
         UsageError: the sampler returned what was not asked for, or lost a request.
         Exception: what a play raised.
     """
+    most = _IN_FLIGHT if most is None else most
     waiting: _Waiting[_T] = _Ready(background) if schedule == "ready" else _Tokens(background, sampler)
     asked: dict[Hashable, tuple[int, Play[_T]]] = {}
     silence = _Silence(sampler)
@@ -223,7 +241,7 @@ def run(
     try:
         more = True
         while more or asked or len(waiting):
-            while more and len(asked) + len(waiting) < _IN_FLIGHT:
+            while more and len(asked) + len(waiting) < most:
                 if more := (first := next(begun, None)) is not None:
                     number, play = first
                     go_on(number, play, play.send, None)
@@ -243,6 +261,8 @@ def run(
             ended.clear()
     finally:
         sampler.abort(list(asked))
+        for play in [*(play for _, play in asked.values()), *waiting.plays()]:
+            play.close()
 
 
 def _polled(

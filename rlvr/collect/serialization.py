@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from rlvr.episode import Episode
 from rlvr.errors import UsageError
 from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
 
@@ -51,6 +52,7 @@ def _rollout_as_dict(rollout: Rollout) -> dict[str, Any]:
         "weights_version": int(rollout.weights_version),
         "truncated": rollout.truncated,
         "turns": [[turn.start, turn.stop, turn.reward] for turn in rollout.turns],
+        **({} if rollout.episode is None else {"episode": rollout.episode.as_dict()}),
         "score": score and {"total": score.total, "parts": dict(score.parts), "verdict": _verdict(score.verdict)},
     }
 
@@ -69,6 +71,7 @@ def _rollout_from_dict(data: Mapping[str, Any], task: Task) -> Rollout:
         **{
             **data,
             "turns": tuple(Turn(*turn) for turn in data["turns"]),
+            "episode": Episode.from_dict(data["episode"]) if data.get("episode") is not None else None,
             "score": score and Score(score["total"], score["parts"], verdict),
         },
     )

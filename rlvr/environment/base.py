@@ -45,12 +45,13 @@ from rlvr.types import (
 from rlvr.validate import is_whole, require_whole
 from rlvr.workers.loops import finished, loop_thread
 
-__all__ = ["Environment", "MultiTurnEnv", "RowsEnv", "SingleTurnEnv", "seeded"]
+__all__ = ["Environment", "MultiTurnEnv", "RowsEnv", "SingleTurnEnv", "TasksEnv", "seeded"]
 
 _PLAIN_METHODS = "example find observe reference_of reset score score_group step task task_from task_of tasks".split()
 
 _E = TypeVar("_E", bound="Environment")
 _S = TypeVar("_S", bound="SingleTurnEnv")
+_T = TypeVar("_T", bound="TasksEnv")
 
 
 def seeded(*key: str | int) -> random.Random:
@@ -230,7 +231,7 @@ class Environment(ABC):
         other.__dict__.update(self.__dict__)
         return other
 
-    def verify(self, task: Task, completion: str) -> Verdict | Awaitable[Verdict]:
+    def verify(self, task: Task, completion: Any) -> Verdict | Awaitable[Verdict]:
         """The verdict on a completion, by default from the verifier of the reward's first `Correct`.
 
         What the completion did wrong is a verdict; raise only if the environment itself failed.  One that waits for
@@ -238,7 +239,7 @@ class Environment(ABC):
 
         Args:
             task: what the completion answers.
-            completion: its text.
+            completion: its text; the `Episode` if this is a `ToolEnv`.
 
         Raises:
             UsageError: neither this method nor a verifier is defined.
@@ -279,13 +280,17 @@ class Environment(ABC):
         Args:
             task, completion: see `observe`.
         """
-        verdict: Any = self.verify(task, completion.text)
+        verdict: Any = self._verdict_on(task, completion)
         if type(verdict) is not Verdict:
             if isawaitable(verdict) and (self._awaits_verify or self._awaits_verifier):
                 verdict = await verdict
             if not isinstance(verdict, Verdict):
                 raise UsageError(f"{type(self).__name__}.verify returned {returned(verdict)}; it must be a Verdict")
         return await self.reward.aobserve(task, completion, verdict)
+
+    def _verdict_on(self, task: Task, completion: Completion) -> Verdict | Awaitable[Verdict]:
+        """The verdict of `verify`; it reads the text, or the record of an episode with tools."""
+        return self.verify(task, completion.text)
 
     def score(self, task: Task, completion: str | Completion) -> Score:
         """Score one completion in this process.
@@ -400,15 +405,14 @@ class Environment(ABC):
         return env.with_reward(reward if reward is not None else Correct(verifier))
 
 
-class SingleTurnEnv(Environment):
-    """One prompt, one completion.  Define `tasks` for a finite set or `task` for a generator."""
+class TasksEnv(Environment):
+    """An environment whose tasks have indices.  Define `tasks` for a finite set or `task` for a generator."""
 
     _rng: random.Random | None = field(default=None, init=False, repr=False)
-    _current: Task | None = field(default=None, init=False, repr=False)
 
     def tasks(self) -> Iterable[Task]:
         """All tasks of the split, in a fixed order; without end if `task` generates them."""
-        if type(self).task is SingleTurnEnv.task:
+        if type(self).task is TasksEnv.task:
             raise UsageError(
                 f"{type(self).__name__} has no tasks: define tasks(self), or task(self, index) for a generator"
             )
@@ -432,7 +436,7 @@ class SingleTurnEnv(Environment):
     @property
     def size(self) -> int | None:
         """Number of tasks in the split; None if they are generated without end."""
-        return None if type(self).task is not SingleTurnEnv.task else len(self._tasks)
+        return None if type(self).task is not TasksEnv.task else len(self._tasks)
 
     def find(self, task: str | int) -> Task:
         """The task with this id, or at this index; ids of generated tasks must end in `/index` to be found.
@@ -456,48 +460,15 @@ class SingleTurnEnv(Environment):
             raise LookupError(f"{self.id}, split {self.split!r}, has no task {task!r}")
         return found
 
-    def example(self, task: Task) -> str | None:
-        """A completion that must be CORRECT, for checks and demonstrations; None if there is none.
-
-        Args:
-            task: what the completion answers.
-        """
-        return None if task.reference is None else f"\\boxed{{{task.reference}}}"
-
-    def reset(
-        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[Prompt, dict[str, Any]]:
-        """Draw a task at random, or take the one of `options={"index": 7}`.  The observation is its prompt.
-
-        Args:
-            seed: makes this draw and the following ones repeatable.
-            options: `index`, counted from 0, or none.
-        """
+    def _drawn(self, seed: int | None, options: Mapping[str, Any] | None) -> tuple[int, Task]:
+        """The task of `options={"index": 7}`, or one at random."""
         if seed is not None or self._rng is None:
             self._rng = random.Random(seed)
         index = (options or {}).get("index")
         if index is None:
             size = 2**31 if self.size is None else self.size
             index = self._rng.randrange(max(size, 1))  # if there are no tasks, `task(0)` raises the error
-        self._current = task = self.task(index)
-        return task.prompt, {"task": task.id, "index": index}
-
-    def step(self, action: str | Completion) -> tuple[Prompt, float, bool, bool, dict[str, Any]]:
-        """Score the completion, which ends the episode.  `info` has the whole `Score`.
-
-        Args:
-            action: the text; `Completion(text, length_tokens=…)` if the reward reads its length.
-
-        Raises:
-            UsageError: there was no `reset` before, or the verdict is UNSCORED.
-        """
-        task, self._current = self._current, None
-        if task is None:
-            raise UsageError(f"{self.id}: step before reset; an episode has one step, call reset() for the next")
-        score = self.score(task, action)
-        if score.total is None:
-            raise UsageError(f"{self.id}: verify returned UNSCORED ({score.verdict.why}); here it has to raise instead")
-        return "", score.total, True, False, {"task": task.id, "score": score}
+        return index, self.task(index)
 
     @cached_property
     def _tasks(self) -> Sequence[Task]:
@@ -517,15 +488,64 @@ class SingleTurnEnv(Environment):
     def _by_id(self) -> dict[str, Task]:
         return {task.id: task for task in self._tasks}
 
-    def without_tasks(self: _S) -> _S:
+    def without_tasks(self: _T) -> _T:
         other = self._copy()
         for name in ("_tasks", "_by_id"):
             other.__dict__.pop(name, None)
         return other
 
+    def _copy(self: _T) -> _T:
+        other = super()._copy()
+        other._rng = None
+        return other
+
+
+class SingleTurnEnv(TasksEnv):
+    """One prompt, one completion.  Define `tasks` for a finite set or `task` for a generator."""
+
+    _current: Task | None = field(default=None, init=False, repr=False)
+
+    def example(self, task: Task) -> str | None:
+        """A completion that must be CORRECT, for checks and demonstrations; None if there is none.
+
+        Args:
+            task: what the completion answers.
+        """
+        return None if task.reference is None else f"\\boxed{{{task.reference}}}"
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Prompt, dict[str, Any]]:
+        """Draw a task at random, or take the one of `options={"index": 7}`.  The observation is its prompt.
+
+        Args:
+            seed: makes this draw and the following ones repeatable.
+            options: `index`, counted from 0, or none.
+        """
+        index, task = self._drawn(seed, options)
+        self._current = task
+        return task.prompt, {"task": task.id, "index": index}
+
+    def step(self, action: str | Completion) -> tuple[Prompt, float, bool, bool, dict[str, Any]]:
+        """Score the completion, which ends the episode.  `info` has the whole `Score`.
+
+        Args:
+            action: the text; `Completion(text, length_tokens=…)` if the reward reads its length.
+
+        Raises:
+            UsageError: there was no `reset` before, or the verdict is UNSCORED.
+        """
+        task, self._current = self._current, None
+        if task is None:
+            raise UsageError(f"{self.id}: step before reset; an episode has one step, call reset() for the next")
+        score = self.score(task, action)
+        if score.total is None:
+            raise UsageError(f"{self.id}: verify returned UNSCORED ({score.verdict.why}); here it has to raise instead")
+        return "", score.total, True, False, {"task": task.id, "score": score}
+
     def _copy(self: _S) -> _S:
         other = super()._copy()
-        other._rng = other._current = None  # an episode of its own
+        other._current = None  # an episode of its own
         return other
 
 

@@ -21,9 +21,11 @@ from rlvr.samplers.protocol import (
     rollout_seed,
 )
 from rlvr.samplers.scripted import END, Script, ScriptedSampler
+from rlvr.samplers.tokenization import HERMES_TEMPLATE
 
 __all__ = [
     "END",
+    "HERMES_TEMPLATE",
     "Request",
     "Sample",
     "Sampler",

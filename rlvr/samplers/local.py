@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from rlvr.episode import PolicyTurn
 from rlvr.errors import UsageError
 from rlvr.samplers.decoding import DecodeResult, Decoding, possible_end_tokens
 from rlvr.samplers.preallocated_cache import Room, preallocated_cache
@@ -134,9 +135,13 @@ class LocalSampler:
             self._decoding.abort(dropped)
             self._decoding = self._decoding if len(self._decoding) else None
 
-    def encode(self, prompt: Prompt, after: Sequence[int] = ()) -> list[int]:
+    def encode(self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()) -> list[int]:
         """See `Tokenization.encode`."""
-        return self.tokenization.encode(prompt, after)
+        return self.tokenization.encode(prompt, after, tools=tools)
+
+    def parse(self, completion_ids: Sequence[int], tools: Sequence[Any]) -> PolicyTurn:
+        """See `Tokenization.parse`."""
+        return self.tokenization.parse(completion_ids, tools)
 
     def decode(self, completion_ids: Sequence[int]) -> str:
         """See `Tokenization.decode`."""

@@ -162,6 +162,8 @@ class Sampler(Protocol):
 
     - `positions`: the most tokens of prompt and completion together.  Then prompts that are too long are left out and
       counted, and an episode of several turns that reaches it ends truncated.
+    - `parse(completion_ids, tools)`: reads a turn with calls of tools, as the model's chat template writes them, and
+      gives a `PolicyTurn`.  Without it, calls are read in <tool_call> tags.
     - `steps`: the number of decode steps so far.  What is finished after how many steps has to depend on the requests
       alone, not on time.  Then the schedule "tokens" is possible, see `rlvr.collect.scheduler`.
     - `probe(rows, prompt_ids)`: what each of its engines says of its weights, as `Probe`s.  The trainer's canary then
@@ -217,7 +219,9 @@ class Sampler(Protocol):
         """
         ...
 
-    def encode(self, prompt: Prompt, after: Sequence[int] = ()) -> Sequence[int]:
+    def encode(
+        self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> Sequence[int]:
         """The tokens of a prompt, or those that an environment's reply adds to a conversation.
 
         Args:
@@ -225,6 +229,8 @@ class Sampler(Protocol):
             after: nothing for a first prompt.  Or the tokens of the conversation so far: then the result continues
                 them up to the policy's next turn, and for chat messages it includes the template's tokens that end the
                 open turn and begin the next.  A text is then taken as it is.
+            tools: schemas of the tools that the policy may call; the first prompt shows them.  Given only where an
+                environment has some, so a sampler for others need not take it.
         """
         ...
 

@@ -80,8 +80,15 @@ class ScriptedSampler:
         """
         return [self._scripted_logprobs(row.completion_ids) for row in rows]
 
-    def encode(self, prompt: Prompt, after: Sequence[int] = ()) -> Sequence[int]:
-        """See `Sampler.encode`.  Chat messages become lines `role: content`, followed by `assistant: `."""
+    def encode(self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()) -> Sequence[int]:
+        """See `Sampler.encode`.  Chat messages become lines `role: content`, followed by `assistant: `.
+
+        Tools stand in a first line `tools: NAME NAME`; calls are written in <tool_call> tags.
+        """
+        if tools and not after:
+            names = " ".join(tool["function"]["name"] for tool in tools)
+            messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+            prompt = [{"role": "tools", "content": names}, *messages]
         if not isinstance(prompt, str):
             lines = [f"{message['role']}: {message['content']}\n" for message in prompt]
             prompt = "".join(["\n" if after else "", *lines, "assistant: "])

@@ -2,15 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
+from rlvr.environment.call_formats import FORMATS, read_arguments, read_turn_of
+from rlvr.episode import Ask, PolicyTurn, read_turn
 from rlvr.errors import UsageError, brief
 from rlvr.types import Prompt
 
-__all__ = ["Tokenization", "end_token_ids"]
+__all__ = ["HERMES_TEMPLATE", "Tokenization", "end_token_ids"]
 
 _TURN: Final = "8f14e45fceea167a"  # stands for the policy's turn in a template, which does not trim or change it
+_PROBE: Final = {"text": 'a "b"', "number": 7, "items": [1, "x"], "yes": True}
+_PROBE_TOOL: Final = {
+    "type": "function",
+    "function": {
+        "name": "probe",
+        "description": "",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "text": {"type": "string"},
+                "number": {"type": "integer"},
+                "items": {"type": "array", "items": {}},
+                "yes": {"type": "boolean"},
+            },
+            "required": [],
+        },
+    },
+}
+
+HERMES_TEMPLATE: Final = """
+{{- bos_token or '' }}
+{%- if tools %}system
+{% if messages[0].role == 'system' %}{{ messages[0].content }}
+
+{% endif %}You may call these functions:
+{% for tool in tools %}{{ tool.function | tojson }}
+{% endfor %}A call is <tool_call>{"name": NAME, "arguments": OBJECT}</tool_call>{{ eos_token }}
+{% endif %}
+{%- for message in messages %}
+{%- if message.role != 'system' or not (tools and loop.first) %}{{ message.role }}
+{{ message.content or '' }}
+{%- for call in message.tool_calls or [] -%}
+<tool_call>{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}</tool_call>
+{%- endfor %}{{ eos_token }}
+{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}assistant
+{% endif %}"""
+"""A chat template with tools, in the manner of Hermes, for tokenizers that have none: set `tokenizer.chat_template`."""
 
 
 class Tokenization:
@@ -31,7 +73,9 @@ class Tokenization:
         if chat and not getattr(tokenizer, "chat_template", None):
             raise UsageError("chat is True, and this tokenizer has no chat template; set one, or leave chat at False")
 
-    def encode(self, prompt: Prompt, after: Sequence[int] = ()) -> list[int]:
+    def encode(
+        self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
         """The tokens of a prompt, or those that an environment's reply adds to a conversation.
 
         Args:
@@ -39,23 +83,105 @@ class Tokenization:
             after: the tokens of the conversation so far; empty for a first prompt.  After something, chat messages
                 come with the template's tokens that end the open turn (unless `after` has its end token already) and
                 begin the next.  A text is then taken as it is.
+            tools: schemas of the tools that the policy may call.  The template shows them with the first prompt, whose
+                text is then one user message.
 
         Raises:
-            UsageError: chat messages without a chat template, or a prompt without any token.
+            UsageError: chat messages without a chat template, a prompt without any token, or a chat template that does
+                not show tools.
         """
-        if isinstance(prompt, str) and not (self.chat and not after):
+        chat = (self.chat or bool(tools)) and not after
+        if isinstance(prompt, str) and not chat:
             ids = self._ids(prompt, special=not after)
         elif after:
             ids = self._ids(self._rendered_after(prompt), special=False)
-            ids = ids[1:] if ids and ids[0] == after[-1] and ids[0] in self.end_ids else ids
+            replies = not isinstance(prompt, str) and prompt[0]["role"] == "tool"
+            # Llama ends a turn with calls by another token than its template; that of the policy stays alone.
+            ended = bool(ids) and (ids[0] == after[-1] or (replies and after[-1] in self.end_ids))
+            ids = ids[1:] if ended and ids[0] in self.end_ids else ids
         else:
+            if tools:
+                self._require_tools()
             messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-            ids = self._ids(self._rendered(messages), special=False)  # the template has written its special tokens
+            ids = self._ids(self._rendered(messages, tools), special=False)  # the template wrote its special tokens
         if not ids and not after:
             raise UsageError(
                 f"the prompt {brief(prompt)} has no tokens; give a text, or a tokenizer that begins with one"
             )
         return ids
+
+    def parse(self, completion_ids: Sequence[int], tools: Sequence[Mapping[str, Any]]) -> PolicyTurn:
+        """A turn of the policy with its calls, as the chat template writes them.
+
+        Args:
+            completion_ids: its tokens.
+            tools: schemas of the tools.
+
+        Raises:
+            UsageError: no format is known in which this template writes calls.
+        """
+        kept = [token for token in completion_ids if token not in self.end_ids]
+        text = str(self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        if self._call_format:
+            said = read_turn_of(self._call_format, text, tools)
+            return said if said.calls else PolicyTurn(self._answer(said.text, completion_ids))
+        message = self.tokenizer.parse_response(list(completion_ids), prefix="", tools=list(tools))
+        return read_turn(message, read_arguments)
+
+    def _answer(self, text: str, completion_ids: Sequence[int]) -> str:
+        """The text of a turn without calls: of formats with channels the last one, else all but special tokens."""
+        if self._call_format == "gemma" and "<channel|>" in text:
+            text = text.rpartition("<channel|>")[2]
+            return self.decode(self._ids(text, special=False))
+        return text if self._call_format == "harmony" else self.decode(completion_ids)
+
+    @cached_property
+    def _call_format(self) -> str:
+        """The name of the format in which the chat template writes calls; "" where its response template reads them.
+
+        It is the first whose reader gives back the call that the template wrote.
+        """
+        asked = [{"role": "user", "content": "?"}, _calling([Ask("probe", _PROBE)])]
+        written = self._rendered(asked, [_PROBE_TOOL], prompt=False)
+        begun = self._rendered(asked[:1], [_PROBE_TOOL])
+        turn = written.removeprefix(begun) if written.startswith(begun) else written[_common(written, begun) :]
+        for name in FORMATS:
+            for text in (turn, turn.partition(">assistant")[2]):
+                said = read_turn_of(name, self._without_end(text), [_PROBE_TOOL])
+                if [(call.name, dict(call.arguments), call.fault) for call in said.calls] == [("probe", _PROBE, "")]:
+                    return name
+        if getattr(self.tokenizer, "response_template", None) is not None:
+            return ""
+        raise UsageError(
+            "this tokenizer's chat template writes calls of tools in a format that is not known, for example "
+            f"{brief(turn)}; set tokenizer.response_template, or chat_template = rlvr.samplers.HERMES_TEMPLATE"
+        )
+
+    def _without_end(self, text: str) -> str:
+        """A rendered turn up to its end token."""
+        places = [text.find(end) for end in self._end_texts]
+        return text[: min((at for at in places if at >= 0), default=len(text))]
+
+    @cached_property
+    def _end_texts(self) -> list[str]:
+        found = [self.tokenizer.decode([token], skip_special_tokens=False) for token in sorted(self.end_ids)]
+        return [text for text in found if text]
+
+    def _require_tools(self) -> None:
+        if not getattr(self.tokenizer, "chat_template", None):
+            raise UsageError(
+                "the environment has tools, and this tokenizer has no chat template; set tokenizer.chat_template = "
+                "rlvr.samplers.HERMES_TEMPLATE, or use a model that was trained for tools"
+            )
+        if not self._shows_tools:
+            raise UsageError(
+                "the environment has tools, and this tokenizer's chat template does not show them; set "
+                "tokenizer.chat_template = rlvr.samplers.HERMES_TEMPLATE, or use a model that was trained for tools"
+            )
+
+    @cached_property
+    def _shows_tools(self) -> bool:
+        return "probe" in self._rendered([{"role": "user", "content": "?"}], [_PROBE_TOOL])
 
     def decode(self, completion_ids: Sequence[int]) -> str:
         """The text of a completion's tokens, or of its first ones, without end tokens and other special tokens.
@@ -78,19 +204,86 @@ class Tokenization:
     def _ids(self, text: str, *, special: bool) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=special)["input_ids"])
 
-    def _rendered(self, messages: Sequence[Any]) -> str:
+    def _rendered(
+        self, messages: Sequence[Any], tools: Sequence[Mapping[str, Any]] = (), *, prompt: bool = True
+    ) -> str:
         if not getattr(self.tokenizer, "chat_template", None):
             raise UsageError("the prompt is chat messages and this tokenizer has no chat template; use text prompts")
         messages = [dict(message) for message in messages]
-        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        shown: dict[str, Any] = {"tools": [dict(tool) for tool in tools]} if tools else {}
+        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt, **shown))
 
     def _rendered_after(self, messages: Sequence[Any]) -> str:
         """What the template writes after the policy's turn, found by rendering a conversation with a known turn."""
+        if messages[0]["role"] == "tool":
+            messages = [self._harmless(message) for message in messages]
+            if self._writes_calls:
+                return self._rendered_after_calls(messages)
         earlier = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _TURN}]
         _, found, rest = self._rendered([*earlier, *messages]).rpartition(_TURN)
         if not found:
             raise UsageError("the chat template leaves out earlier turns of the assistant; it cannot continue a chat")
         return rest
+
+    @cached_property
+    def _writes_calls(self) -> bool:
+        """Whether the template shows calls of earlier turns; else a reply follows a turn as any message does."""
+        asked = [{"role": "user", "content": "?"}, _calling([Ask("probe", {"x": _TURN})])]
+        return _TURN in self._rendered(asked, prompt=False)
+
+    def _rendered_after_calls(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """The same after a turn with calls: what follows the end token of a known turn with calls of these tools."""
+        calls = [
+            Ask(str(message.get("name") or "tool"), {"x": _TURN}, id=str(message.get("tool_call_id") or ""))
+            for message in messages
+        ]
+        rest = ""
+        for known in (calls, calls[-1:]):  # some templates take one call in a turn
+            try:
+                rest = self._rendered([{"role": "user", "content": "?"}, _calling(known), *messages])
+                break
+            except Exception as error:  # noqa: BLE001  the template's own, or jinja's
+                refused = error
+        else:
+            raise UsageError(f"the chat template refuses replies of tools: {refused}") from refused
+        rest = rest.rpartition(_TURN)[2]
+        ends = [(at, text) for text in self._end_texts if (at := rest.find(text)) >= 0]
+        if not ends:
+            raise UsageError(
+                "the chat template does not end a turn with calls by an end token of the policy "
+                f"({', '.join(map(repr, self._end_texts))}); add the token that does to the generation config's "
+                "eos_token_id"
+            )
+        return rest[min(ends)[0] :]
+
+    def _harmless(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """A reply of a tool in which no text is a special token, so that it cannot end its own message."""
+        content = str(message["content"])
+        for text in self._special_texts:
+            if text in content:
+                content = content.replace(text, f"{text[0]} {text[1:]}")
+        return {**message, "content": content}
+
+    @cached_property
+    def _special_texts(self) -> list[str]:
+        """Texts that become one token of their own, the longest first."""
+        return sorted((text for text in self.tokenizer.get_added_vocab() if len(text) > 2), key=len, reverse=True)
+
+
+def _calling(calls: Sequence[Ask]) -> dict[str, Any]:
+    """A turn of the assistant with calls."""
+    asked = [
+        {"id": call.id or "c00000000", "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in calls
+    ]
+    return {"role": "assistant", "content": "", "tool_calls": asked}
+
+
+def _common(first: str, second: str) -> int:
+    """The length of what both begin with."""
+    return next(
+        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
 
 
 def end_token_ids(model: Any, tokenizer: Any) -> list[int]:

@@ -4,6 +4,7 @@ items     from rows to completions with their tasks
 ordering  items out, observations in, scores in the order of the rows
 scorer    `Scorer` and `score`: worker processes that can be killed
 records   what is written of a score, and `replay`
+shards    shares of an input that are scored apart, and put together again
 tally     counts of outcomes, reasons and parts
 """
 

@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 from rlvr.data.columns import likely
 from rlvr.data.formats import read_rows
 from rlvr.data.lines import Line, Row
-from rlvr.environment import Environment
+from rlvr.environment import Environment, ToolEnv
+from rlvr.episode import Episode
 from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.types import Completion, Task
 
@@ -25,7 +26,9 @@ __all__ = ["COLUMNS", "Ids", "Item", "Items", "OnError", "Rows", "item_of", "was
 OnError: TypeAlias = Callable[[int, DataError], None]
 """Called with the number of a row, counted from 1, and what is wrong with it."""
 
-COLUMNS = frozenset({"id", "completion", "length_tokens", "truncated", "task", "prompt", "reference", "meta"})
+COLUMNS = frozenset(
+    {"id", "completion", "length_tokens", "truncated", "episode", "task", "prompt", "reference", "meta"}
+)
 """The columns that scoring reads where a row has a reference or names its task; others are passed through."""
 
 _WHOLE = frozenset({"id", "length_tokens", "task"})
@@ -192,13 +195,16 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
     if not isinstance(row, Mapping):
         raise DataError(f"a {type(row).__name__}, not a mapping of columns")
     known = {name: _cell(name, value) for name, value in row.items() if not _is_missing(name, value)}
+    episode = Episode.from_dict(known["episode"]) if isinstance(env, ToolEnv) and "episode" in known else None
+    if episode is not None:
+        known.setdefault("completion", episode.answer)
     if "completion" not in known:
         names = ", ".join(map(repr, known)) or "none"
         raise DataError(f"no column 'completion'; it has {names}{likely(known, 'completion')}")
     if env.reward.group_level and "reference" in known and "task" not in known:
         raise DataError(f"no column 'task', and the reward {env.reward} compares the completions of one task")
     try:
-        completion = Completion(known["completion"], known.get("length_tokens"), known.get("truncated", False))
+        completion = Completion(known["completion"], known.get("length_tokens"), known.get("truncated", False), episode)
     except (TypeError, ValueError) as error:
         raise DataError(str(error)) from error
     try:
@@ -208,7 +214,8 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
         raise DataError(f"{error}{hint}") from error
     except Exception as error:  # an environment's code, run on a row of any form
         raise DataError(f"{type(error).__name__}: {error}") from error
-    rest = {name: _passed_on(value) for name, value in row.items() if name not in COLUMNS}
+    used = COLUMNS if episode is not None else COLUMNS - {"episode"}
+    rest = {name: _passed_on(value) for name, value in row.items() if name not in used}
     name = known.get("id", f"line:{number}")
     return _with_length(env, Item(name if type(name) is int else str(name), task, completion, rest))
 

@@ -19,6 +19,7 @@ from rlvr.data.rows import dump_row, read_whole
 from rlvr.environment import Environment
 from rlvr.environment.registry import make, takes_options
 from rlvr.environment.source import changed_source, source_of
+from rlvr.episode import Episode
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Scored
@@ -90,6 +91,7 @@ def record(scored: Scored, run: Mapping[str, Any]) -> dict[str, Any]:
         "completion": item.completion.text,
         "length_tokens": item.completion.length_tokens,
         "truncated": item.completion.truncated,
+        **({} if item.completion.episode is None else {"episode": item.completion.episode.as_dict()}),
         "task": item.task.id,
         "prompt": item.task.prompt,
         "reference": item.task.reference,
@@ -153,11 +155,12 @@ class Recorder:
     def __init__(self, run: Mapping[str, Any]) -> None:
         self._run, self._common = run, _inner(run)
 
-    def inputs(self, item: Item) -> tuple[bytes, bytes]:
+    def inputs(self, item: Item, place: int | None = None) -> tuple[bytes, bytes]:
         """What stands in the item's record before and after its score.
 
         Args:
             item: the item to be scored.
+            place: of its row in the input, for a shard; None where the record has no such field.
 
         Raises:
             DataError: it holds something that cannot be written as JSON.
@@ -172,7 +175,8 @@ class Recorder:
         except DataError:
             dump_row(input_fields(item, self._run))  # raises with the row's id
             raise
-        return b"{%b, " % texts[0], b", %b, %b, %b}" % texts[1:]
+        begin = b"{" if place is None else b'{"place": %d, ' % place
+        return b"%b%b, " % (begin, texts[0]), b", %b, %b, %b}" % texts[1:]
 
     def line(self, scored: Scored, inputs: tuple[bytes, bytes]) -> bytes:
         """The line that `dump_row` makes of the record.
@@ -331,7 +335,8 @@ def _item(row: Row, number: int) -> Item:
     """The item of a record, with a number as its id: records of two runs in one file may have the same ids."""
     try:
         task = Task(row["task"], row.get("prompt") or "", row["reference"], row.get("meta") or {})
-        completion = Completion(row["completion"], row.get("length_tokens"), row.get("truncated") or False)
+        episode = None if row.get("episode") is None else Episode.from_dict(row["episode"])
+        completion = Completion(row["completion"], row.get("length_tokens"), row.get("truncated") or False, episode)
         return Item(str(number), task, completion)
     except (TypeError, ValueError) as error:
         raise DataError(f"record {row['id']!r}: {error}") from error

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 
 from rlvr.data.formats import count_rows
 from rlvr.display import progress_bar
-from rlvr.environment import Environment, MultiTurnEnv
+from rlvr.environment import Environment, MultiTurnEnv, ToolEnv
 from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError, WorkerTimeout, described
 from rlvr.rewards import Observation
 from rlvr.scoring.items import Item, OnError, Rows
@@ -83,7 +83,7 @@ class Scorer:
     ) -> None:
         if not isinstance(env, Environment):
             raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v2') gives one")
-        if isinstance(env, MultiTurnEnv):
+        if isinstance(env, MultiTurnEnv) and not isinstance(env, ToolEnv):
             raise UsageError(
                 f"{env.id} has several turns; its last step's info has the episode's score, no Scorer does"
             )

@@ -169,9 +169,18 @@ def permuted(answer: str) -> list[str]:
         for place, digit in zip(places, order, strict=True):
             text[place] = digit
         made = "".join(text)
-        if made not in found and not same(made, answer):
+        if made not in found and not same(made, answer) and not _near(made, answer):
             found.append(made)
     return found
+
+
+def _near(one: str, other: str) -> bool:
+    """True if the first numbers differ by 1 % at most, which a tolerance may allow, and nothing else differs."""
+    a, b = _NUMBERS.search(one), _NUMBERS.search(other)
+    if a is None or b is None or one[a.end() :] != other[b.end() :]:
+        return False
+    x, y = _number(a[0]), _number(b[0])
+    return x is not None and y is not None and abs(x - y) <= abs(y) / 100
 
 
 def disguised(answer: str) -> str | None:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rlvr.algo.presets import PRESETS, Algorithm
 from rlvr.collect import Groups, Sampling
 from rlvr.collect.cursor import Cursor
-from rlvr.environment import Environment, SingleTurnEnv
+from rlvr.environment import Environment, TasksEnv
 from rlvr.scoring import Scorer
 from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.memory import forecast, longest_prompt, require_room
@@ -63,11 +63,14 @@ def dry_run(
     _line(err, f"loading {config.model}")
     policy = prepare_policy(policy_from_config(config), config)
     sampling = Sampling(max_tokens=settings.max_tokens, temperature=settings.temperature, stop=settings.stop)
-    scorer = Scorer(env, workers=settings.workers) if isinstance(env, SingleTurnEnv) else None
+    scorer = Scorer(env, workers=settings.workers) if isinstance(env, TasksEnv) else None
     opened = ExitStack()
+    sampler = opened.enter_context(open_sampler(policy, settings))
+    if settings.engine != \"local\":
+        sampler.sync(policy.weights(), 0)
     groups = Groups(
         env,
-        opened.enter_context(open_sampler(policy, settings)),
+        sampler,
         group_size=settings.group_size,
         sampling=sampling,
         scorer=scorer,

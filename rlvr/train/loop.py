@@ -23,7 +23,7 @@ from rich.console import Console
 from rlvr.collect import Collector, Sampler, Sampling, rollout_seed
 from rlvr.collect.evaluation import EvaluationReport, evaluate
 from rlvr.data.files import whole_folder
-from rlvr.environment import Environment, SingleTurnEnv
+from rlvr.environment import Environment, TasksEnv
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import TokenRow
 from rlvr.scoring import Scorer
@@ -400,7 +400,7 @@ class Trainer:
 
     def _scorer(self, env: Environment | None) -> Scorer | None:
         """None for an environment that computes its scores itself."""
-        if not isinstance(env, SingleTurnEnv):
+        if not isinstance(env, TasksEnv):
             return None
         return self._open.enter_context(Scorer(env, workers=self._settings.workers))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rlvr.environment import Environment, Mixture, SingleTurnEnv
+from rlvr.environment import Environment, Mixture, TasksEnv
 from rlvr.environment.registry import make
 from rlvr.environment.source import source_of
 from rlvr.errors import UsageError
@@ -73,11 +73,7 @@ def _require_separate(env: Environment, eval_env: Environment, most: int) -> Non
         for name in env.shares.keys() & eval_env.shares.keys():
             _require_separate(env.env_of(name), eval_env.env_of(name), most)
         return
-    if (
-        not (isinstance(env, SingleTurnEnv) and isinstance(eval_env, SingleTurnEnv))
-        or not env.size
-        or not eval_env.size
-    ):
+    if not (isinstance(env, TasksEnv) and isinstance(eval_env, TasksEnv)) or not env.size or not eval_env.size:
         return
     trained = {str(env.task(i).prompt) for i in range(env.size)}
     evaluated = [eval_env.task(i) for i in range(min(most, eval_env.size))]
@@ -105,7 +101,7 @@ def _with_overlong(env: Environment, config: ResolvedConfig, limit: int | None =
         return env.each(lambda share, own: _with_overlong(own, config, share.max_tokens))
     if "soft" not in config.overlong or any(isinstance(leaf, Overlong) for leaf in env.reward.leaves):
         return env
-    if not isinstance(env, SingleTurnEnv):
+    if not isinstance(env, TasksEnv):
         raise UsageError(
             f"{env.id} has several turns and computes its score itself, so overlong={config.overlong!r} cannot be "
             "added; choose overlong='mask' or 'keep'"

@@ -177,9 +177,9 @@ def test_every_recipe_that_trains_is_known_to_the_command(say):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
 def test_five_domains_train_in_one_run(say, tmp_path):
-    """ProRL's recipe over five procedural environments, offline, with a curriculum."""
-    shares = ["arithmetic-v1:0.3,difficulty=1", "qa-v1:0.3,people=1", "sql-v1:0.2,group_size=3"]
-    shares += ["json-v1:0.1,items=1,max_tokens=8", "function-call-v1:0.1,calls=1,max_tokens=8"]
+    """ProRL's recipe over five domains, procedural and offline: mathematics, science, queries, logic, instructions."""
+    shares = ["arithmetic-v1:0.3,difficulty=1", "chem-v1:0.3,ask=formula", "sql-v1:0.2,group_size=3"]
+    shares += ["kk-v1:0.1,people=2,max_tokens=8", "iftrain-v1:0.1,instructions=1,max_tokens=8"]
     env = rlvr.make(" ".join(shares))
     pairs = [(str(task.prompt), env.example(task)) for task in map(env.task, range(60))]
     characters = sorted({char for pair in pairs for char in "".join(pair)})
@@ -230,7 +230,7 @@ def test_five_domains_train_in_one_run(say, tmp_path):
     code, said = say(*command, "--run", tmp_path / "whole", "--steps", 2)
     assert code == 0, said
     rows = read_metrics(tmp_path / "whole" / "metrics.jsonl")
-    names = ["arithmetic-v1", "qa-v1", "sql-v1", "json-v1", "function-call-v1"]
+    names = ["arithmetic-v1", "chem-v1", "sql-v1", "kk-v1", "iftrain-v1"]
     taken = [sum(row.get(f"env/{name}/rollouts", 0) for row in rows) for name in names]
     assert taken == [24, 24, 12, 8, 8]  # 20 tasks by weights, in groups of 4, and of 3 for SQL
     assert all(f"eval/{name}/avg@2" in rows[-1] for name in names)

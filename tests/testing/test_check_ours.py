@@ -90,6 +90,7 @@ CHOICES = [
 
 OURS = {
     "arithmetic-v1": (None, {"difficulty": 4}),
+    "chem-v1": (None, {}),
     "function-call-v1": (None, {}),
     "json-v1": (None, {}),
     "mixture-v1": (None, {"envs": [["arithmetic-v1", 1.0], ["qa-v1", 1.0]]}),
@@ -104,9 +105,11 @@ OURS = {
     "game24-v1": (None, {}),
     "ifbench-v1": (BENCHED, {}),
     "ifeval-v1": (INSTRUCTED, {}),
+    "iftrain-v1": (None, {}),
     "kk-v1": (None, {}),
     "mcq-v1": (CHOICES, {}),
     "rows-v1": (MATH, {"prompt": "problem", "reference": "answer"}),
+    "science-v1": (None, {}),
     "sudoku-v1": (None, {}),
     "zebra-v1": (None, {}),
 }
@@ -116,7 +119,16 @@ EVERY_DAY = ("arithmetic-v1", "math-v2", "mbpp-v2", "mixture-v1", "sql-v1")
 WHOLE = ("arithmetic-v1",)
 """Checked in other processes and as episodes too; for the others that part is slow."""
 
-WHOLE_TEXTS = ("ifbench-v1", "ifeval-v1", "function-call-v1", "json-v1", "sql-v1", "sudoku-v1", "zebra-v1")
+WHOLE_TEXTS = (
+    "ifbench-v1",
+    "ifeval-v1",
+    "iftrain-v1",
+    "function-call-v1",
+    "json-v1",
+    "sql-v1",
+    "sudoku-v1",
+    "zebra-v1",
+)
 """Their answers are whole texts or data, so that a hedge between two of them is no hedge."""
 
 

@@ -266,6 +266,13 @@ def test_another_file_is_another_run(tmp_path: Path):
         offline(tmp_path / "run", pairs, steps=2)
 
 
+def test_several_processes_are_refused(tmp_path: Path, monkeypatch):
+    """Each would train a model of its own and write it over the others'."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match=r"WORLD_SIZE is 2.*without torchrun"):
+        offline(tmp_path / "run", tmp_path / "pairs.jsonl")
+
+
 def test_completions_end_with_the_end_token_unless_they_were_truncated(tmp_path: Path):
     """Without it a policy learns never to stop; and a completion that is too long is left out, not cut."""
     rows = [

@@ -65,6 +65,13 @@ def test_other_machines_are_let_in_only_when_told(host: str, scored: Path, capsy
     assert re.search("RLVR_API_KEY|cannot listen", capsys.readouterr().err)
 
 
+def test_other_machines_are_let_in_by_a_key_that_cannot_be_guessed(scored: Path, capsys, monkeypatch):
+    """A short one is refused, as `rlvr serve` refuses it."""
+    monkeypatch.setenv("RLVR_API_KEY", "short")
+    assert main(["view", str(scored), "--host", "0.0.0.0", "--port", "0"]) == 2
+    assert "RLVR_API_KEY has 5 letters" in capsys.readouterr().err
+
+
 def test_the_command_serves_until_it_is_stopped(scored: Path):
     """Prints its address, answers, and ends with 0 on Ctrl-C; its temporary files are gone."""
     command = [sys.executable, "-m", "rlvr", "view", str(scored), "--port", "0"]

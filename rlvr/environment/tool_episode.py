@@ -1,0 +1,433 @@
+"""An episode with tools that is under way: its state, its thread, its budgets, and the record of what was called.
+
+Everything of an episode that the author wrote (`open`, tools, `user`, `final`, the state's `close`) runs in one
+thread of
+the episode's own, one after another.  So a connection that belongs to a thread works, episodes do not wait for each
+other, and a call that hangs costs its own episode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from rlvr.environment.call_formats import read_arguments, read_turn_of
+from rlvr.environment.tools import Tool, by_name, clean, text_of
+from rlvr.episode import Ask, Episode, EpisodeTurn, PolicyTurn, ToolCall, read_turn, reply_message
+from rlvr.errors import RlvrError, ToolError, Unscored, UsageError, brief, described
+from rlvr.types import Task, is_async
+
+if TYPE_CHECKING:
+    from rlvr.environment.tool_env import ToolEnv
+
+__all__ = ["EpisodeFailed", "RunningEpisode"]
+
+_T = TypeVar("_T")
+
+_GRACE_S: Final = 2.0  # after what a call works with was killed
+_OWN_S: Final = 60.0  # that `open`, `user` and `final` may take, and twice what a call may
+_CLOSE_S: Final = 10.0
+_LOST_MOST: Final = 256  # threads that hang in Python code, which cannot be ended
+_LATE: Final = "error: time limit"
+
+_lost = itertools.count(1)
+
+
+class EpisodeFailed(Unscored):
+    """The environment failed in an episode.  Says nothing about the policy."""
+
+    reason = "environment-error"
+
+    def __init__(self, message: str, trace: str = "") -> None:
+        super().__init__(message)
+        self.trace = trace
+
+
+class _LateError(Exception):
+    """Something took longer than it may."""
+
+
+class _Thread:
+    """A daemon thread that does one job after another; it begins with the first."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._jobs = name, SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]()
+        self._thread: threading.Thread | None = None
+        self.lost = False
+
+    def submit(self, job: Callable[[], _T]) -> Future[_T]:
+        """Do a job after those that were given before.
+
+        Args:
+            job: without arguments.
+        """
+        if self._thread is None:
+            self._thread = threading.Thread(target=_serve, args=(self._jobs,), name=self._name, daemon=True)
+            self._thread.start()
+        future: Future[_T] = Future()
+        self._jobs.put((future, job))
+        return future
+
+    def end(self) -> None:
+        """End after the jobs that were given."""
+        self._jobs.put(None)
+
+
+def _serve(jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
+    runner = asyncio.Runner()  # its loop is made for the first coroutine
+    try:
+        while (given := jobs.get()) is not None:
+            future, job = given
+            try:
+                found = job()
+                if inspect.iscoroutine(found):
+                    found = runner.run(found)
+            except Exception as error:  # noqa: BLE001  it belongs to the caller that reads the future
+                future.set_exception(error)
+            except BaseException as error:  # noqa: BLE001  exit() in a tool is to end no process of ours
+                future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
+            else:
+                future.set_result(found)
+            del given, future, job
+    finally:
+        runner.close()
+
+
+class RunningEpisode:
+    """An episode under way.  Close it, or use it as a context manager.
+
+        with env.begin(task) as episode:
+            replies = episode.take('<tool_call>{"name": "add", "arguments": {"x": 1}}</tool_call>')
+            episode.take("The answer is 1.")     # None: it is over
+            record = episode.record
+
+    For one caller at a time, in any thread.
+
+    Args:
+        env: the environment.
+        task: of the episode.
+
+    Attributes:
+        task: of the episode.
+        end: how it ended, see `Episode`; "" while it goes on.
+
+    Raises:
+        EpisodeFailed: `open` raised or took too long.
+        UsageError: its tools cannot be used, such as two with one name.
+    """
+
+    def __init__(self, env: ToolEnv, task: Task) -> None:
+        self.env, self.task, self.end = env, task, ""
+        self._turns: list[EpisodeTurn] = []
+        self._calls = 0
+        self._seconds = 0.0
+        self._final: Any = None
+        self._over = ""  # why no call can be made any more
+        self._closed = False
+        self._thread = _Thread(f"rlvr-episode-{task.id}"[:60])
+        self._busy: Future[Any] | None = None
+        self._state: Any = None
+        try:
+            self._state = self._own("open", partial(env.open, task))
+            self.tools: Mapping[str, Tool] = by_name(self._own("tools", lambda: list(env.tools(self._state))))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> RunningEpisode:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        """The schemas of the tools, as chat templates take them."""
+        return [tool.schema for tool in self.tools.values()]
+
+    @property
+    def record(self) -> Episode:
+        """What has happened so far."""
+        return Episode(tuple(self._turns), self.end or "turns", self._final)
+
+    def take(self, turn: PolicyTurn | Ask | Mapping[str, Any] | str, *, last: str = "") -> list[dict[str, Any]] | None:
+        """Take a turn of the policy: make its calls, or let the simulated user answer.
+
+        Args:
+            turn: as it was read; or a chat message with OpenAI's `tool_calls`; or a text, whose calls are in
+            <tool_call>
+                tags.
+            last: why this turn is the last, "tokens" or "positions"; "" if it need not be.
+
+        Returns:
+            The messages that the policy is told; None if the episode is over.
+
+        Raises:
+            EpisodeFailed: the environment failed.
+            UsageError: the episode is over, or the turn is none of these.
+        """
+        if self.end or self._closed:
+            raise UsageError(f"the episode of task {self.task.id!r} is over; begin another one")
+        said = self._read(turn)
+        index = len(self._turns)
+        self._turns.append(EpisodeTurn(said.text))
+        for number, ask in enumerate(said.calls):
+            call = self._make(ask, ask.id or f"c{index:04d}{number:04d}")
+            before = self._turns[index]
+            self._turns[index] = EpisodeTurn(before.text, (*before.calls, call))
+        if not said.calls and not last and index + 1 < self.env.turns:
+            user = self._own("user", partial(self.env.user, self.task, self.record.messages))
+            if user is not None:
+                if not isinstance(user, str):
+                    raise EpisodeFailed(f"user gave {brief(user)}; it must give a text, or None to end the episode")
+                self._turns[index] = EpisodeTurn(said.text, (), clean(user))
+                return [{"role": "user", "content": clean(user)}]
+        if not said.calls or last or index + 1 >= self.env.turns:
+            self.finish(last or ("turns" if said.calls else "answer"))
+            return None
+        return [reply_message(call) for call in self._turns[index].calls]
+
+    def call(self, name: str, arguments: Mapping[str, Any], *, id: str = "") -> ToolCall:
+        """Make one call outside of a turn's text, for callers that read calls themselves.  It is one turn of the
+        record.
+
+        Args:
+            name: of the tool.
+            arguments: by name.
+            id: of the call; "" for a number.
+
+        Raises:
+            EpisodeFailed: the environment failed.
+        """
+        if self.end or self._closed:
+            raise UsageError(f"the episode of task {self.task.id!r} is over; begin another one")
+        made = self._make(Ask(name, arguments, id=id), id or f"c{len(self._turns):04d}0000")
+        self._turns.append(EpisodeTurn("", (made,)))
+        return made
+
+    def finish(self, end: str = "answer") -> None:
+        """End the episode: read what `verify` needs of the state.  Idempotent.
+
+        Args:
+            end: how it ended, see `Episode`.
+
+        Raises:
+            EpisodeFailed: `final` raised, took too long, or gave what JSON cannot hold.
+        """
+        if self.end:
+            return
+        self.end = end
+        if self._over:
+            return  # what it would read is gone, by the policy's own call
+        final = self._own("final", partial(self.env.final, self.task, self._state))
+        try:
+            self._final = json.loads(json.dumps(final, allow_nan=False))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise EpisodeFailed(f"final gave {brief(final)}, which JSON cannot hold: {error}") from error
+
+    def close(self) -> None:
+        """Close the state and end the thread.  Does not wait for what hangs.  Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        state, self._state = self._state, None
+        if self._busy is not None and not self._busy.done():
+            _each(state, "kill")
+            if state is None:  # `open` hangs, and may still give one
+                self._busy.add_done_callback(_closed_late)
+        if self._thread.lost:  # its `close` may wait for the same lock, so it gets a thread of its own
+            self._thread.end()
+            self._thread = _Thread("rlvr-episode-close")
+        if state is not None:
+            closing = self._thread.submit(partial(_close, state))
+            with suppress(FutureTimeout):
+                closing.exception(timeout=_CLOSE_S)
+        self._thread.end()
+
+    # --------------------------------------------------------------------------------------------------------- calls
+
+    def _read(self, turn: PolicyTurn | Ask | Mapping[str, Any] | str) -> PolicyTurn:
+        if isinstance(turn, Ask):
+            return PolicyTurn("", (turn,))
+        if isinstance(turn, PolicyTurn):
+            return turn
+        if isinstance(turn, str):
+            return read_turn_of("hermes", turn)
+        if isinstance(turn, Mapping):
+            return read_turn(turn, read_arguments)
+        raise UsageError(f"a turn of the policy is {brief(turn)}; give its text, a chat message or a PolicyTurn")
+
+    def _make(self, ask: Ask, id: str) -> ToolCall:
+        """Make a call, or say what is wrong with it."""
+        arguments = clean(dict(ask.arguments)) if not ask.fault else {}
+        name = clean(ask.name)[:200]
+        refused = self._refused(ask, name, arguments)
+        if refused:
+            return ToolCall(name, arguments, self._cut(f"error: {refused}"), True, id)
+        self._calls += 1
+        began = time.monotonic()
+        reply, error = self._reply(self.tools[name], arguments)
+        took_s = time.monotonic() - began
+        self._seconds += took_s
+        return ToolCall(name, arguments, self._cut(clean(reply)), error, id, round(took_s, 4))
+
+    def _refused(self, ask: Ask, name: str, arguments: dict[str, Any]) -> str:
+        """Why a call is not made; "" if it is.  A call that is refused counts too, so that refusals end."""
+        known = ", ".join(self.tools) or "none"
+        if self._calls >= self.env.calls:
+            return f"no calls are left, all {self.env.calls} are used; answer now"
+        if ask.fault or name not in self.tools:
+            self._calls += 1
+            return ask.fault or f"there is no tool {name[:50]!r}; there is {known}"
+        if fault := self.tools[name].fault(arguments) if self.tools[name].checked else "":
+            self._calls += 1
+            return fault
+        if self._over:
+            return self._over
+        if self._seconds >= self.env.episode_seconds:
+            return f"no time is left, all {self.env.episode_seconds:g} seconds of calls are used; answer now"
+        return ""
+
+    def _reply(self, tool: Tool, arguments: dict[str, Any]) -> tuple[str, bool]:
+        limit_s = min(self.env.call_seconds, max(0.05, self.env.episode_seconds - self._seconds))
+        try:
+            return text_of(self._limited(partial(tool.function, **arguments), limit_s, kills=True)), False
+        except _LateError:
+            return _LATE, True
+        except ToolError as fault:
+            return f"error: {fault}", True
+        except Unscored:
+            raise
+        except Exception as raised:  # the author's code may raise anything
+            raise _failed(f"the tool {tool.name!r}", raised) from raised
+
+    def _cut(self, reply: str) -> str:
+        """A reply within `reply_chars`: its beginning and its end."""
+        most = self.env.reply_chars
+        if len(reply) <= most:
+            return reply
+        mark = f"\n… {len(reply) - most} characters left out …\n"
+        head = max(0, (most - len(mark)) * 2 // 3)
+        tail = max(0, most - len(mark) - head)
+        return (reply[:head] + mark + reply[len(reply) - tail :])[:most] if tail else reply[:most]
+
+    # ------------------------------------------------------------------------------------------ the author's own code
+
+    def _own(self, what: str, function: Callable[[], Any]) -> Any:
+        """A method of the environment, whose failure is ours."""
+        limit_s = max(_OWN_S, 2 * self.env.call_seconds)
+        try:
+            return self._limited(function, limit_s, kills=what != "open")
+        except _LateError:
+            raise EpisodeFailed(f"{what} of {self.env.id} took more than {limit_s:g} s") from None
+        except RlvrError:
+            raise
+        except Exception as raised:  # the author's code may raise anything
+            raise _failed(f"{what} of {self.env.id}", raised) from raised
+
+    def _limited(self, function: Callable[[], Any], limit_s: float, *, kills: bool) -> Any:
+        """Run something in the episode's thread; at its limit, a coroutine is cancelled, and the state killed.
+
+        Raises:
+            _LateError: it took longer.
+        """
+
+        def job() -> Any:
+            found = function()
+            return _awaited(found, limit_s) if inspect.isawaitable(found) else found
+
+        if self._thread.lost:
+            raise _LateError
+        self._busy = future = self._thread.submit(job)
+        try:
+            return future.result(timeout=limit_s + (_GRACE_S if is_async(function) else 0))
+        except FutureTimeout:
+            if future.done():  # the function's own TimeoutError
+                return future.result()
+        if kills and _each(self._state, "kill"):
+            self._over = "an earlier call was over its time limit, and what it worked with is gone"
+        with suppress(FutureTimeout):
+            future.exception(timeout=_GRACE_S)
+        if not future.done():
+            self._thread.lost = True
+            self._over = "an earlier call was over its time limit and has not ended"
+            if next(_lost) > _LOST_MOST:
+                raise RlvrError(
+                    f"{_LOST_MOST} calls of tools hang in this process, the last in {self.env.id}: Python code cannot "
+                    "be ended from outside; let tools work in a sandbox session, or bound them"
+                )
+        raise _LateError
+
+
+async def _awaited(found: Any, limit_s: float) -> Any:
+    task = asyncio.ensure_future(found)
+    done, _ = await asyncio.wait([task], timeout=limit_s)
+    if not done:
+        task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await asyncio.wait([task], timeout=_GRACE_S / 2)
+        raise _LateError
+    return task.result()
+
+
+def _failed(where: str, raised: Exception) -> EpisodeFailed:
+    kind, message, trace = described(raised)
+    return EpisodeFailed(f"{where} raised {kind}: {message}", trace)
+
+
+def _members(state: Any) -> Iterator[Any]:
+    """A state, and what it consists of: the items of a tuple, list or mapping, the fields of a dataclass."""
+    yield state
+    if isinstance(state, (tuple, list)):
+        yield from state
+    elif isinstance(state, Mapping):
+        yield from state.values()
+    elif dataclasses.is_dataclass(state) and not isinstance(state, type):
+        yield from (getattr(state, field.name, None) for field in dataclasses.fields(state))
+
+
+def _each(state: Any, method: str) -> int:
+    """Call a method without arguments on all of a state that have it, and count them.  What they raise is dropped."""
+    count = 0
+    for member in _members(state):
+        found = getattr(member, method, None)
+        if callable(found) and not isinstance(member, type) and not inspect.iscoroutinefunction(found):
+            count += 1
+            with suppress(Exception):
+                found()
+    return count
+
+
+def _close(state: Any) -> Any:
+    """Close a state; what its `close` raises is dropped, as the episode is over.  Gives what is to be awaited."""
+    waiting = []
+    for member in reversed(list(_members(state))):
+        found = getattr(member, "close", None) or getattr(member, "aclose", None)
+        if callable(found) and not isinstance(member, type):
+            with suppress(Exception):
+                done = found()
+                if inspect.isawaitable(done):
+                    waiting.append(done)
+    return _all(waiting) if waiting else None
+
+
+async def _all(waiting: list[Any]) -> None:
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def _closed_late(opened: Future[Any]) -> None:
+    """Close a state that `open` gave after its time."""
+    if opened.exception() is None and inspect.iscoroutine(left := _close(opened.result())):
+        left.close()

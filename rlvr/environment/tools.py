@@ -1,0 +1,313 @@
+"""Tools that a policy calls: a name, a JSON schema from a Python signature and docstring, and a function.
+
+    class Desk(rlvr.ToolEnv):
+        @rlvr.tool
+        def add(self, state, x: int, y: int = 0) -> str:
+            '''Add two numbers.
+
+            Args:
+                x: the first number.
+                y: the second number.
+            '''
+            return str(x + y)
+
+What a model did wrong in a call is told to it; see `rlvr.ToolError` and `Tool.fault`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, overload
+
+import docstring_parser
+
+from rlvr.errors import UsageError, brief
+from rlvr.types import is_async
+
+__all__ = ["Tool", "by_name", "clean", "declared", "schema_of", "text_of", "tool", "tools_of"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_MARK: Final = "_rlvr_tool"
+_SCALARS: Final[Mapping[Any, str]] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_NAMES: Final = {"string": "a text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
+_LONGEST_NAME: Final = 64
+
+
+@dataclass(frozen=True)
+class Tool:
+    """Something that a policy can call.
+
+    Attributes:
+        name: that the policy calls it by.
+        description: for the policy; "" for none.
+        parameters: JSON schema of the arguments, an object.
+        function: takes the arguments by name and gives the reply: a text, or what JSON can hold.  May be async.
+        checked: False where `function` itself says what is wrong with arguments, as a server does.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    function: Callable[..., Any]
+    checked: bool = True
+
+    def __post_init__(self) -> None:
+        well = self.name.replace("-", "_").replace(".", "_").isidentifier() and len(self.name) <= _LONGEST_NAME
+        if not well:
+            raise UsageError(
+                f"a tool is named {self.name!r}; a name has at most {_LONGEST_NAME} letters, digits, '_', '-' and '.'"
+            )
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The schema as chat templates and OpenAI's API take it."""
+        function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        return {"type": "function", "function": function}
+
+    @property
+    def is_async(self) -> bool:
+        """True if `function` is awaited."""
+        return is_async(self.function)
+
+    def fault(self, arguments: Mapping[str, Any]) -> str:
+        """What is wrong with arguments, as the model is told; "" for nothing.
+
+        Args:
+            arguments: by name.
+        """
+        known: Mapping[str, Any] = self.parameters.get("properties", {})
+        names = ", ".join(known) or "none"
+        for name in arguments:
+            if name not in known:
+                return f"{self.name} has no argument {name[:50]!r}; it has {names}"
+        for name in self.parameters.get("required", ()):
+            if name not in arguments:
+                return f"{self.name} lacks the argument {name!r}; it has {names}"
+        for name, value in arguments.items():
+            if not _fits(value, known[name]):
+                return f"the argument {name!r} of {self.name} is {brief(value)}; it must be {_said(known[name])}"
+        return ""
+
+
+@overload
+def tool(function: _F, /) -> _F: ...
+
+
+@overload
+def tool(*, name: str = "", description: str = "") -> Callable[[_F], _F]: ...
+
+
+def tool(function: Any = None, /, *, name: str = "", description: str = "") -> Any:
+    """Make a method of a `ToolEnv` a tool.  Its schema comes from its signature and docstring.
+
+    The method's first argument is the episode's state; the others have annotations: str, int, float, bool, Literal,
+    list, dict, None and unions of these, or Any.  It is plain or async.
+
+    Args:
+        function: the method.
+        name: that the policy calls it by; "" for the method's own.
+        description: for the policy; "" for the docstring's.
+
+    Raises:
+        UsageError: no schema can be made.
+    """
+    if function is None:
+        return partial(tool, name=name, description=description)
+    if not inspect.isfunction(function):
+        raise UsageError(f"@tool stands above {brief(function)}; it is for a method, def or async def")
+    made = schema_of(function, skip=2, name=name, description=description)
+    setattr(function, _MARK, made)
+    return function
+
+
+def schema_of(
+    function: Callable[..., Any], *, skip: int = 0, name: str = "", description: str = "", checked: bool = True
+) -> Tool:
+    """A tool from a function.
+
+    Args:
+        function: to be called.
+        skip: number of its first arguments that the policy does not give.
+        name: that the policy calls it by; "" for the function's own.
+        description: for the policy; "" for the docstring's.
+        checked: see `Tool`.
+
+    Raises:
+        UsageError: no schema can be made.
+    """
+    named = name or getattr(function, "__name__", "")
+    where = f"the tool {named!r}"
+    parsed = docstring_parser.parse(inspect.getdoc(function) or "")
+    told = {one.arg_name: one.description or "" for one in parsed.params}
+    given = list(inspect.signature(function).parameters.values())
+    if len(given) < skip:
+        raise UsageError(f"{where} takes {len(given)} arguments; a tool of an environment takes (self, state, …)")
+    own = {one.name: one.annotation for one in given[skip:] if one.annotation is not one.empty}
+    try:
+        hints = get_type_hints(types.SimpleNamespace(__annotations__=own), getattr(function, "__globals__", {}))
+    except Exception as error:
+        raise UsageError(f"{where}: its annotations cannot be read: {type(error).__name__}: {error}") from error
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for one in given[skip:]:
+        if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+            raise UsageError(f"{where}: {one} has no name to be given by; write each argument with a name of its own")
+        if one.name not in hints:
+            raise UsageError(f"{where}: the argument {one.name!r} has no annotation; write {one.name}: str, say")
+        properties[one.name] = _schema(hints[one.name], f"{where}: the argument {one.name!r}")
+        if told.get(one.name):
+            properties[one.name] = {**properties[one.name], "description": told[one.name]}
+        if one.default is one.empty:
+            required.append(one.name)
+    parameters = {"type": "object", "properties": properties, "required": required}
+    said = description or "\n\n".join(filter(None, (parsed.short_description, parsed.long_description)))
+    return Tool(named, said, parameters, function, checked)
+
+
+def tools_of(env: object, state: Any) -> list[Tool]:
+    """The methods of an environment that are tools, for an episode with this state.
+
+    Args:
+        env: the environment.
+        state: of the episode.
+    """
+    return [
+        Tool(made.name, made.description, made.parameters, partial(getattr(env, attribute), state))
+        for attribute, made in declared(type(env))
+    ]
+
+
+def declared(cls: type) -> list[tuple[str, Tool]]:
+    """(attribute, tool) of a class's methods that are tools, in the order of their definition.
+
+    Args:
+        cls: the class.
+
+    Raises:
+        UsageError: two have the same name.
+    """
+    attributes = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))
+    marked = ((name, getattr(getattr(cls, name, None), _MARK, None)) for name in attributes)
+    found = [(name, made) for name, made in marked if isinstance(made, Tool)]
+    by_name(made for _, made in found)
+    return found
+
+
+def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
+    """Tools by their names.
+
+    Args:
+        tools: of one episode.
+
+    Raises:
+        UsageError: one is no tool, or two have the same name.
+    """
+    found: dict[str, Tool] = {}
+    for one in tools:
+        if not isinstance(one, Tool):
+            raise UsageError(f"tools gave {brief(one)}; it must give Tool objects, such as rlvr.tools.python(session)")
+        if one.name in found:
+            raise UsageError(f"two tools are named {one.name!r}; give one another name")
+        found[one.name] = one
+    return found
+
+
+def text_of(result: Any) -> str:
+    """A tool's result as the text that the policy is told.
+
+    Args:
+        result: a text, None, or what JSON can hold.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if isinstance(result, str):
+        return result
+    if result is None:
+        return ""
+    return json.dumps(result, ensure_ascii=False)
+
+
+def clean(value: Any) -> Any:
+    """A value without half characters (lone surrogates), which JSON can write and no program can.
+
+    Args:
+        value: JSON.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if not value.isascii() else value
+    if isinstance(value, list):
+        return [clean(one) for one in value]
+    if isinstance(value, dict):
+        return {clean(key): clean(one) for key, one in value.items()}
+    return value
+
+
+def _schema(hint: Any, where: str) -> dict[str, Any]:
+    """The JSON schema of an annotation."""
+    if hint in _SCALARS:
+        return {"type": _SCALARS[hint]}
+    if hint is Any:
+        return {}
+    if hint is None or hint is type(None):
+        return {"type": "null"}
+    origin, args = get_origin(hint) or hint, get_args(hint)
+    if origin is Literal and all(isinstance(one, (str, int, bool)) or one is None for one in args):
+        kinds = {_SCALARS.get(type(one), "") for one in args}
+        return {**({"type": kind} if (kind := kinds.pop()) and not kinds else {}), "enum": list(args)}
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_schema(one, where) for one in args]}
+    if origin in (list, Sequence) and len(args) < 2:
+        return {"type": "array", **({"items": _schema(args[0], where)} if args else {})}
+    if origin in (dict, Mapping) and (not args or args[0] is str):
+        return {"type": "object", **({"additionalProperties": _schema(args[1], where)} if args else {})}
+    raise UsageError(
+        f"{where} is annotated {hint!r}, of which no schema can be made; use str, int, float, bool, Literal, list, "
+        "dict[str, …], unions of these, or Any"
+    )
+
+
+def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Whether a JSON value is one of a schema that `_schema` made.  A float may be written without its point."""
+    if "anyOf" in schema:
+        return any(_fits(value, one) for one in schema["anyOf"])
+    if "enum" in schema and not any(
+        value == one and isinstance(value, bool) == isinstance(one, bool) for one in schema["enum"]
+    ):
+        return False
+    match schema.get("type"):
+        case "string":
+            return isinstance(value, str)
+        case "integer":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "number":
+            return isinstance(value, (int, float)) and not isinstance(value, bool)
+        case "boolean":
+            return isinstance(value, bool)
+        case "null":
+            return value is None
+        case "array":
+            return isinstance(value, list) and all(_fits(one, schema.get("items", {})) for one in value)
+        case "object":
+            return isinstance(value, dict) and all(
+                _fits(one, schema.get("additionalProperties", {})) for one in value.values()
+            )
+    return True
+
+
+def _said(schema: Mapping[str, Any]) -> str:
+    """A schema in words."""
+    if "anyOf" in schema:
+        return " or ".join(map(_said, schema["anyOf"]))
+    if "enum" in schema:
+        return f"one of {json.dumps(schema['enum'], ensure_ascii=False)}"
+    kind = str(schema.get("type", "any JSON"))
+    if kind == "array" and schema.get("items"):
+        return f"a list, of which each is {_said(schema['items'])}"
+    return _NAMES.get(kind) or {"array": "a list", "object": "an object", "null": "null"}.get(kind, kind)

@@ -1,0 +1,273 @@
+"""Shares of one input, scored by runs that know nothing of each other, and put together again.
+
+A row's place is its number in the input, from 1.  Shard i of n has the places i, n + i, 2n + i …; where the reward
+compares the completions of a task it has whole groups.  A shard's record begins with the place, and beside the shard
+stands what it needs to be joined: how many rows the input had, and what scored them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rlvr.data.files import write_whole
+from rlvr.data.lines import checked_lines, without_checksum
+from rlvr.environment.source import changed_source
+from rlvr.errors import DataError, UsageError
+from rlvr.types import Task
+
+__all__ = ["JoinedRow", "Shard", "ShardTotals", "joined_rows", "read_totals", "rejected_path"]
+
+_PLACE = re.compile(rb'\{"place": ([1-9][0-9]*), ')
+
+
+def rejected_path(output: Path) -> Path:
+    """The file beside an output with the rows that could not be used.
+
+    Args:
+        output: the file with the scores.
+    """
+    return output.with_name(output.name + ".rejected.jsonl")
+
+
+class Shard:
+    """Says of each row of an input, in their order, whether it is this shard's.
+
+    Args:
+        number: of the shard, from 1.
+        count: number of shards.
+        by_group: whether completions of one task that stand in consecutive rows stay together.
+    """
+
+    def __init__(self, number: int, count: int, *, by_group: bool = False) -> None:
+        self.number, self.count, self.by_group = number, count, by_group
+        self._task: tuple[Any, ...] | None = None  # of the group that is being read
+        self._groups, self._owner = 0, 0
+        self._last: list[tuple[Any, ...] | None] = [None] * count  # the task of each shard's last group
+
+    @classmethod
+    def read(cls, text: str, *, by_group: bool) -> Shard:
+        """The shard that was asked for.
+
+        Args:
+            text: "3/16" is the third of sixteen.
+            by_group: see above.
+
+        Raises:
+            UsageError: it is not of that form, or the number is not from 1 to n.
+        """
+        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+        if found is None or int(found[2]) < 1:
+            raise UsageError(f"--shard {text}: write i/n, such as --shard 3/16 for the third of sixteen shards")
+        number, count = int(found[1]), int(found[2])
+        if not 1 <= number <= count:
+            hint = f"; shards count from 1, so an array from 0 passes its number plus 1, here 1/{count}" * (not number)
+            raise UsageError(f"--shard {text}: there is no shard {number} of {count}{hint}")
+        return cls(number, count, by_group=by_group)
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    def has(self, place: int) -> bool:
+        """Whether the row at a place is ours, of rows that are dealt one by one.
+
+        Args:
+            place: from 1.
+        """
+        return (place - 1) % self.count == self.number - 1
+
+    def has_task(self, task: Task) -> bool:
+        """Whether the next completion is ours, where they are dealt by groups.  To be asked of every usable row.
+
+        Two groups of one task that do not touch in the input must not touch in a shard either, or they would be scored
+        as one.  Such a group goes to the next shard whose last group is of another task; there is always one.
+
+        Args:
+            task: what it answers.
+        """
+        key = (task.id, json.dumps(task.prompt, default=str))
+        if key != self._task:
+            self._task, self._owner = key, self._groups % self.count
+            while self._last[self._owner] == key:
+                self._owner = (self._owner + 1) % self.count
+            self._last[self._owner] = key
+            self._groups += 1
+        return self._owner == self.number - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTotals:
+    """What a shard says of itself, in a small file beside its records.
+
+    Attributes:
+        shard: its number, from 1.
+        of: number of shards.
+        rows: rows of the whole input.
+        bytes: size of each file of the input; null for a pipe or a data set of the hub.
+        scored, left_out: rows of this shard, which are together all of it.
+        run: the `provenance` of the run.
+    """
+
+    shard: int
+    of: int
+    rows: int
+    bytes: list[int | None]
+    scored: int
+    left_out: int
+    run: dict[str, Any]
+
+    @staticmethod
+    def path(output: Path) -> Path:
+        """The file that the totals of a shard stand in.
+
+        Args:
+            output: the shard's records.
+        """
+        return output.with_name(output.name + ".shard.json")
+
+    def write(self, output: Path) -> None:
+        """Write them beside a shard.
+
+        Args:
+            output: the shard's records.
+        """
+        write_whole(self.path(output), json.dumps(asdict(self), indent=2).encode() + b"\n")
+
+
+def read_totals(files: Sequence[Path]) -> list[ShardTotals]:
+    """The totals of shards that are one whole, in the order of the files.
+
+    Args:
+        files: the records of each shard.
+
+    Raises:
+        UsageError: one is missing, double, unfinished, no shard, or of another run or input.
+    """
+    found = [_totals_of(file) for file in files]
+    first, places = found[0], dict[int, Path]()
+    for file, it in zip(files, found, strict=True):
+        if it.of != first.of:
+            raise UsageError(
+                f"{file} is one of {it.of} shards, and {files[0]} one of {first.of}; join those of one run"
+            )
+        if it.shard in places:
+            raise UsageError(f"{file} and {places[it.shard]} are both shard {it.shard} of {it.of}; give one of them")
+        places[it.shard] = file
+        if (it.rows, it.bytes) != (first.rows, first.bytes):
+            raise UsageError(
+                f"{file} is of an input of {it.rows} rows ({_sizes(it)}), {files[0]} of one of {first.rows} "
+                f"({_sizes(first)}); score all shards of one input"
+            )
+        if edited := changed_source(it.run.get("source"), first.run.get("source", {})):
+            raise UsageError(f"{file} was scored by another program than {files[0]}: {edited}; score it again")
+        for name in sorted({*it.run, *first.run}):
+            if it.run.get(name) != first.run.get(name):
+                raise UsageError(
+                    f"{file} was scored with {name} {it.run.get(name)!r}, {files[0]} with {first.run.get(name)!r}; "
+                    "score all shards with the same settings and versions"
+                )
+    if missing := [number for number in range(1, first.of + 1) if number not in places]:
+        shown = ", ".join(map(str, missing[:20])) + " …" * (len(missing) > 20)
+        raise UsageError(
+            f"of {first.of} shards {len(missing)} are missing: {shown}; run `rlvr score … --shard "
+            f"{missing[0]}/{first.of}`, with --resume if it was stopped, and name its output here"
+        )
+    return found
+
+
+def _totals_of(file: Path) -> ShardTotals:
+    if not file.is_file():
+        partial = file.with_name(file.name + ".partial")
+        stopped = f"; its run was stopped, as {partial} says: run it again with --resume" * partial.exists()
+        raise UsageError(f"{file}: there is no such file{stopped or '; name the outputs of rlvr score --shard'}")
+    path = ShardTotals.path(file)
+    try:
+        return ShardTotals(**json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        raise UsageError(
+            f"{file} is no shard: there is no {path.name} beside it, which `rlvr score --shard i/n` writes"
+        ) from None
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{path} is not what `rlvr score --shard` writes: {error}; score the shard again") from None
+
+
+def _sizes(totals: ShardTotals) -> str:
+    return ", ".join("of unknown size" if size is None else f"{size} bytes" for size in totals.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedRow:
+    """A row of the input, as a shard left it.
+
+    Attributes:
+        place: in the input, from 1.
+        file: of the shard.
+        line: its record as one run would have written it, without checksum; or the entry of a row that was left out.
+        is_record: which of the two.
+    """
+
+    place: int
+    file: Path
+    line: bytes
+    is_record: bool
+
+
+def joined_rows(files: Sequence[Path]) -> Iterator[JoinedRow]:
+    """The rows of all shards in the order of the input, read line by line.
+
+    Args:
+        files: the records of each shard.
+
+    Raises:
+        UsageError: see `read_totals`.
+        DataError: a line is damaged, or a row is missing or there twice.
+    """
+    totals = read_totals(files)
+    streams = [_records(file, it) for file, it in zip(files, totals, strict=True)]
+    streams += [iter(_left_out(file, it)) for file, it in zip(files, totals, strict=True)]
+    before = 0
+    for row in heapq.merge(*streams, key=lambda row: row.place):
+        if row.place == before:
+            raise DataError(f"{row.file}: row {row.place} of the input is there twice; score this shard again")
+        if row.place != before + 1:
+            raise DataError(f"row {before + 1} of the input is in no shard; score the shards again")
+        before = row.place
+        yield row
+    if before != totals[0].rows:
+        raise DataError(f"the shards end at row {before} of {totals[0].rows}; score them again")
+
+
+def _records(file: Path, totals: ShardTotals) -> Iterator[JoinedRow]:
+    count, before = 0, 0
+    with file.open("rb") as lines:
+        for number, raw, damage, checked in checked_lines(lines):
+            found = _PLACE.match(raw)
+            if damage or found is None or not checked or int(found[1]) <= before:
+                why = damage or "it is not a line of a shard, in its place"
+                raise DataError(f"{file}, line {number}: {why}; score this shard again")
+            count, before = count + 1, int(found[1])
+            yield JoinedRow(before, file, b"{" + without_checksum(raw)[found.end() :], True)
+    if count != totals.scored:
+        raise DataError(f"{file} has {count} records, and its run wrote {totals.scored}; score this shard again")
+
+
+def _left_out(file: Path, totals: ShardTotals) -> list[JoinedRow]:
+    found = []
+    if totals.left_out:
+        path = rejected_path(file)
+        try:
+            entries = path.read_bytes().splitlines()
+        except FileNotFoundError:
+            raise UsageError(f"{path} is missing: shard {totals.shard} left {totals.left_out} rows out") from None
+        for number, line in enumerate(entries, 1):
+            if (place := _PLACE.match(line)) is None:
+                raise DataError(f"{path}, line {number}: it is not of a shard; score this shard again")
+            found.append(JoinedRow(int(place[1]), file, b"{" + line[place.end() :], False))
+    if len(found) != totals.left_out:
+        raise DataError(f"{file}: {len(found)} of {totals.left_out} rows that were left out are known; score it again")
+    return sorted(found, key=lambda row: row.place)

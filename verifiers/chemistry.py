@@ -1,0 +1,341 @@
+r"""Chemical formulas and balanced equations: read as data, and compared by their atoms and charges.
+
+2H2 + O2 -> 2H2O      \ce{2 H2 + O2 -> 2 H2O}      2\mathrm{H}_2 + \mathrm{O}_2 \rightarrow 2\mathrm{H_2O}
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, ClassVar, Final, TypeAlias
+
+from rlvr.errors import DataError, brief
+from rlvr.types import Outcome, Task, Verdict
+from rlvr.verifiers.math import extract
+from rlvr.verifiers.science import ScienceVerifier
+
+__all__ = [
+    "ATOMIC_WEIGHTS",
+    "ChemistryVerifier",
+    "Side",
+    "Species",
+    "balanced",
+    "molar_mass",
+    "read_equation",
+    "read_formula",
+]
+
+# IUPAC Commission on Isotopic Abundances and Atomic Weights, abridged standard atomic weights (2021), in g/mol; of
+# elements without a standard weight, the mass number of the longest-lived isotope.
+ATOMIC_WEIGHTS: Final[Mapping[str, Fraction]] = {
+    name: Fraction(weight)
+    for name, weight in (
+        pair.split(":")
+        for pair in """
+H:1.008 He:4.0026 Li:6.94 Be:9.0122 B:10.81 C:12.011 N:14.007 O:15.999 F:18.998 Ne:20.180 Na:22.990 Mg:24.305 Al:26.982
+Si:28.085 P:30.974 S:32.06 Cl:35.45 Ar:39.95 K:39.098 Ca:40.078 Sc:44.956 Ti:47.867 V:50.942 Cr:51.996 Mn:54.938
+Fe:55.845 Co:58.933 Ni:58.693 Cu:63.546 Zn:65.38 Ga:69.723 Ge:72.630 As:74.922 Se:78.971 Br:79.904 Kr:83.798 Rb:85.468
+Sr:87.62 Y:88.906 Zr:91.224 Nb:92.906 Mo:95.95 Tc:97 Ru:101.07 Rh:102.91 Pd:106.42 Ag:107.87 Cd:112.41 In:114.82
+Sn:118.71 Sb:121.76 Te:127.60 I:126.90 Xe:131.29 Cs:132.91 Ba:137.33 La:138.91 Ce:140.12 Pr:140.91 Nd:144.24 Pm:145
+Sm:150.36 Eu:151.96 Gd:157.25 Tb:158.93 Dy:162.50 Ho:164.93 Er:167.26 Tm:168.93 Yb:173.05 Lu:174.97 Hf:178.49 Ta:180.95
+W:183.84 Re:186.21 Os:190.23 Ir:192.22 Pt:195.08 Au:196.97 Hg:200.59 Tl:204.38 Pb:207.2 Bi:208.98 Po:209 At:210 Rn:222
+Fr:223 Ra:226 Ac:227 Th:232.04 Pa:231.04 U:238.03 Np:237 Pu:244
+""".split()
+    )
+}
+"""Standard atomic weights by symbol, in g/mol."""
+
+_LONGEST: Final = 600  # characters of an answer
+_MOST: Final = 10_000  # a coefficient or a count of atoms
+_ARROW: Final = re.compile(
+    r"\\(?:long)?rightarrow|\\to(?![a-z])|\\rightleftharpoons|\\longrightarrow|<=>|⇌|->|→|⟶|-->|=>|="
+)
+_MARKUP: Final = re.compile(r"\\(?:ce|text|mathrm|mathbf|rm|textrm)(?![A-Za-z])|\\[,;:! ]|\$|~")
+_STATE: Final = re.compile(r"_?\s*\{?\((?:s|l|g|aq)\)\}?")
+_SUBSCRIPTS: Final = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+_SUPERSCRIPTS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
+_RAISED: Final = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]*[⁺⁻]")
+_CHARGE: Final = re.compile(r"\^\s*(?:\{\s*(\d?)\s*([+-])\s*\}|(\d?)([+-]))")
+_BARE_CHARGE: Final = re.compile(r"(?<=[A-Za-z\d)\]])(?:\+(?=\s*(?:\+|$))|-(?!>))")
+_TERM: Final = re.compile(r"(\d{1,5})?(\D.*)")
+_TOKEN: Final = re.compile(r"([A-Z][a-z]?)(\d{0,4})|([(\[])|([)\]])(\d{0,4})|[·.*](\d{0,2})|<(\d)([+-])>$")
+
+Side: TypeAlias = "dict[Species, int]"
+
+
+@dataclass(frozen=True, slots=True)
+class Species:
+    """One formula.
+
+    Attributes:
+        name: the formula in one spelling, such as "Al2(SO4)3" or "SO4<2->".
+        atoms: how many of each element, in the order of their names.
+        charge: in elementary charges.
+    """
+
+    name: str
+    atoms: tuple[tuple[str, int], ...]
+    charge: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChemistryVerifier:
+    """Verifies a balanced equation, a formula or a quantity; the reference says which of the three is asked.
+
+        >>> ChemistryVerifier().verify("<answer>O2 + 2 H2 -> 2 H2O</answer>", "2 H2 + O2 -> 2 H2O").why
+        'balanced'
+
+    An equation must have the species of the reference on the same sides, in any order, be balanced in atoms and
+    charge, and have the smallest whole coefficients.  A formula must be written as the reference is, in any markup:
+    C2H4O2 is no answer where CH3COOH is asked.  Anything else is a quantity, see `ScienceVerifier`.
+
+    The reasons: `balanced`, `same-formula` are CORRECT; `no-answer` UNPARSED; `hedged`, `limit`, `no-equation`,
+    `no-formula`, `other-species`, `unbalanced`, `not-lowest` and `other-formula` WRONG.
+
+    Attributes:
+        tolerance: of a quantity, see `ScienceVerifier`.
+    """
+
+    tolerance: float = 0.005
+    id: ClassVar[str] = "chemistry-verifier-v1"
+
+    def verify(self, completion: str, reference: str, task: Task | None = None) -> Verdict:
+        """The verdict on a completion.
+
+        Args:
+            completion: the model's text.
+            reference: a balanced equation, a formula, or a quantity such as "18.015 g/mol".
+            task: what the completion answers.
+
+        Raises:
+            DataError: the reference is none of the three, or an equation that is not balanced.
+        """
+        asked = _asked(reference)
+        if asked is None:
+            return ScienceVerifier(self.tolerance).verify(completion, reference, task)
+        found = extract(completion)
+        if found is None or found.flaw in ("empty-box", "unclosed-box"):
+            return Verdict(Outcome.UNPARSED, why="no-answer" if found is None else str(found.flaw))
+        answer = found.answer
+        if found.flaw == "hedged":
+            return Verdict(Outcome.WRONG, why="hedged: several boxes in one statement differ", answer=answer)
+        if len(answer) > _LONGEST:
+            return Verdict(Outcome.WRONG, why="limit: an answer of more than 600 characters")
+        if isinstance(asked, Species):
+            said = read_formula(answer)
+            if said is None:
+                return Verdict(Outcome.WRONG, why=f"no-formula: {answer[:80]!r}", answer=answer)
+            same = said == asked
+            return Verdict(Outcome.CORRECT if same else Outcome.WRONG,
+                           why="same-formula" if same else f"other-formula: {said.name}", answer=answer)  # fmt: skip
+        why = _why_not(answer, asked)
+        return Verdict(Outcome.WRONG if why else Outcome.CORRECT, why=why or "balanced", answer=answer)
+
+    def check(self, reference: Any) -> None:
+        """Refuse a reference that cannot be used.
+
+        Args:
+            reference: see `verify`.
+
+        Raises:
+            DataError: see `verify`.
+        """
+        if _asked(reference) is None:
+            ScienceVerifier(self.tolerance).check(reference)
+
+
+@lru_cache(maxsize=4096)
+def _asked(reference: Any) -> tuple[Side, Side] | Species | None:
+    """The sides of the asked equation, the asked formula, or None for a quantity."""
+    if not isinstance(reference, str) or not reference.strip():
+        raise DataError(f"the reference is {brief(reference)}; it must be a text such as '2 H2 + O2 -> 2 H2O'")
+    if not _ARROW.search(reference):
+        return read_formula(reference)
+    sides = read_equation(reference)
+    if sides is None:
+        raise DataError(f"the reference {brief(reference)} cannot be read as an equation")
+    if odd := _unequal(*sides):
+        raise DataError(f"the reference {brief(reference)} is not balanced: {odd}")
+    return sides
+
+
+def _why_not(answer: str, asked: tuple[Side, Side]) -> str:
+    """Why an answer is not the asked equation, balanced; "" if it is."""
+    sides = read_equation(answer)
+    if sides is None:
+        return f"no-equation: {answer[:80]!r}"
+    for said, wanted in zip(sides, asked, strict=True):
+        if odd := said.keys() ^ wanted.keys():
+            return f"other-species: {min(one.name for one in odd)}"
+    if odd_one := _unequal(*sides):
+        return f"unbalanced: {odd_one}"
+    divisor = math.gcd(*(count for side in sides for count in side.values()))
+    return f"not-lowest: every coefficient is divisible by {divisor}" if divisor > 1 else ""
+
+
+def read_formula(text: str) -> Species | None:
+    """A formula; None if the text is none.
+
+    Args:
+        text: such as "Al2(SO4)3", "CuSO4·5H2O" or "SO4^{2-}", perhaps in LaTeX.
+    """
+    return _species(_plain(text)) if len(text) <= _LONGEST else None
+
+
+def read_equation(text: str) -> tuple[Side, Side] | None:
+    """The two sides with their coefficients; None if the text is no equation, or names a species twice on one side.
+
+    Args:
+        text: such as "2 H2 + O2 -> 2 H2O".
+    """
+    if len(text) > _LONGEST:
+        return None
+    halves = [_plain(half) for half in _ARROW.split(text)]
+    if len(halves) != 2:
+        return None
+    left, right = map(_side, halves)
+    return None if left is None or right is None else (left, right)
+
+
+def _side(text: str) -> Side | None:
+    found: Side = {}
+    for term in re.split(r"\+(?!>)", text):
+        read = _TERM.fullmatch(term)
+        species = _species(read[2]) if read else None
+        if read is None or species is None or species in found:
+            return None
+        count = int(read[1] or 1)
+        if not 0 < count <= _MOST:
+            return None
+        found[species] = count
+    return found
+
+
+def _plain(text: str) -> str:
+    """Without markup; a charge becomes `<2+>`."""
+    text = _RAISED.sub(lambda raised: f"^{{{raised[0].translate(_SUPERSCRIPTS)}}}", _MARKUP.sub(" ", text))
+    text = text.translate(_SUBSCRIPTS).replace("−", "-").replace("\\cdot", "·").replace("\\bullet", "·")
+    text = _CHARGE.sub(lambda found: f"<{found[1] or found[3] or 1}{found[2] or found[4]}>", text)
+    text = _BARE_CHARGE.sub(lambda found: f"<1{found[0]}>", _STATE.sub("", text).strip())
+    return re.sub(r"[\s{}_]", "", text)
+
+
+@lru_cache(maxsize=4096)
+def _species(text: str) -> Species | None:
+    """One formula without markup."""
+    stack: list[Counter[str]] = [Counter()]
+    parts: list[Counter[str]] = []
+    factors: list[int] = []
+    factor, at, charge, name = 1, 0, 0, ""
+    while at < len(text):
+        token = _TOKEN.match(text, at)
+        if token is None or at == len(text):
+            return None
+        at = token.end()
+        element, count, opening, closing, times, hydrate, size, sign = token.groups()
+        if element:
+            if element not in ATOMIC_WEIGHTS or count.startswith("0"):
+                return None
+            stack[-1][element] += int(count or 1)
+            name += element + (count if count != "1" else "")
+        elif opening:
+            stack.append(Counter())
+            name += "("
+        elif closing:
+            if len(stack) == 1 or not stack[-1] or times.startswith("0"):
+                return None
+            inner = stack.pop()
+            for one, many in inner.items():
+                stack[-1][one] += many * int(times or 1)
+            name += ")" + (times if times != "1" else "")
+        elif size:
+            charge = int(size) if sign == "+" else -int(size)
+            name += f"<{size}{sign}>"
+        else:
+            if len(stack) > 1 or not stack[0]:
+                return None
+            parts, factors, stack, factor = [*parts, stack[0]], [*factors, factor], [Counter()], int(hydrate or 1)
+            name += f"·{hydrate if hydrate != '1' else ''}"
+    if len(stack) > 1 or not stack[0]:
+        return None
+    atoms: Counter[str] = Counter()
+    for part, many in zip([*parts, stack[0]], [*factors, factor], strict=True):
+        for one, count_of in part.items():
+            atoms[one] += many * count_of
+    return Species(name, tuple(sorted(atoms.items())), charge) if max(atoms.values()) <= _MOST else None
+
+
+def _unequal(left: Side, right: Side) -> str:
+    """What there is more of on one side; "" if the sides are balanced."""
+    total: Counter[str] = Counter()
+    for sign, side in ((1, left), (-1, right)):
+        for species, count in side.items():
+            for element, atoms in species.atoms:
+                total[element] += sign * count * atoms
+            total["charge"] += sign * count * species.charge
+    odd = sorted(name for name, sum_of in total.items() if sum_of)
+    return ", ".join(odd)
+
+
+def balanced(left: list[str], right: list[str]) -> list[int] | None:
+    """The smallest whole coefficients, left ones first; None unless exactly one choice of them balances.
+
+    Args:
+        left, right: formulas.
+    """
+    known = [one for one in map(read_formula, (*left, *right)) if one is not None]
+    if len(known) < len(left) + len(right):
+        return None
+    elements = sorted({element for one in known for element, _ in one.atoms})
+    signs = [1] * len(left) + [-1] * len(right)
+    rows = [
+        [Fraction(sign * dict(one.atoms).get(element, 0)) for sign, one in zip(signs, known, strict=True)]
+        for element in elements
+    ]
+    rows.append([Fraction(sign * one.charge) for sign, one in zip(signs, known, strict=True)])
+    return _null_vector(rows, len(known))
+
+
+def _null_vector(rows: list[list[Fraction]], width: int) -> list[int] | None:
+    """The one vector of positive whole numbers that all rows map to 0; None if there is none, or several."""
+    pivots: list[int] = []
+    for column in range(width):
+        row = next((row for row in rows[len(pivots) :] if row[column]), None)
+        if row is None:
+            continue
+        rows.remove(row)
+        row = [value / row[column] for value in row]
+        rows = [[a - other[column] * b for a, b in zip(other, row, strict=True)] for other in rows]
+        rows.insert(len(pivots), row)
+        pivots.append(column)
+    if len(pivots) != width - 1:
+        return None
+    [free] = set(range(width)) - set(pivots)
+    solution = [Fraction(1)] * width
+    for row, column in zip(rows, pivots, strict=False):
+        solution[column] = -row[free]
+    if min(solution) <= 0:
+        return None
+    scale = math.lcm(*(value.denominator for value in solution))
+    whole = [int(value * scale) for value in solution]
+    return [value // math.gcd(*whole) for value in whole]
+
+
+def molar_mass(formula: str) -> Fraction:
+    """The molar mass in g/mol.
+
+    Args:
+        formula: such as "H2O".
+
+    Raises:
+        DataError: it is no formula.
+    """
+    species = read_formula(formula)
+    if species is None:
+        raise DataError(f"{formula!r} is no formula")
+    return sum((ATOMIC_WEIGHTS[element] * count for element, count in species.atoms), Fraction(0))
