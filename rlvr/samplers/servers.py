@@ -30,6 +30,7 @@ import httpx
 import torch
 from torch import Tensor
 
+from rlvr.episode import PolicyTurn
 from rlvr.errors import RlvrError, SamplingFailed, ServiceFailed, UsageError, brief
 from rlvr.samplers.protocol import Probe, Request, Sample, Sampling, Tokenized
 from rlvr.samplers.tokenization import Tokenization
@@ -205,9 +206,13 @@ class ServerSampler:
         if dropped:
             self._loop.loop.call_soon_threadsafe(self._drop, dropped)
 
-    def encode(self, prompt: Prompt, after: Sequence[int] = ()) -> list[int]:
+    def encode(self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()) -> list[int]:
         """See `Tokenization.encode`."""
-        return self.tokenization.encode(prompt, after)
+        return self.tokenization.encode(prompt, after, tools=tools)
+
+    def parse(self, completion_ids: Sequence[int], tools: Sequence[Any]) -> PolicyTurn:
+        """See `Tokenization.parse`."""
+        return self.tokenization.parse(completion_ids, tools)
 
     def decode(self, completion_ids: Sequence[int]) -> str:
         """See `Tokenization.decode`."""

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlvr.episode import PolicyTurn
 from rlvr.errors import MissingDependency, SamplingFailed, UsageError
 from rlvr.samplers.protocol import Probe, Request, Sample, Sampling, Tokenized
 from rlvr.samplers.tokenization import Tokenization
@@ -211,9 +212,13 @@ class VLLMSampler:
         for name in names:
             self._forget(name)
 
-    def encode(self, prompt: Prompt, after: Sequence[int] = ()) -> list[int]:
+    def encode(self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()) -> list[int]:
         """See `Tokenization.encode`."""
-        return self.tokenization.encode(prompt, after)
+        return self.tokenization.encode(prompt, after, tools=tools)
+
+    def parse(self, completion_ids: Sequence[int], tools: Sequence[Any]) -> PolicyTurn:
+        """See `Tokenization.parse`."""
+        return self.tokenization.parse(completion_ids, tools)
 
     def decode(self, completion_ids: Sequence[int]) -> str:
         """See `Tokenization.decode`."""

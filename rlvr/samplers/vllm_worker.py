@@ -91,7 +91,7 @@ def checkpoint_names(model: Any) -> set[str]:
         model: vLLM's.
     """
     packed: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", None) or {}
-    found = set()
+    found: set[str] = set()
     for name, _ in model.named_parameters():
         if ".lora_" in name:
             continue
@@ -106,7 +106,7 @@ def pack_tied_head(model: Any) -> None:
     Args:
         model: vLLM's; without effect where the head keeps no packed copy, as on a GPU.
     """
-    head = getattr(model, "lm_head", None)
+    head: Any = getattr(model, "lm_head", None)
     head = getattr(head, "base_layer", head)  # an adapter's layer is around it
     if hasattr(head, "cpu_linear"):
         head.quant_method.process_weights_after_loading(head)

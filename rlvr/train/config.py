@@ -311,7 +311,7 @@ class ResolvedConfig(Config):
                 f"sampler is {self.sampler!r} and serve_samplers {self.serve_samplers}: these are two ways to say what "
                 "samples; leave one out"
             )
-        own = {
+        own: dict[str, dict[str, object]] = {
             "vllm": {"sampler_sleep": self.sampler_sleep},
             "servers": {"sampler_key_env": self.sampler_key_env, "sampler_folder": self.sampler_folder},
         }

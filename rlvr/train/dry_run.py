@@ -66,7 +66,7 @@ def dry_run(
     scorer = Scorer(env, workers=settings.workers) if isinstance(env, TasksEnv) else None
     opened = ExitStack()
     sampler = opened.enter_context(open_sampler(policy, settings))
-    if settings.engine != \"local\":
+    if settings.engine != "local":
         sampler.sync(policy.weights(), 0)
     groups = Groups(
         env,

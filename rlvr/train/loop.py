@@ -200,7 +200,8 @@ class Trainer:
             "collect_s": sampled.wall_s,
         }
         if self._settings.sampler_sleep:
-            self.sampler.sleep()
+            sampler: Any = self.sampler  # of vLLM, which alone sleeps
+            sampler.sleep()
         try:
             numbers |= self._learn(sampled)
         finally:

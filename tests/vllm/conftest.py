@@ -21,9 +21,14 @@ def pytest_collection_modifyitems(items):
             item.add_marker("vllm")
 
 
-def made(*, tied: bool, seed: int = 0, positions: int = 256) -> Policy:
-    """Two layers with heads of 32, in float32."""
-    return Policy(*tiny(CHARSET, hidden=64, heads=2, layers=2, seed=seed, tied=tied, max_length_tokens=positions))
+def made(*, tied: bool, seed: int = 0, positions: int = 256, family: str = "qwen2") -> Policy:
+    """Two layers with heads of 32, in float32.
+
+    Where the tokenizer is loaded from a folder the family has to be llama: for a folder with a qwen2 transformers takes
+    Qwen2's own tokenizer, whatever the folder says.
+    """
+    sizes = {"hidden": 64, "heads": 2, "layers": 2, "max_length_tokens": positions}
+    return Policy(*tiny(CHARSET, seed=seed, tied=tied, family=family, **sizes))
 
 
 class Engine:

@@ -73,7 +73,7 @@ def test_commands_sample_from_the_engine(engines, tmp_path, say):
     """`rlvr eval --sampler vllm` and `rlvr train --sampler vllm`: the model's weights are sent, and checked."""
     engines.close()
     model = tmp_path / "model"
-    made(tied=True).save(model)
+    made(tied=True, family="llama").save(model)
     where = "tests.train.bandit:Bandit"
     code, said = say(
         "eval", where, "--model", model, "--sampler", "vllm", "--limit", 8, "--max-tokens", 4, "--workers", 0

@@ -23,7 +23,7 @@ class Pair:
     """Two servers with a policy and a sampler."""
 
     def __init__(self, folder: Path):
-        self.policy = made(tied=True)
+        self.policy = made(tied=True, family="llama")
         self.policy.save_description(folder / "model")
         self.folder = folder
         self.servers = StartedServers(folder / "model", 2, flags=["--max-rows", "64"], log=folder / "log")
@@ -44,7 +44,7 @@ def shared(tmp_path_factory, engines):
 @pytest.fixture
 def pair(shared):
     """With the weights of version 0."""
-    shared.policy.model.load_state_dict(made(tied=True).model.state_dict())
+    shared.policy.model.load_state_dict(made(tied=True, family="llama").model.state_dict())
     shared.sampler.sync(shared.policy.weights(), 0)
     return shared
 
@@ -78,7 +78,7 @@ def test_each_sync_brings_all_weights_to_every_server(pair):
 
 def test_completions_that_are_under_way_go_on_with_the_new_weights(pair):
     """Paused, given new weights, resumed: each token says which weights sampled it, and all are right."""
-    long, old = Sampling(max_tokens=200), made(tied=True)
+    long, old = Sampling(max_tokens=200), made(tied=True, family="llama")
     for name in range(8):
         pair.sampler.submit(Request(name, tuple(pair.sampler.encode("1+1=")), long, name + 3, 200))
     found = dict(pair.sampler.poll())
@@ -152,7 +152,7 @@ def test_servers_that_cannot_be_used_are_named_with_what_mends_it(pair):
 
 def test_servers_end_with_the_process_that_started_them(tmp_path):
     """Also after its SIGKILL; the engine, which is a process of its own, too."""
-    policy = made(tied=True)
+    policy = made(tied=True, family="llama")
     policy.save_description(tmp_path / "model")
     program = (
         "import sys, time; from pathlib import Path; from rlvr.samplers.servers_started import StartedServers\n"
