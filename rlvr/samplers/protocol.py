@@ -17,6 +17,7 @@ from rlvr.types import Prompt, Rollout
 from rlvr.validate import require_number, require_whole
 
 __all__ = [
+    "Begun",
     "EndpointReply",
     "MAX_TOKENS_IN_FLIGHT",
     "Probe",
@@ -86,6 +87,22 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """The first tokens of a completion, as far as it was sampled when it was taken back.  T = number of these tokens.
+
+    Attributes:
+        completion_ids, logprobs: as in `Sample`, shape [T].
+        model_logprobs: as in `Sample`, shape [T]; None if the sampler does not know them.
+        versions: version of the weights that sampled each token, shape [T].
+    """
+
+    completion_ids: Sequence[int]
+    logprobs: Sequence[float]
+    model_logprobs: Sequence[float] | None
+    versions: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One completion that a sampler is asked for.
 
@@ -98,6 +115,8 @@ class Request:
         limit: most tokens of the completion, at least 1; it replaces `sampling.max_tokens`, which holds for a whole
             rollout.
         rollout: number among the requests of one prompt; engines need not look at it.
+        begun: the completion goes on from these tokens, which count for `limit` and are in the sample.  Only a sampler
+            with `take_back` is given any.
     """
 
     id: Hashable
@@ -106,6 +125,7 @@ class Request:
     seed: int
     limit: int
     rollout: int = 0
+    begun: Begun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +188,9 @@ class Sampler(Protocol):
       alone, not on time.  Then the schedule "tokens" is possible, see `rlvr.collect.scheduler`.
     - `probe(rows, prompt_ids)`: what each of its engines says of its weights, as `Probe`s.  The trainer's canary then
       checks every engine, and more than log-probabilities.
+    - `take_back(ids) -> Mapping[Hashable, Begun]`: drop requests, as `abort` does, and return the tokens of those that
+      have some.  A completion that is under way when the weights change is then submitted again with `Request.begun`,
+      and goes on with the new weights; without this method it is sampled from its beginning again.
 
     Attributes:
         version: of the current weights.

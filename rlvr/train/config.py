@@ -107,8 +107,10 @@ class Config:
         sampler_lora: How vLLM gets a LoRA adapter: merged into the weights, or swapped (the adapter alone).
         device: Device of the model, such as cpu or cuda.  auto: a GPU if there is one.
         chat: Turn text prompts into a user message of the model's chat template.
-        one_step_off: Collect the next batch while training on this one, with weights one step older.  The algorithm's
-            correction makes up for it; if it has none, truncated importance sampling does.  So with vLLM, too.
+        max_staleness: Most training steps between the weights that sample a token and the weights that are trained on
+            it.  0: sampling and training take turns.  1: the next batch is collected while this one is trained on.
+            From 2: further batches are under way too, and their completions go on while the weights change.  The
+            algorithm's correction makes up for it; if it has none, truncated importance sampling does.  So with vLLM.
         vine_k: Completions per step of a rollout from which VinePPO estimates values (K).
         eval_every: Steps between evaluations.  0: only before the first and after the last step.  None: never.
         eval_split: Split of the evaluation tasks.  Give a validation split if the algorithm resets on stalled scores.
@@ -180,7 +182,7 @@ class Config:
     sampler_lora: _LoraSampling = "merged"
     device: str = "auto"
     chat: bool = False
-    one_step_off: bool = False
+    max_staleness: int = 0
     vine_k: int = 9
     eval_every: int | None = 0
     eval_split: str = "test"
@@ -208,7 +210,7 @@ class Config:
             UsageError: there is no such preset, or it cannot be trained with these settings.
         """
         algorithm = preset(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
-        others = self.one_step_off or self.engine != "local"  # weights, or an engine whose numbers differ by rounding
+        others = self.max_staleness or self.engine != "local"  # weights, or an engine whose numbers differ by rounding
         if others and algorithm.correction is None and algorithm.preference is None:
             algorithm = dataclasses.replace(algorithm, correction=Correction())
         if self.overlong is not None:
@@ -240,7 +242,7 @@ class ResolvedConfig(Config):
     """The settings that a run uses; made by `Config.resolve`.  No None is left that stands for a default.
 
     Attributes:
-        algorithm: The algorithm itself, with `overlong` and with the correction that `one_step_off` needs.
+        algorithm: The algorithm itself, with `overlong` and with the correction that `max_staleness` needs.
         group_size, temperature, overlong, overlong_cache, eval_temperature, canary: See `Config`; never None.
         written: The settings as they were written.
     """
@@ -324,9 +326,9 @@ class ResolvedConfig(Config):
                 )
         if self.sampler_python is not None and self.serve_samplers is None:
             raise UsageError("sampler_python is for servers that are started here; give serve_samplers too, such as 1")
-        if self.sampler_sleep and self.one_step_off:
+        if self.sampler_sleep and self.max_staleness:
             raise UsageError(
-                "sampler_sleep frees the engine's memory during the update, and with one_step_off it samples then; "
+                "sampler_sleep frees the engine's memory during the update, and with max_staleness it samples then; "
                 "leave one out"
             )
         if self.engine != "local" and self.pairs is not None:
@@ -396,7 +398,7 @@ _FROM_1: Final = (
 
 _CHECKS: Final[Mapping[str, _Check]] = {
     **dict.fromkeys(_FROM_1, partial(require_whole, least=1)),
-    **dict.fromkeys(("warmup_steps", "rollouts_every", "seed"), partial(require_whole, least=0)),
+    **dict.fromkeys(("warmup_steps", "rollouts_every", "seed", "max_staleness"), partial(require_whole, least=0)),
     **dict.fromkeys(
         ("group_size", "minibatch", "overlong_cache", "lora_rank"), partial(require_optional_whole, least=1)
     ),

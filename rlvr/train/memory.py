@@ -302,13 +302,13 @@ def forecast(
         weights=weights / world + layer,
         optimizer=2 * trained / world,
         reference=copies / world,
-        sampler=weights if here and (settings.one_step_off or world > 1) else 0,
+        sampler=weights if here and (settings.max_staleness or world > 1) else 0,
         gradients=trained / world + layer,
         activations=costs.activations(*shape, recomputed=policy.model.training),
         logits=block + (head.numel() * head.element_size() if head.requires_grad else 0),
         keys_values=here * (reached + read),
         sampled_logits=here * rows * len(head) * 4 * _SAMPLING_COPIES,
-        overlap=here and settings.one_step_off,
+        overlap=here and settings.max_staleness > 0,
         checkpoint=3 * trained + (copies if policy.lora is None else trained if settings.algorithm.reset else 0),
         micro_tokens=tokens,
         rows=rows,
@@ -356,7 +356,7 @@ def _remedy(found: Forecast, config: Config) -> str:
     assert found.capacity is not None
     room = found.capacity - found.standing
     if found.overlap and found.standing - found.sampler + max(found.update, found.sampling) <= found.capacity:
-        return "Switch one_step_off off: then sampling and update take turns, and no second copy of the weights is kept"
+        return "Set max_staleness to 0: then sampling and update take turns, and no second copy of the weights is kept"
     if found.update >= found.sampling and room > found.gradients + found.logits:
         per_token = found.activations / found.micro_tokens
         fitting = int((room - found.gradients - found.logits) / per_token)
@@ -403,7 +403,7 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
             parts["reference"] = 4 * numbers
     whole = parts["weights"]
     parts = {name: size // world for name, size in parts.items()}
-    if config.engine == "local" and (config.one_step_off or world > 1):
+    if config.engine == "local" and (config.max_staleness or world > 1):
         parts["sampler's weights"] = whole
     if most is None or sum(parts.values()) <= most:
         return

@@ -104,7 +104,7 @@ def test_a_run_goes_on_to_the_last_bit_and_opens_on_another_number_of_ranks(tmp_
 
 def test_a_run_killed_at_any_moment_goes_on_as_if_nothing_had_been(tmp_path):
     """kill -9 of all ranks, one step off; the moments are spread over the run."""
-    settings = {"steps": 6, "checkpoint_every": 1, "one_step_off": True, "prompts": 3}
+    settings = {"steps": 6, "checkpoint_every": 1, "max_staleness": 1, "prompts": 3}
     train(2, tmp_path / "a", **settings)
     moments = random.Random(0)
     for _ in range(3):

@@ -115,7 +115,7 @@ OURS = {
 }
 
 
-EVERY_DAY = ("arithmetic-v1", "math-v2", "mbpp-v2", "mixture-v1", "sql-v1")
+EVERY_DAY = ("arithmetic-v1", "mbpp-v2")
 WHOLE = ("arithmetic-v1",)
 """Checked in other processes and as episodes too; for the others that part is slow."""
 

@@ -185,7 +185,7 @@ FOUND = Forecast(
         (
             {"activations": 40 * GIB, "keys_values": 29 * GIB, "overlap": True, "sampler": 6 * GIB},
             {},
-            "one_step_off off",
+            "max_staleness to 0",
         ),
     ],
 )

@@ -27,7 +27,11 @@ from rlvr.verifiers.instructions.text import (
     chunk_tokens,
     count_plain_words,
     count_word,
+    count_words,
+    different_words,
     fenced_alone,
+    has_word,
+    has_words,
     sentences,
     split_paragraphs,
     squeezed_spaces,
@@ -76,7 +80,7 @@ def _short(arguments: Mapping[str, Any], key: str, share: int) -> int:
 @kind("keywords:existence", _FAMILY, keywords=WORDS)
 def _existence(text: str, strict: bool, keywords: tuple[str, ...]) -> str:
     for word in keywords:
-        if not (count_word(word, text) if strict else found_times(word, text)):
+        if not (has_word(word, text) if strict else found_times(word, text)):
             return f"the keyword {word!r} is missing"
     return ""
 
@@ -89,10 +93,10 @@ def _frequency(text: str, strict: bool, keyword: str, frequency: int, relation: 
 
 @kind("keywords:forbidden_words", _FAMILY, forbidden_words=WORDS)
 def _forbidden(text: str, strict: bool, forbidden_words: tuple[str, ...]) -> str:
-    text = squeezed_spaces(text) if strict else text
+    text = squeezed_spaces(text) if strict and not text.isascii() else text
     for word in forbidden_words:
         if strict:
-            found = any(count_word(word + ending, text) for ending in ("", "s", "es", "'s", "’s"))
+            found = has_word(word, text, inflected=True)
         else:
             found = bool(found_times(word, text) and _pattern(rf"\b{word}\b").search(text))
         if found:
@@ -138,7 +142,8 @@ def _lowercase(text: str, strict: bool) -> str:
 @kind("change_case:capital_word_frequency", _FAMILY, capital_frequency=COUNT, capital_relation=RELATION)
 def _capital_words(text: str, strict: bool, capital_frequency: int, capital_relation: str) -> str:
     if strict:
-        count = sum(1 for word in words(text) if len(word) > 1 and word.isupper() and not re.search(r"\d|-\w$", word))
+        said = (word for chunk in text.split() if not chunk.islower() for word in words(chunk))
+        count = sum(1 for word in said if len(word) > 1 and word.isupper() and not re.search(r"\d|-\w$", word))
     else:
         count = sum(token.isupper() for chunk in text.split() if not chunk.islower() for token in chunk_tokens(chunk))
     return compared(count, capital_relation, capital_frequency, "words in capitals")
@@ -158,11 +163,12 @@ def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str
         ends = [end.end() for end in _REFERENCE_END.finditer(text)]
         rest = bool(text[ends[-1] if ends else 0 :].strip())
         return compared(len(ends) + rest, relation, num_sentences, "sentences")
-    found = [len(words(sentence)) for sentence in sentences(text)]
-    if max(found, default=0) > _LONGEST_SENTENCE:
-        return f"a sentence of {max(found)} words"
+    found = sentences(text)
+    longest = max((count_words(one) for one in found if len(one) > 2 * _LONGEST_SENTENCE), default=0)
+    if longest > _LONGEST_SENTENCE:
+        return f"a sentence of {longest} words"
     least = 1 if relation == "less than" else 2  # words: "x! x! x!" is no text of three sentences
-    return compared(sum(1 for count in found if count >= least), relation, num_sentences, "sentences")
+    return compared(sum(has_words(one, least) for one in found), relation, num_sentences, "sentences")
 
 
 @kind(
@@ -173,17 +179,17 @@ def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str
     relation=RELATION,
 )
 def _number_words(text: str, strict: bool, num_words: int, relation: str) -> str:
-    return compared(len(words(text)) if strict else count_plain_words(text), relation, num_words, "words")
+    return compared(count_words(text) if strict else count_plain_words(text), relation, num_words, "words")
 
 
-_RULE = re.compile(r"(?:(?<=\s)|^)(?:\*\*\*|\* \* \*)(?=\s|$)")
+_RULE = re.compile(r"\*(?<!\S\*)(?:\*\*| \* \*)(?!\S)")  # begins with a character, which the search jumps to
 
 
 @kind("length_constraints:number_paragraphs", _FAMILY, num_paragraphs=POSITIVE)
 def _number_paragraphs(text: str, strict: bool, num_paragraphs: int) -> str:
     if strict:
         parts = [part for part in _RULE.split(text) if part.strip()]
-        if any(len(words(part)) < _PARAGRAPH_WORDS for part in parts):
+        if not all(has_words(part, _PARAGRAPH_WORDS) for part in parts):
             return "a paragraph of fewer than three words"
     else:
         found = split_paragraphs(text, at="***")
@@ -297,7 +303,7 @@ def _constrained(text: str, strict: bool) -> str:
     return f"the answer says {min(others)!r} too" if others else ""
 
 
-_HIGHLIGHT = re.compile(r"(?<![\w*])(\*{1,3}+)(?=[^\s*])[^\n*]++(?<=[^\s*])\1(?![\w*])")
+_HIGHLIGHT = re.compile(r"(\*(?<![\w*]\*)\*{0,2}+)(?=[^\s*])[^\n*]++(?<=[^\s*])\1(?![\w*])")
 _ONE_STAR = re.compile(r"\*[^\n*]*\*")
 _TWO_STARS = re.compile(r"\*\*[^\n*]*\*\*")
 
@@ -322,7 +328,7 @@ def _sections(text: str, strict: bool, section_spliter: str, num_sections: int) 
     counted = [int(number) if len(number) < 6 else 0 for number in numbers]
     if any(number not in (1, before + 1) for before, number in itertools.pairwise([0, *counted])):
         return "the sections are not numbered 1, 2, …"
-    if any(len(words(body)) < _PARAGRAPH_WORDS for body in bodies):
+    if not all(has_words(body, _PARAGRAPH_WORDS) for body in bodies):
         return "a section of fewer than three words"
     return compared(len(bodies), "at least", num_sections, "sections")
 
@@ -367,7 +373,7 @@ _TITLE = re.compile(r"^[#*_\"“ \t]{0,10}(?:title:[*_ \t]{0,5})?<<([^<>\n]+)>>"
 @kind("detectable_format:title", _FAMILY)
 def _title(text: str, strict: bool) -> str:
     if strict:
-        titles = [found[1] for found in _TITLE.finditer(text) if re.search(r"[^\W\d_]{2}", found[1])]
+        titles = "<<" in text and [found[1] for found in _TITLE.finditer(text) if re.search(r"[^\W\d_]{2}", found[1])]
         return "" if titles else "no line begins with a title in <<double angular brackets>>"
     return "" if any(map(_angled, text.split("\n"))) else "there is no <<title>>"
 
@@ -383,7 +389,7 @@ def _angled(line: str) -> bool:
 
 @kind("combination:two_responses", _FAMILY)
 def _two_responses(text: str, strict: bool) -> str:
-    parts = re.split(r"(?<!\*)\*{6}(?!\*)", text) if strict else text.split("******")
+    parts = re.split(r"\*(?<!\*\*)\*{5}(?!\*)", text) if strict else text.split("******")
     inner = [part.strip() for at, part in enumerate(parts) if part.strip() or 0 < at < len(parts) - 1]
     if len(inner) != 2 or not all(inner):
         return "not two answers with ****** between them"
@@ -402,7 +408,7 @@ def _repeat_prompt(text: str, strict: bool, prompt_to_repeat: str) -> str:
     if not said.startswith(asked):
         return "the answer does not begin with the request"
     rest = said[len(asked) :]
-    if strict and len(set(words(rest)) - set(words(asked))) < 5:
+    if strict and len(different_words(rest, 5, set(words(asked)))) < 5:
         return "no answer follows the request"
     return ""
 
@@ -434,4 +440,6 @@ def _quotation(text: str, strict: bool) -> str:
 
 @kind("punctuation:no_comma", _FAMILY)
 def _no_comma(text: str, strict: bool) -> str:
-    return "a comma occurs" if "," in text or (strict and re.search("[，、،﹐︐߸]", text)) else ""
+    return (
+        "a comma occurs" if "," in text or (strict and not text.isascii() and re.search("[，、،﹐︐߸]", text)) else ""
+    )

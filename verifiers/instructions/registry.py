@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from rlvr.errors import DataError, brief
@@ -141,6 +142,24 @@ def read_instruction(name: Any, arguments: Mapping[str, Any] | None) -> Instruct
     Raises:
         DataError: there is no such kind, or an argument is missing, unknown, or of another type.
     """
+    if isinstance(name, str) and isinstance(arguments, dict):
+        items = tuple(
+            (key, type(value), tuple(value) if type(value) is list else value) for key, value in arguments.items()
+        )
+        try:
+            return _read_again(name, items)
+        except TypeError:  # a value cannot be hashed
+            pass
+    return _read(name, arguments)
+
+
+@lru_cache(maxsize=8192)
+def _read_again(name: str, items: tuple[tuple[str, type, Any], ...]) -> Instruction:
+    """The rows of a data set are read once; the types are there since 1 and True are equal."""
+    return _read(name, {key: list(value) if kind is list else value for key, kind, value in items})
+
+
+def _read(name: Any, arguments: Mapping[str, Any] | None) -> Instruction:
     found = KINDS.get(name) if isinstance(name, str) else None
     if found is None:
         raise DataError(f"there is no instruction {name!r}{nearest(name, KINDS)}")

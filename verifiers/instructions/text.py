@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
+from collections.abc import Collection
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 __all__ = [
@@ -18,8 +20,11 @@ __all__ = [
     "chunk_tokens",
     "count_plain_words",
     "count_word",
+    "count_words",
     "different_words",
     "fenced_alone",
+    "has_word",
+    "has_words",
     "plain_words",
     "reference_sentences",
     "reference_tokens",
@@ -34,25 +39,28 @@ PUNCTUATION: Final = string.punctuation
 _NO_PUNCTUATION = str.maketrans("", "", PUNCTUATION)
 
 _WORD = re.compile(r"[^\W_]+(?:['’\-.,][^\W_]+)*")
-_UNSPACED = re.compile(
-    "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]"
-)
+_NO_SPACES = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
+_UNSPACED = re.compile(f"[{_NO_SPACES}]")
+_LETTER = rf"(?:(?![{_NO_SPACES}])[^\W_])"
+_WORD_OR_SIGN = re.compile(rf"[{_NO_SPACES}]|{_LETTER}+(?:['’\-.,]{_LETTER}+)*")
 _DIVIDER = re.compile(r"\s?\*\*\*\s?")
 
 
-def different_words(text: str, enough: int) -> set[str]:
+def different_words(text: str, enough: int, but: Collection[str] = ()) -> set[str]:
     """The different `words` of a text, in lower case; it stops when there are enough.
 
     Args:
         text: any text.
         enough: how many.
+        but: words that do not count.
     """
     found: set[str] = set()
-    text = text if text.isascii() else _UNSPACED.sub(lambda sign: f" {sign[0]} ", text)
-    for word in _WORD.finditer(text):
-        found.add(word[0].casefold())
-        if len(found) >= enough:
-            break
+    for word in (_WORD if text.isascii() else _WORD_OR_SIGN).finditer(text):
+        folded = word[0].casefold()
+        if folded not in but:
+            found.add(folded)
+            if len(found) >= enough:
+                break
     return found
 
 
@@ -67,6 +75,39 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
+_KINDS = bytes(97 if chr(code).isalnum() else 106 if chr(code) in "'-.," else 32 for code in range(128)) + bytes(128)
+_TYPOGRAPHIC = (("’", "'"), *((sign, " ") for sign in "“”‘—–•…"))
+
+
+def count_words(text: str) -> int:
+    """The number of `words`; quick for ASCII with the usual typographic signs.
+
+    Args:
+        text: any text.
+    """
+    if not text.isascii():
+        plain = text
+        for sign, other in _TYPOGRAPHIC:
+            plain = plain.replace(sign, other)
+        if not plain.isascii():
+            return len(words(text))
+        text = plain
+    # Letters and digits are "a", what joins two words is "j": a word begins where no "aj" stands before its "a".
+    kinds = b" " + text.encode().translate(_KINDS)
+    return kinds.count(b" a") + kinds.count(b"jja") + kinds.count(b" ja")
+
+
+def has_words(text: str, count: int) -> bool:
+    """Whether a text has at least so many `words`; reads no further than these.
+
+    Args:
+        text: any text.
+        count: how many.
+    """
+    found = (_WORD if text.isascii() else _WORD_OR_SIGN).finditer(text)
+    return sum(1 for _ in islice(found, count)) == count
+
+
 def plain_words(text: str) -> list[str]:
     r"""Runs of `\w`, which is what the published checkers count as words.
 
@@ -76,7 +117,7 @@ def plain_words(text: str) -> list[str]:
     return re.findall(r"\w+", text)
 
 
-_WORD_BYTES = bytes(code if chr(code).isalnum() or code == 95 else 32 for code in range(128)) + bytes(128)
+_WORD_BYTES = bytes(97 if chr(code).isalnum() or code == 95 else 32 for code in range(128)) + bytes(128)
 
 
 def count_plain_words(text: str) -> int:
@@ -86,7 +127,7 @@ def count_plain_words(text: str) -> int:
         text: any text.
     """
     if text.isascii():
-        return len(text.encode().translate(_WORD_BYTES).split())
+        return (b" " + text.encode().translate(_WORD_BYTES)).count(b" a")
     return len(plain_words(text))
 
 
@@ -108,12 +149,24 @@ def bare_words(text: str) -> list[str]:
     return without_punctuation(text).split()
 
 
+@lru_cache(maxsize=4)
+def _in_one_case(text: str) -> str:
+    """The text in one case; the dotless i is an i, as it looks."""
+    folded = text.casefold()
+    return folded if folded.isascii() else folded.replace("ı", "i").replace("i\u0307", "i")
+
+
 @lru_cache(maxsize=1024)
-def _whole_word(word: str) -> re.Pattern[str]:
-    inner = r"\s+".join(map(re.escape, word.split()))
-    before = r"(?<!\w)" if word[:1].isalnum() or word[:1] == "_" else ""
-    after = r"(?!\w)" if word[-1:].isalnum() or word[-1:] == "_" else ""
-    return re.compile(before + inner + after, re.IGNORECASE)
+def _whole_word(word: str, endings: str = "") -> tuple[str, re.Pattern[str]]:
+    """What a text in one case must hold of a word, and its pattern, which begins with a character to jump to."""
+    parts = _in_one_case(word).split()
+    inner = r"\s+".join(map(re.escape, parts))
+    first, last = parts[0][0], parts[-1][-1]
+    if first.isalnum() or first == "_":
+        head = re.escape(first)
+        inner = rf"{head}(?<!\w{head}){inner[len(head) :]}"
+    after = rf"{endings}(?!\w)" if last.isalnum() or last == "_" else ""
+    return parts[0], re.compile(inner + after)
 
 
 def count_word(word: str, text: str) -> int:
@@ -123,9 +176,22 @@ def count_word(word: str, text: str) -> int:
         word: the word or phrase.
         text: any text.
     """
-    if " " not in word and text.isascii() and word.lower() not in text.lower():
-        return 0
-    return sum(1 for _ in _whole_word(word).finditer(text))
+    said = _in_one_case(text)
+    part, pattern = _whole_word(word)
+    return sum(1 for _ in pattern.finditer(said)) if part in said else 0
+
+
+def has_word(word: str, text: str, *, inflected: bool = False) -> bool:
+    """Whether a word or phrase stands in a text as a whole, in any case.
+
+    Args:
+        word: the word or phrase.
+        text: any text.
+        inflected: whether it may have the end of a plural or a genitive.
+    """
+    said = _in_one_case(text)
+    part, pattern = _whole_word(word, r"(?:e?s|['’]s)?" if inflected else "")
+    return part in said and pattern.search(said) is not None
 
 
 _UNSEEN = re.compile(
@@ -170,7 +236,11 @@ def fenced_alone(text: str) -> str:
 
 # --------------------------------------------------------------------------------------------------- sentences
 
-_END = re.compile(r"(?<![.!?。！？।؟])[.!?。！？।؟]++[\"'”’)\]*_]*+(?=\s|$)|[。！？।](?![.!?。！？।؟])|\n[^\S\n]*+\n")
+# Begins with a set of characters, which the search jumps to; what must stand before them is looked at afterwards.
+_END = re.compile(
+    r"[.!?。！？।؟\n](?:(?<!\n)(?<![.!?。！？।؟]{2})[.!?。！？।؟]*+[\"'”’)\]*_]*+(?=\s|$)|(?<=[。！？।])(?![.!?。！？।؟])|"
+    r"(?<=\n)[^\S\n]*+\n)"
+)
 _ABBREVIATION = re.compile(
     r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|vs|etc|e\.g|i\.e|approx|No|Inc|Ltd|Co|Fig|al|cf)|\b[A-Z]|^\s*\d{1,3})\.$"
 )

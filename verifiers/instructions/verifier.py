@@ -131,14 +131,13 @@ def _loosened(answer: str) -> Iterator[str]:
 def _flaw(answer: str, asked: Sequence[Instruction], task: Task | None) -> str:
     """Why an answer says nothing, whatever the instructions; "" if it says something."""
     needed = min(one.kind.least(one.arguments) for one in asked)
-    if any(one.kind.whole for one in asked):
-        own, prompt = answer, ""
-    else:
-        prompt = "" if task is None else _prompt(task)
-        own = _without(answer, prompt) if prompt else answer
+    prompt = "" if task is None or any(one.kind.whole for one in asked) else _prompt(task)
     given = " ".join(" ".join(_texts(value)) for one in asked for value in one.arguments.values())
-    keywords = set() if needed == 1 else different_words(given, _LONGEST)
-    said = different_words(own, needed + len(keywords)) - keywords
+    keywords = different_words(given, _LONGEST) if given and needed > 1 else set()
+    if len(different_words(answer, needed, keywords | _words_of(prompt))) >= needed:
+        return ""  # enough words that are not even in the prompt
+    own = _without(answer, prompt) if prompt else answer
+    said = different_words(own, needed, keywords)
     if len(said) >= needed:
         return ""
     if prompt and len(own) < len(answer):
@@ -165,6 +164,11 @@ def _without(answer: str, prompt: str) -> str:
     for part in _parts(prompt):
         said = said.replace(part, " ")
     return said
+
+
+@lru_cache(maxsize=256)
+def _words_of(prompt: str) -> frozenset[str]:
+    return frozenset(different_words(prompt[:_LONGEST_PROMPT], _LONGEST))
 
 
 @lru_cache(maxsize=256)
