@@ -16,6 +16,7 @@ from rlvr.algo.presets import PRESETS, Algorithm
 from rlvr.collect import Groups, Sampling
 from rlvr.collect.cursor import Cursor
 from rlvr.collect.flight import sample_groups
+from rlvr.engines import engine_of
 from rlvr.environment import Environment, TasksEnv
 from rlvr.scoring import Scorer
 from rlvr.train.config import Config, ResolvedConfig
@@ -64,7 +65,8 @@ def dry_run(
     _line(err, f"loading {config.model}")
     policy = prepare_policy(policy_from_config(config), config)
     sampling = Sampling(max_tokens=settings.max_tokens, temperature=settings.temperature, stop=settings.stop)
-    scorer = Scorer(env, workers=settings.workers) if isinstance(env, TasksEnv) else None
+    scoring = None if settings.scorer is None else engine_of(settings.scorer)
+    scorer = Scorer(env, workers=settings.workers, engine=scoring) if isinstance(env, TasksEnv) else None
     opened = ExitStack()
     sampler = opened.enter_context(open_sampler(policy, settings))
     if settings.engine != "local":

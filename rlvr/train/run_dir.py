@@ -25,7 +25,7 @@ _MAY_CHANGE: Final = frozenset(
     for name in (
         "attention bad_steps canary checkpoint_every device gradient_checkpointing keep max_rows max_tokens_in_flight "
         "micro_tokens packing rollouts_every sampler sampler_folder sampler_key_env sampler_lora sampler_memory "
-        "sampler_positions sampler_python sampler_sleep serve_samplers track workers"
+        "sampler_positions sampler_python sampler_sleep scorer serve_samplers track workers"
     ).split()
 )
 """Settings of machine, reports and alarms.  They do not affect learning, except for how sums are rounded; another
@@ -36,6 +36,7 @@ _ADDED: Final[Mapping[str, Any]] = {
     "packing": False,
     "lora_rank": None,
     "pairs": None,
+    "scorer": None,
     "lora_alpha": None,
     "lora_targets": [],
     **{
