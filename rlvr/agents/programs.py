@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 from rlvr.errors import RlvrError, UsageError
 from rlvr.types import Prompt
 
-__all__ = ["AgentCall", "AgentFailed", "Command", "AgentProgram", "require_names"]
+__all__ = ["AgentCall", "AgentFailed", "AgentProgram", "Command", "require_names"]
 
 _ANSWER_BYTES: Final = 1 << 20
 _SAID_LETTERS: Final = 2000  # of what a program wrote, for the reason of a verdict
