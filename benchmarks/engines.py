@@ -3,6 +3,7 @@ r"""A pool, two services and a Ray cluster of two nodes on one machine, and 16 s
     python -m benchmarks.engines rates       # wants an idle machine; with Ray installed also Ray
     python -m benchmarks.engines kills
     python -m benchmarks.engines shards
+    python -m benchmarks.engines code        # programs in the sandbox of a service, one run
 
 Each engine has two workers in all.  A check takes some CPU milliseconds, so that it costs the same whoever else runs.
 Prints the Markdown lines of docs/using/many_machines.md.
@@ -61,13 +62,12 @@ def rows(count: int) -> list[dict[str, Any]]:
 class Served:
     """`rlvr serve` with one worker in a process of its own, which can be killed and started anew at its port."""
 
-    def __init__(self, cpu_ms: float) -> None:
-        self._option, self.port = f"cpu_ms={cpu_ms}", 0
+    def __init__(self, env: str, option: str, workers: int = 1) -> None:
+        self._env, self._flags, self.port = env, ["--workers", str(workers), "--option", option], 0
         self.start()
 
     def start(self) -> None:
-        flags = ["--port", str(self.port), "--workers", "1", "--option", self._option]
-        command = [sys.executable, "-m", "rlvr", "serve", PLACE, *flags]
+        command = [sys.executable, "-m", "rlvr", "serve", self._env, "--port", str(self.port), *self._flags]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -83,7 +83,7 @@ class Served:
 @contextmanager
 def services(cpu_ms: float) -> Iterator[tuple[Callable[[], Engine], Callable[[int], None]]]:
     """Two services: (makes the engine, kills one and starts it anew)."""
-    served = [Served(cpu_ms) for _ in range(2)]
+    served = [Served(PLACE, f"cpu_ms={cpu_ms}") for _ in range(2)]
 
     def again(number: int) -> None:
         served[number % 2].kill()
@@ -239,9 +239,39 @@ def shards(count: int, cpu_ms: float, number: int = 16) -> None:
         print(f"{number} shards of {count:,} rows, {killed} killed and resumed: {'identical' if same else 'NOT equal'}")
 
 
+def code(count: int) -> None:
+    """Programs, which need the sandbox, scored by a service of two workers; this process needs no namespaces."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "problem.jsonl"
+        test = "def check(candidate):\n    assert [candidate(i) for i in range(9)] == [i * i for i in range(9)]\n"
+        problem = {"task_id": "A/0", "prompt": "def square(x):\n", "entry_point": "square", "test": test}
+        data.write_bytes(dump_row(problem))
+        ends = ("    return x * x", "    return x + x", "    while True: pass", "    raise SystemExit(0)")
+        asked = [{"task": 0, "completion": ends[i % 100 if i % 100 < 4 else i % 2]} for i in range(count)]
+        env = rlvr.make("humaneval-v2", data=str(data))
+        results = {}
+        served = Served("humaneval-v2", f"data={data}", workers=2)
+        try:
+            for name, engine in (
+                ("pool", Pool(workers=2)),
+                ("a service of two workers", Services(f"http://127.0.0.1:{served.port}")),
+            ):
+                with rlvr.Scorer(env, engine=engine) as scorer:
+                    scorer.score(env.task(0), ends[0])
+                    began = time.perf_counter()
+                    results[name] = [(one.outcome, one.score.total) for one in scorer.stream(asked)]
+                    print(
+                        f"{name}: {count / (time.perf_counter() - began):.1f} programs/s, {os.getloadavg()[0]:.1f} load"
+                    )
+        finally:
+            served.kill()
+        first, *others = results.values()
+        print(f"{count} programs, {'equal' if all(one == first for one in others) else 'NOT equal'}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("rates", "kills", "shards"))
+    parser.add_argument("what", choices=("rates", "kills", "shards", "code"))
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--slow-rows", type=int, default=1_000)
     parser.add_argument("--cpu-ms", type=float, default=5.0, help="of the slow rows")
@@ -251,8 +281,10 @@ def main() -> None:
         rates(asked.rows, asked.slow_rows, asked.cpu_ms, asked.rounds)
     elif asked.what == "kills":
         kills(asked.rows, 1.0)
-    else:
+    elif asked.what == "shards":
         shards(asked.rows, 0.5)
+    else:
+        code(200)
 
 
 if __name__ == "__main__":
