@@ -72,7 +72,7 @@ def after_thinking(text: str) -> int | None:
         The position after the last closing tag of `THINKING_TAGS`; 0 where there is none, and None where an opening
         tag follows it: the completion ended before the model had finished thinking.
     """
-    if "<think" not in text and "</think" not in text:  # where no tag can be, most texts need no closer look
+    if "think" not in text or ("<think" not in text and "</think" not in text):  # no tag: most texts end here
         return 0
     begin = max((at + len(end) for _, end in THINKING_TAGS if (at := text.rfind(end)) >= 0), default=0)
     return None if any(text.find(start, begin) >= 0 for start, _ in THINKING_TAGS) else begin

@@ -155,7 +155,9 @@ class Verdict:
             object.__setattr__(self, "outcome", Outcome(self.outcome))  # "correct" will do; "right" raises
         if self.value is _BY_OUTCOME:
             object.__setattr__(self, "value", float(self.outcome is Outcome.CORRECT))
-        if not isinstance(self.value, Real) or not 0.0 <= self.value <= 1.0:  # false for NaN too
+        # Asking for the exact type first saves a microsecond of each verdict.
+        is_number = type(self.value) is float or isinstance(self.value, Real)
+        if not is_number or not 0.0 <= self.value <= 1.0:  # false for NaN too
             raise ValueError(f"a verdict's value is {brief(self.value)}; it must be a number in [0, 1]")
         if type(self.value) is not float:  # numpy's numbers cannot be written as JSON
             object.__setattr__(self, "value", float(self.value))
@@ -165,7 +167,7 @@ class Verdict:
             raise TypeError(f"a verdict's why is {brief(self.why)}; it must be a string, 'reason' or 'reason: text'")
         if self.answer is not None and not isinstance(self.answer, str):
             raise TypeError(f"a verdict's answer is {brief(self.answer)}; it must be the text of it, or None")
-        if not isinstance(self.detail, Mapping):
+        if type(self.detail) is not dict and not isinstance(self.detail, Mapping):
             raise TypeError(f"a verdict's detail is {brief(self.detail)}; it must be a mapping")
 
     @property
@@ -411,10 +413,11 @@ class Rollout:
         completion_mask: True where a token is trained on, shape [T].
         behaviour_logprobs: natural log-probabilities under the policy that sampled, shape [T]; 0 where the mask is
             False.  Required: importance ratios are computed from them.
-        weights_version: of the weights that sampled it.
+        weights_version: of the weights that sampled it; the oldest if they changed meanwhile.
         truncated: True if it hit the token limit.
         score: None until scored.
         turns: the policy's turns in order; empty for a single-turn rollout.
+        token_versions: version of the weights for each token, shape [T]; empty if all have `weights_version`.
         episode: the record of an episode with tools; None for others.
     """
 
@@ -428,6 +431,7 @@ class Rollout:
     truncated: bool = False
     score: Score | None = None
     turns: Sequence[Turn] = ()
+    token_versions: Sequence[int] = ()
     episode: Episode | None = None
 
     def __post_init__(self) -> None:
@@ -435,6 +439,7 @@ class Rollout:
             "completion_ids": len(self.completion_ids),
             "completion_mask": len(self.completion_mask),
             "behaviour_logprobs": len(self.behaviour_logprobs),
+            **({"token_versions": len(self.token_versions)} if len(self.token_versions) else {}),
         }
         if len(set(lengths.values())) != 1:
             raise ValueError(f"task {self.task.id!r}: a rollout's lengths must agree, and they are {lengths}")

@@ -36,6 +36,7 @@ SESSION_LANGUAGES: Final = ("python", "bash")
 _GRACE_S: Final = 20.0  # beyond a call's wall limits, until pid 1 of the session is taken for dead
 _START_S: Final = 30.0
 _MESSAGE_BYTES: Final = 1 << 14
+_PATH_BYTES: Final = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,41 @@ class Session:
             raise
         finally:
             self._done()
+
+    def read(self, path: str) -> bytes | None:
+        """A file of the session's working directory, read by pid 1 of the session and not by the program.
+
+        So it is what the file holds, whatever the program has made of its commands.
+
+        Args:
+            path: relative to the working directory that the session began in.
+
+        Returns:
+            Its bytes; None if there is no such regular file (links are not followed), if it is larger than
+            `output_mib`, or if the session is over.
+
+        Raises:
+            UsageError: the session was closed here, or the path is not of this form.
+        """
+        parts = path.split("/") if isinstance(path, str) else []
+        if not all(part and part not in (".", "..") and "\0" not in part for part in parts) or not parts:
+            raise UsageError(f"the path is {brief(path)}; give one within the working directory, such as 'a/b.txt'")
+        with self._turn:
+            if self._closed:
+                raise UsageError("this session was closed; open another one with Sandbox.session")
+            if self.over or len(path.encode("utf-8", "surrogatepass")) > _PATH_BYTES:
+                return None
+            self._line.send({"read": parts, "most": int(self.limits.output_mib * MIB)})
+            found, size = b"", -1
+            while True:
+                message = self._line.wait(self._patience_s)
+                if message is None or "over" in message:
+                    self._end(message)
+                    return None
+                size = message.get("size", size)
+                found += bytes.fromhex(message.get("part", ""))
+                if len(found) >= size:
+                    return None if size < 0 else found
 
     def interrupt(self) -> None:
         """Interrupt the call that another thread or task waits for, as Ctrl-C does; its reply ends RE.

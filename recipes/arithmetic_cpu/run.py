@@ -44,7 +44,7 @@ class Settings:
     """Share of the columns that are added wrong in the warm start's data."""
     lora_rank: int | None = None
     """Train a LoRA adapter of this rank, instead of all weights."""
-    one_step_off: bool = False
+    max_staleness: int = 0
     """Collect the next batch while training on this one."""
     seed: int = 0
     """Seed of weights, tasks and rollouts."""
@@ -80,7 +80,7 @@ def main(settings: Settings = DEFAULTS) -> int:
         max_tokens=48,
         lr=3e-4 if settings.lora_rank is None else 3e-3,  # an adapter has fewer weights to move
         lora_rank=settings.lora_rank,
-        one_step_off=settings.one_step_off,
+        max_staleness=settings.max_staleness,
         warmup_steps=4,
         eval_every=25,
         eval_tasks=300,

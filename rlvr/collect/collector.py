@@ -1,8 +1,8 @@
 """Collects groups to train on: sample, score, filter, and sample again until there are enough.
 
-cursor ─▶ Groups.sample ─▶ mask unscored rollouts ─▶ drop uniform groups ─▶ enough? ─▶ Collected
-                 ▲                                                            │ no, and rounds are left
-                 └────────────────────────────────────────────────────────────┘
+cursor ─▶ Flight: sample, score ─▶ mask unscored rollouts ─▶ drop uniform groups ─▶ enough? ─▶ Collected
+                 ▲                                                                     │ no, and rounds are left
+                 └─────────────────────────────────────────────────────────────────────┘
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from rlvr.collect.flight import Flight
 from rlvr.collect.groups import STEP_S, Groups
 from rlvr.collect.mixing import cursor_of
 from rlvr.collect.prefixes import PrefixValues, prefix_values
@@ -38,11 +39,13 @@ class Collected:
         groups: in the order of their tasks; at most as many as were requested.
         dropped: groups that were sampled and are not trained on.
         stats: metrics, see `rlvr.collect.stats`.
+        indices: id of a task → its index, of all groups and of dropped ones that this call sampled.
     """
 
     groups: Sequence[Group]
     dropped: Sequence[Dropped]
     stats: Mapping[str, float]
+    indices: Mapping[str, int] = field(default_factory=dict)
 
     def staleness(self, version: int) -> int:
         """How many weight versions the oldest rollout is behind; 0 without rollouts.
@@ -84,7 +87,8 @@ class Collector:
             is one round.  After rounds in which no rollout could be scored there is no further one.
         oversample: tasks that a round samples for each missing group, at least 1.  Above 1 there are fewer rounds, and
             some groups are left over for the next `collect`.
-        max_staleness: a group left over is dropped if one of its rollouts is more weight versions behind the sampler.
+        max_staleness: no group is returned that has a token of weights more versions older than those it is trained
+            with.  A group left over is dropped then, and one that is under way is sampled anew.
         max_turns: most turns of an episode.
         step_s: most wall seconds of an environment's `reset` (over it, the rollout is UNSCORED) and of each `step`
             (over it, the episode is WRONG, why "time limit").
@@ -145,10 +149,12 @@ class Collector:
         self.max_rounds, self.oversample, self.max_staleness = max_rounds, oversample, max_staleness
         self._cursor = cursor_of(env, seed=self.seed, shuffle=shuffle)
         self._left: list[tuple[int, Group]] = []  # with the index of its task
+        self._flight = Flight(self.groups)
         self._has_warned = self._has_warned_of_length = False
 
     def close(self) -> None:
         """End the threads, and the workers unless a scorer was given."""
+        self._flight.close()
         self.groups.close()
 
     def __enter__(self) -> Collector:
@@ -167,46 +173,51 @@ class Collector:
         """Number of completed epochs; always 0 if tasks are generated."""
         return self._cursor.epoch
 
-    def index(self, position: int) -> int:
-        """The index of the task that was taken at a position, of the last call of `collect`.
-
-        Args:
-            position: from 0.
-        """
-        return self._cursor.index(position)
-
-    def collect(self, prompts: int) -> Collected:
+    def collect(self, prompts: int, *, ahead: int = 0, trained_at: int | None = None) -> Collected:
         """Collect groups.  If this raises or is interrupted, the next call begins where this one began.
+
+        What was under way before such a call is sampled anew by the next one.
 
         Args:
             prompts: number of groups.
+            ahead: how many further calls' groups are begun already.  They are under way while the weights change:
+                rollouts go on with the new ones if the sampler has `take_back`, see `Sampler`, or begin again.
+            trained_at: version of the weights that these groups will be trained with; None for the sampler's.
 
         Warns:
             RuntimeWarning: there are fewer groups; only the first time.
         """
         require_whole("prompts", prompts, 1)
-        before = self._cursor.state_dict(), self._left
+        require_whole("ahead", ahead, 0)
+        before = self._cursor.state_dict(), self._left, self._flight.asked
+        oldest = (self.sampler.version if trained_at is None else trained_at) - self.max_staleness
         try:
-            return self._collected(int(prompts))
+            return self._collected(int(prompts), oldest, int(ahead))
         except BaseException:
             self._cursor.load_state_dict(before[0])
             self._left = before[1]
+            self._flight.close()
+            self._flight = Flight(self.groups)
+            self._flight.begin(before[2])
             raise
 
-    def _collected(self, prompts: int) -> Collected:
-        kept, dropped = self._still_fresh()
+    def _collected(self, prompts: int, oldest: int, ahead: int) -> Collected:
+        kept, dropped = self._still_fresh(oldest)
         sampled: list[Group] = []
-        rounds = 0
+        indices: dict[str, int] = {}
+        rounds = requeued = 0
         self.groups.background.take_timings()  # time before this call does not count
         while len(kept) < prompts and rounds < (self.max_rounds if self.dynamic else 1):
             if sampled and not any(map(_is_scored, _rollouts(sampled))):
                 break
             rounds += 1
-            asked = self._cursor.take(math.ceil((prompts - len(kept)) * self.oversample))
-            asked = self._fitting(asked, dropped)
-            for number, group in sorted(self.groups.sample(asked), key=lambda numbered: numbered[0]):
-                _, index = asked[number]
+            wanted = math.ceil((prompts - len(kept)) * self.oversample)
+            requeued += self._flight.begin_again(oldest, wanted)
+            asked = self._cursor.take(max(0, wanted + ahead * prompts - len(self._flight)))
+            self._flight.begin(self._fitting(asked, dropped))
+            for index, group in self._flight.finish(wanted):
                 sampled.append(group)
+                indices[group.task.id] = index
                 self._cursor.saw(index, group)
                 why = self._useless(group)
                 if why:
@@ -214,6 +225,7 @@ class Collector:
                 else:
                     kept.append((index, self._masked(group)))
         groups, self._left = [group for _, group in kept[:prompts]], kept[prompts:]
+        indices |= {group.task.id: index for index, group in kept}
         missing = prompts - len(groups)
         if missing and not self._has_warned:
             _warn_of_fewer(len(groups), prompts, rounds, dropped)
@@ -221,7 +233,8 @@ class Collector:
         numbers = collection_stats(sampled, groups, dropped, self.groups.background.take_timings())
         numbers |= mixture_stats(self.env, sampled, groups) | self._cursor.stats()
         numbers |= {"rounds": float(rounds), "left": float(len(self._left)), "missing": float(missing)}
-        return Collected(groups, dropped, numbers)
+        numbers |= {"in_flight": float(len(self._flight)), "requeued": float(requeued)}
+        return Collected(groups, dropped, numbers, indices)
 
     def _fitting(self, asked: Sequence[tuple[int, int]], dropped: list[Dropped]) -> list[tuple[int, int]]:
         """The tasks whose prompts leave room for a completion; the others are added to `dropped`."""
@@ -246,9 +259,8 @@ class Collector:
                 )
         return fitting
 
-    def _still_fresh(self) -> tuple[list[tuple[int, Group]], list[Dropped]]:
+    def _still_fresh(self, oldest: int) -> tuple[list[tuple[int, Group]], list[Dropped]]:
         """Groups that an earlier call left over, and those of them that are dropped as too old."""
-        oldest = self.sampler.version - self.max_staleness
         fresh = [all(r.weights_version >= oldest for r in group.rollouts) for _, group in self._left]
         kept = [left for left, is_fresh in zip(self._left, fresh, strict=True) if is_fresh]
         stale = [group for (_, group), is_fresh in zip(self._left, fresh, strict=True) if not is_fresh]
@@ -285,7 +297,8 @@ class Collector:
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next `collect` depends on, except the sampler's weights, as plain JSON."""
         left = [{"index": index, "group": group_as_dict(group)} for index, group in self._left]
-        return {**self._identity(), **self._cursor.state_dict(), "epoch": self._cursor.epoch, "left": left}
+        under_way = {"left": left, "flight": self._flight.state_dict()}
+        return {**self._identity(), **self._cursor.state_dict(), "epoch": self._cursor.epoch, **under_way}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where a collector was when its `state_dict` was called.
@@ -306,8 +319,10 @@ class Collector:
             (entry["index"], group_from_dict(entry["group"], self.groups.task(entry["index"])))
             for entry in state["left"]
         ]
+        flight = Flight(self.groups)
+        flight.load_state_dict(state["flight"])
         self._cursor.load_state_dict(state)
-        self._left = left
+        self._left, self._flight = left, flight
 
     def _identity(self) -> dict[str, Any]:
         """What the order of rollouts depends on."""

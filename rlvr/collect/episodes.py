@@ -53,7 +53,7 @@ class Playing:
     logprobs: list[float] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)  # for each token; a reply has that of the turn before
     truncated: bool = False
 
     @property
@@ -73,7 +73,7 @@ class Playing:
         self.logprobs += sample.behaviour_logprobs(sampling)
         self.turns.append(Turn(start, len(self.ids)))
         self.texts.append(sample.text)
-        self.versions.append(sample.weights_version)
+        self.versions += sample.token_versions or [sample.weights_version] * len(sample.completion_ids)
         self.truncated = sample.truncated
 
     def take_reply(self, reply: Prompt, ids: Sequence[int]) -> None:
@@ -81,6 +81,7 @@ class Playing:
         self.ids += ids
         self.mask += [False] * len(ids)
         self.logprobs += [0.0] * len(ids)
+        self.versions += self.versions[-1:] * len(ids)
         self.texts.append(_plain(reply))
 
     def rollout(self, score: Score | None, version: int) -> Rollout:
@@ -96,6 +97,7 @@ class Playing:
             truncated=self.truncated,
             score=score,
             turns=tuple(self.turns),
+            token_versions=tuple(self.versions) if len(set(self.versions)) > 1 else (),
         )
 
 
@@ -158,14 +160,15 @@ class Episodes:
                 found[index] = self._keep(index, future.result()[1])
         return [found[index] for index in indices]
 
-    def plays(self, asked: Sequence[tuple[int, int]], group_size: int) -> Iterator[Play[Rollout]]:
+    def plays(self, asked: Sequence[tuple[int, int]], group_size: int, first: int = 0) -> Iterator[Play[Rollout]]:
         """The episodes of each task, group after group.
 
         Args:
             asked: (place in the run, index of the task) of each group.
             group_size: episodes per task (G).
+            first: number of the first group, in the ids of requests.
         """
-        for p, (place, index) in enumerate(asked):
+        for p, (place, index) in enumerate(asked, first):
             for g in range(group_size):
                 yield self._play(p, g, place, index)
 

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from rlvr.collect import Groups, Sampler, Sampling, own_tokens
+from rlvr.collect.flight import sample_groups
 from rlvr.collect.groups import STEP_S
 from rlvr.collect.scheduler import Schedule
 from rlvr.display import progress_bar
@@ -179,7 +180,7 @@ def evaluate(
             key=("evaluate", seed),
         ) as groups,
         progress_bar(f"evaluating on {env.id}", len(missing) if progress else None) as tick,
-        closing(groups.sample(asked := _fitting(groups, missing, too_long))) as sampled,
+        closing(sample_groups(groups, asked := _fitting(groups, missing, too_long))) as sampled,
     ):
         for number, group in sampled:
             index, _ = asked[number]

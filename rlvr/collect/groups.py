@@ -1,22 +1,20 @@
-"""Samples and scores groups of rollouts; used by the collector and by evaluation."""
+"""What the rollouts of a group need and how they are scored; used by the collector and by evaluation."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
 
 from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.episodes import Episodes, unscored
-from rlvr.collect.scheduler import Play, Schedule, chosen_schedule, run
+from rlvr.collect.scheduler import Play, Schedule, chosen_schedule
 from rlvr.collect.tool_episodes import ToolEpisodes
 from rlvr.environment import Environment, Mixture, MultiTurnEnv, SingleTurnEnv, TasksEnv, ToolEnv
 from rlvr.environment.tools import tools_of
 from rlvr.errors import RlvrError, SamplingFailed, UsageError
 from rlvr.samplers.protocol import Request, Sample, Sampler, Sampling, rollout_seed
 from rlvr.scoring import Scorer
-from rlvr.types import Completion, Group, Rollout, Score, Task
+from rlvr.types import Completion, Rollout, Score, Task
 from rlvr.validate import require_seconds, require_whole
 
 __all__ = ["Groups", "STEP_S"]
@@ -25,30 +23,6 @@ STEP_S = 30.0
 """Wall seconds that `reset` and `step` of an environment of several turns may take."""
 
 _STEP_THREADS = 64  # for the steps of episodes; slow steps mostly wait for something else than this CPU
-
-
-@dataclass(slots=True)
-class _Sampled:
-    """The finished rollouts of a group by their numbers, and the scores that are being computed for some of them."""
-
-    rollouts: dict[int, Rollout] = field(default_factory=dict)
-    scores: list[tuple[list[int], Future[list[Score]]]] = field(default_factory=list)
-
-    @property
-    def scored(self) -> bool:
-        return all(future.done() for _, future in self.scores)
-
-    def group(self) -> Group:
-        """The group, with the scores; waits for them."""
-        rollouts = [rollout for _, rollout in sorted(self.rollouts.items())]
-        known = next((rollout for rollout in rollouts if rollout.prompt_ids), rollouts[0])
-        for g, rollout in enumerate(rollouts):
-            if not rollout.prompt_ids:  # an episode that did not begin
-                rollouts[g] = replace(rollout, task=known.task, prompt_ids=known.prompt_ids)
-        for numbers, future in self.scores:
-            for g, score in zip(numbers, future.result(), strict=True):
-                rollouts[g] = replace(rollouts[g], score=score)
-        return Group(known.task, rollouts)
 
 
 class Groups:
@@ -208,39 +182,29 @@ class Groups:
         assert self.scorer is not None
         return self.background.submit(self.scorer.score_group, task, completions)
 
-    def sample(self, asked: Sequence[tuple[int, int]]) -> Generator[tuple[int, Group], None, None]:
-        """Sample and score a group for each task; yields (number in `asked`, group) as each is done, in any order.
+    @property
+    def compares(self) -> bool:
+        """True if the reward compares the completions of a group, which are then scored together."""
+        return self.scorer is not None and self.env.reward.group_level
+
+    @property
+    def most_plays(self) -> int | None:
+        """How many rollouts may be under way at a time; None if the environment does not say."""
+        return self.env.max_concurrent if isinstance(self.env, ToolEnv) else None
+
+    def plays(self, asked: Sequence[tuple[int, int]], first: int = 0) -> Iterator[Play[Rollout]]:
+        """The plays of the rollouts, group after group.
 
         Args:
             asked: (place in the run, index of the task) of each group.
+            first: number of the first group, in the ids of requests.
         """
-        sampled: dict[int, _Sampled] = {}
-        sizes = [self.size_of(index) for _, index in asked]
-        numbers = [(p, g) for p, size in enumerate(sizes) for g in range(size)]
-        complete: deque[int] = deque()
-        plays = self._single_turns(asked) if self._episodes is None else self._episodes.plays(asked, self.group_size)
-        most = self.env.max_concurrent if isinstance(self.env, ToolEnv) else None
-        try:
-            for number, rollout in run(plays, self.sampler, self.background, self.schedule, most=most):
-                p, g = numbers[number]
-                group = sampled.setdefault(p, _Sampled())
-                group.rollouts[g] = rollout
-                self._begin_scoring(group, g, sizes[p])
-                if len(group.rollouts) == sizes[p]:
-                    complete.append(p)
-                while complete and sampled[complete[0]].scored:
-                    yield complete[0], sampled.pop(complete.popleft()).group()
-            for p in complete:
-                with self.background.waiting():
-                    scored = sampled[p].group()
-                yield p, scored
-        finally:
-            for group in sampled.values():
-                for _, future in group.scores:
-                    future.cancel()
+        if self._episodes is not None:
+            return self._episodes.plays(asked, self.group_size, first)
+        return self._single_turns(asked, first)
 
-    def _single_turns(self, asked: Sequence[tuple[int, int]]) -> Iterator[Play[Rollout]]:
-        for p, (place, index) in enumerate(asked):
+    def _single_turns(self, asked: Sequence[tuple[int, int]], first: int) -> Iterator[Play[Rollout]]:
+        for p, (place, index) in enumerate(asked, first):
             task = self.task(index)
             prompt_ids, limit = tuple(self.sampler.encode(task.prompt)), self.limit_of(task)
             for g in range(self.size_of(index)):
@@ -262,18 +226,5 @@ class Groups:
             behaviour_logprobs=sample.behaviour_logprobs(self.sampling),
             weights_version=sample.weights_version,
             truncated=sample.truncated,
+            token_versions=tuple(sample.token_versions or ()),
         )
-
-    def _begin_scoring(self, group: _Sampled, g: int, size: int) -> None:
-        """Score rollout g, or all of the group once they are there if the reward compares completions.
-
-        Those that have a score are left out: of episodes, and of completions that could not be had.
-        """
-        if self.scorer is not None and self.env.reward.group_level:
-            together = list(range(size)) if len(group.rollouts) == size else []
-        else:
-            together = [g]
-        if numbers := [i for i in together if group.rollouts[i].score is None]:
-            rollouts = [group.rollouts[i] for i in numbers]
-            future = self.score(rollouts[0].task, [rollout.completion for rollout in rollouts])
-            group.scores.append((numbers, future))

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from statistics import fmean
-from typing import Any, Final
+from typing import Any
 
 from rlvr.collect.cursor import Cursor
 from rlvr.environment import Curriculum, Environment, Mixture
 from rlvr.types import Group
 
 __all__ = ["MixtureCursor", "cursor_of"]
-
-_KEPT: Final = 65_536  # places whose tasks are remembered; a step looks back at its own places alone
 
 
 class _Member:
@@ -107,7 +105,6 @@ class MixtureCursor:
         self.env, self.shuffle, self.size = env, shuffle, env.size
         self.position = 0
         self._members = {name: _Member(env.env_of(name), name, seed, shuffle) for name in env.shares}
-        self._recent: dict[int, int] = {}
 
     @property
     def epoch(self) -> int:
@@ -139,17 +136,7 @@ class MixtureCursor:
         self._members[name].credit -= 1.0
         place, index = self.position, self.env.number(name, self._members[name].next())
         self.position += 1
-        self._recent[place] = index
-        self._recent.pop(place - _KEPT, None)
         return place, index
-
-    def index(self, position: int) -> int:
-        """The index of a task that was taken lately.
-
-        Args:
-            position: at which it was taken.
-        """
-        return self._recent[position]
 
     def saw(self, index: int, group: Group) -> None:
         """Tell the curriculum how a group did.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from rlvr.collect.flight import sample_groups
 from rlvr.collect.groups import Groups
 from rlvr.collect.prefixes import PrefixValues, prefix_values
 from rlvr.errors import UsageError
@@ -39,7 +40,7 @@ def process_labels(
             f"the reward {groups.env.reward} lies in [{low:g}, {high:g}], and counts of right continuations need one "
             "in [0, 1]; use the environment's verdict alone"
         )
-    for _, group in groups.sample(asked):
+    for _, group in sample_groups(groups, asked):
         rollouts = [r for r in group.rollouts if r.score is not None and r.score.total is not None and r.completion_ids]
         totals = {r.score.total for r in rollouts if r.score is not None}
         if not rollouts or (len(totals) == 1 and not every):

@@ -13,6 +13,9 @@ When a result is passed on is the schedule:
 - "ready": as soon as it is there.  For engines, whose batches depend on time anyway.
 - "tokens": after a number of decode steps that does not depend on time, waiting for the result if need be.  Which rows
   are sampled side by side is then the same in every run, so that runs repeat to the last bit.
+
+Plays can be parked: then nothing is with the sampler, whose weights may change.  A parked play is what it was sent so
+far, and the tokens of the completion that it waits for; from these a checkpoint makes it again.
 """
 
 from __future__ import annotations
@@ -20,18 +23,20 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Container, Generator, Hashable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from rlvr.collect.background import BackgroundCalls
 from rlvr.errors import SamplingFailed, UsageError
-from rlvr.samplers.protocol import Request, Sample, Sampler
+from rlvr.samplers.protocol import Begun, Request, Sample, Sampler
 from rlvr.validate import require_one_of
 
-__all__ = ["Play", "Schedule", "chosen_schedule", "run"]
+__all__ = ["Play", "Schedule", "Scheduler", "chosen_schedule", "run"]
 
 _T = TypeVar("_T")
 
@@ -65,40 +70,64 @@ def chosen_schedule(sampler: Sampler, schedule: Schedule | None) -> Schedule:
     return schedule or ("tokens" if counts else "ready")
 
 
+@dataclass(slots=True, eq=False)
+class _Part(Generic[_T]):
+    """A play that has begun, and what it was sent, from which it can be made again.
+
+    Attributes:
+        key: of the play.
+        heard: the samples that it was sent.
+        calls: number of results of calls that it was sent.
+    """
+
+    key: Hashable
+    play: Play[_T]
+    heard: list[Sample] = field(default_factory=list)
+    calls: int = 0
+
+
 class _Waiting(Protocol[_T]):
     """Plays that wait for calls in the background."""
 
     def __len__(self) -> int: ...
 
-    def add(self, number: int, play: Play[_T], future: Future[Any]) -> None: ...
+    def add(self, part: _Part[_T], future: Future[Any], due: int | None = None) -> None:
+        """`due`: when it goes on, where that is known already."""
 
-    def take(self, *, idle: bool) -> list[tuple[int, Play[_T], Future[Any]]]:
+    def take(self, *, idle: bool) -> list[tuple[_Part[_T], Future[Any]]]:
         """Those that go on now.  `idle`: the sampler has nothing to do, so wait for one at least."""
 
-    def plays(self) -> list[Play[_T]]:
-        """Those that wait."""
+    def drop(self, keys: Container[Hashable]) -> None: ...
+
+    def parts(self) -> list[tuple[_Part[_T], int | None]]:
+        """All, with when they go on where that is known."""
+
+    @property
+    def now(self) -> int: ...
+
+    @now.setter
+    def now(self, now: int) -> None: ...
 
 
 class _Ready(Generic[_T]):
     """Plays go on as soon as their call is done."""
 
+    now = 0
+
     def __init__(self, background: BackgroundCalls) -> None:
         self._background = background
-        self._plays: dict[int, Play[_T]] = {}
-        self._done: SimpleQueue[tuple[int, Play[_T], Future[Any]]] = SimpleQueue()
+        self._open: dict[Future[Any], _Part[_T]] = {}
+        self._done: SimpleQueue[Future[Any]] = SimpleQueue()
 
     def __len__(self) -> int:
-        return len(self._plays)
+        return len(self._open)
 
-    def plays(self) -> list[Play[_T]]:
-        return list(self._plays.values())
+    def add(self, part: _Part[_T], future: Future[Any], due: int | None = None) -> None:
+        self._open[future] = part
+        future.add_done_callback(self._done.put)
 
-    def add(self, number: int, play: Play[_T], future: Future[Any]) -> None:
-        self._plays[number] = play
-        future.add_done_callback(lambda done: self._done.put((number, play, done)))
-
-    def take(self, *, idle: bool) -> list[tuple[int, Play[_T], Future[Any]]]:
-        if not self._plays:
+    def take(self, *, idle: bool) -> list[tuple[_Part[_T], Future[Any]]]:
+        if not self._open:
             return []
         next_s = self._background.expire()
         if idle:
@@ -110,10 +139,15 @@ class _Ready(Generic[_T]):
         found = []
         with suppress(Empty):
             while True:
-                found.append(self._done.get_nowait())
-        for number, *_ in found:
-            del self._plays[number]
+                if (future := self._done.get_nowait()) in self._open:
+                    found.append((self._open.pop(future), future))
         return found
+
+    def drop(self, keys: Container[Hashable]) -> None:
+        self._open = {future: part for future, part in self._open.items() if part.key not in keys}
+
+    def parts(self) -> list[tuple[_Part[_T], int | None]]:
+        return [(part, None) for part in self._open.values()]
 
 
 class _Tokens(Generic[_T]):
@@ -121,33 +155,42 @@ class _Tokens(Generic[_T]):
 
     def __init__(self, background: BackgroundCalls, sampler: Any) -> None:
         self._background, self._sampler = background, sampler
-        self._first: int = sampler.steps  # a resumed run begins to count anew
-        self._calls: list[tuple[int, int, int, Play[_T], Future[Any]]] = []
+        self._first: int = sampler.steps  # others use the sampler too, and a resumed run begins to count anew
+        self._calls: list[tuple[int, int, _Part[_T], Future[Any]]] = []
         self._order = itertools.count()
 
     def __len__(self) -> int:
         return len(self._calls)
 
-    def plays(self) -> list[Play[_T]]:
-        return [play for *_, play, _ in self._calls]
+    def add(self, part: _Part[_T], future: Future[Any], due: int | None = None) -> None:
+        due = (self.now // _TICK + 2) * _TICK if due is None else due
+        heapq.heappush(self._calls, (due, next(self._order), part, future))
 
-    def add(self, number: int, play: Play[_T], future: Future[Any]) -> None:
-        due = (self._now() // _TICK + 2) * _TICK
-        heapq.heappush(self._calls, (due, next(self._order), number, play, future))
-
-    def take(self, *, idle: bool) -> list[tuple[int, Play[_T], Future[Any]]]:
+    def take(self, *, idle: bool) -> list[tuple[_Part[_T], Future[Any]]]:
         self._background.expire()
         found = []
-        now = self._calls[0][0] if idle and self._calls else self._now()
+        now = self._calls[0][0] if idle and self._calls else self.now
         while self._calls and self._calls[0][0] <= now:
-            *_, number, play, future = heapq.heappop(self._calls)
+            *_, part, future = heapq.heappop(self._calls)
             self._background.wait(future)
-            found.append((number, play, future))
+            found.append((part, future))
         return found
 
-    def _now(self) -> int:
+    def drop(self, keys: Container[Hashable]) -> None:
+        self._calls = [call for call in self._calls if call[2].key not in keys]
+        heapq.heapify(self._calls)
+
+    def parts(self) -> list[tuple[_Part[_T], int | None]]:
+        return [(part, due) for due, _, part, _ in sorted(self._calls, key=lambda call: call[:2])]
+
+    @property
+    def now(self) -> int:
         steps: int = self._sampler.steps
         return steps - self._first
+
+    @now.setter
+    def now(self, now: int) -> None:
+        self._first = self._sampler.steps - now
 
 
 class _Silence:
@@ -166,6 +209,10 @@ class _Silence:
     def asked(self, request: Request) -> None:
         """Note a request."""
         self._since[request.id] = time.monotonic(), request.limit
+
+    def forget(self) -> None:
+        """Nothing is asked for any more."""
+        self._since.clear()
 
     def heard(self, finished: Sequence[tuple[Hashable, Sample | SamplingFailed]]) -> None:
         """Note what was returned.
@@ -192,77 +239,258 @@ class _Silence:
             )
 
 
+class Scheduler(Generic[_T]):
+    """Plays with one sampler.  At most `most` plays are under way; further ones begin when some are finished.
+
+    Args:
+        sampler: samples their requests.
+        background: runs their calls.
+        schedule: when results of calls are passed on.
+        most: plays that are under way at a time; None for 4096.
+    """
+
+    def __init__(
+        self, sampler: Sampler, background: BackgroundCalls, schedule: Schedule, *, most: int | None = None
+    ) -> None:
+        self._sampler, self._background, self._most = sampler, background, _IN_FLIGHT if most is None else most
+        self._more: deque[Iterator[tuple[Hashable, Play[_T]]]] = deque()
+        self._waiting: _Waiting[_T] = _Ready(background) if schedule == "ready" else _Tokens(background, sampler)
+        self._asked: dict[Hashable, tuple[_Part[_T], Request]] = {}
+        self._dropped: set[Hashable] = set()  # keys of plays that have not begun and will not
+        self._silence = _Silence(sampler)
+        self._ended: list[tuple[Hashable, _T]] = []
+        self._parked: int | None = None  # decode steps when it was parked
+
+    def add(self, plays: Iterable[tuple[Hashable, Play[_T]]]) -> None:
+        """Let plays begin, after those that were added before.
+
+        Args:
+            plays: (key, play), in their order; keys of unfinished plays differ.
+        """
+        self._more.append(iter(plays))
+
+    @property
+    def busy(self) -> bool:
+        """False once all have ended, as far as that is known before the last `advance`."""
+        return bool(self._more or self._asked or len(self._waiting))
+
+    def advance(self) -> list[tuple[Hashable, _T]]:
+        """Work for a moment; returns (key, what the play returned) of those that have ended.
+
+        Raises:
+            UsageError: the sampler returned what was not asked for, or lost a request.
+            Exception: what a play raised.
+        """
+        self._unpark()
+        while self._more and len(self._asked) + len(self._waiting) < self._most:
+            if (first := next(self._more[0], None)) is None:
+                self._more.popleft()
+            elif first[0] in self._dropped:
+                self._dropped.remove(first[0])
+            else:
+                part = _Part(*first)
+                self._go_on(part, part.play.send, None)
+        for part, future in self._waiting.take(idle=not self._asked):
+            part.calls += 1
+            if (error := future.exception()) is None:
+                self._go_on(part, part.play.send, future.result())
+            else:
+                self._go_on(part, part.play.throw, error)
+        if self._asked:
+            finished = _polled(self._sampler, self._background, self._asked)
+            self._silence.heard(finished)
+            for name, sample in finished:
+                part, _ = self._asked.pop(name)
+                if isinstance(sample, SamplingFailed):
+                    self._go_on(part, part.play.throw, sample)
+                else:
+                    part.heard.append(sample)
+                    self._go_on(part, part.play.send, sample)
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _go_on(self, part: _Part[_T], resume: Callable[[Any], Request | Future[Any]], result: Any) -> None:
+        """Pass a result on to a play, which says what it needs next."""
+        try:
+            needs = resume(result)
+        except StopIteration as end:
+            self._ended.append((part.key, end.value))
+            return
+        if isinstance(needs, Request):
+            self._asked[needs.id] = part, needs
+            self._submit(needs)
+        else:
+            self._waiting.add(part, needs)
+
+    def _submit(self, request: Request) -> None:
+        self._silence.asked(request)
+        with self._background.generating():
+            self._sampler.submit(request)
+
+    # ------------------------------------------------------------------------------------ parked
+
+    def park(self) -> None:
+        """Take all requests back from the sampler, until `advance` is called again.  Calls go on in the background.
+
+        A completion that the sampler cannot take back with its tokens begins again.
+        """
+        if self._parked is not None:
+            return
+        self._parked = self._waiting.now if self._asked or len(self._waiting) else 0
+        self._silence.forget()
+        if not self._asked:
+            return
+        begun: Mapping[Hashable, Begun] = {}
+        if hasattr(self._sampler, "take_back"):
+            begun = self._sampler.take_back(list(self._asked))
+        else:
+            self._sampler.abort(list(self._asked))
+        self._asked = {
+            name: (part, replace(request, begun=begun.get(name))) for name, (part, request) in self._asked.items()
+        }
+
+    def _unpark(self) -> None:
+        if self._parked is None:
+            return
+        self._waiting.now, self._parked = self._parked, None
+        can_go_on = hasattr(self._sampler, "take_back")
+        for _, request in self._asked.values():
+            self._submit(request if can_go_on else replace(request, begun=None))
+
+    def oldest(self, keys: Container[Hashable]) -> int | None:
+        """The oldest version of the weights that sampled a token of unfinished plays; None if they have no token.
+
+        Args:
+            keys: of the plays, which are parked.
+        """
+        found = [sample.weights_version for part in self._parts() if part.key in keys for sample in part.heard]
+        for part, request in self._asked.values():
+            if part.key in keys and request.begun is not None:
+                found += request.begun.versions
+        return min(found, default=None)
+
+    def drop(self, keys: Iterable[Hashable]) -> None:
+        """Forget plays, and close them.
+
+        Args:
+            keys: of plays that have not ended.
+        """
+        dropped = set(keys)
+        names = [name for name, (part, _) in self._asked.items() if part.key in dropped]
+        begun = [part for part in self._parts() if part.key in dropped]
+        self._dropped |= dropped - {part.key for part in begun}
+        if self._parked is None:
+            self._sampler.abort(names)
+        for name in names:
+            del self._asked[name]
+        self._waiting.drop(dropped)
+        for part in begun:
+            part.play.close()
+
+    def _parts(self) -> list[_Part[_T]]:
+        return [*(part for part, _ in self._asked.values()), *(part for part, _ in self._waiting.parts())]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The plays that have begun, parked, as plain JSON with their keys."""
+        self.park()
+
+        def as_dict(part: _Part[_T], **more: Any) -> dict[str, Any]:
+            return {"key": part.key, "heard": list(map(_sample_as_dict, part.heard)), "calls": part.calls, **more}
+
+        asked = [as_dict(part, begun=r.begun and asdict(r.begun)) for part, r in self._asked.values()]
+        waiting = [as_dict(part, due=due) for part, due in self._waiting.parts()]
+        return {"steps": self._parked, "asked": asked, "waiting": waiting}
+
+    def load_state_dict(self, state: Mapping[str, Any], plays: Mapping[Hashable, Play[_T]]) -> None:
+        """Play again what was played when `state_dict` was called: replies are taken from it, calls are made anew.
+
+        Args:
+            state: what it returned.
+            plays: of all keys in it, from their beginning.
+
+        Raises:
+            UsageError: a play does not repeat itself.
+        """
+        self.park()
+        self._parked = int(state["steps"])
+        for one in [*state["asked"], *state["waiting"]]:
+            key = _key(one["key"])
+            part, needs = self._again(key, plays[key], one)
+            if ("begun" in one) != isinstance(needs, Request):
+                raise _not_repeated(key)
+            if isinstance(needs, Request):
+                self._asked[needs.id] = part, replace(needs, begun=one["begun"] and Begun(**one["begun"]))
+            else:
+                self._waiting.add(part, needs, one["due"])
+
+    def _again(self, key: Hashable, play: Play[_T], one: Mapping[str, Any]) -> tuple[_Part[_T], Request | Future[Any]]:
+        part, heard = _Part(key, play), deque(one["heard"])
+        try:
+            needs = play.send(None)
+            while heard or part.calls < one["calls"]:
+                if isinstance(needs, Request):
+                    part.heard.append(Sample(prompt_ids=list(needs.context), **heard.popleft()))
+                    needs = play.send(part.heard[-1])
+                    continue
+                self._background.wait(needs)
+                part.calls += 1
+                error = needs.exception()
+                needs = play.send(needs.result()) if error is None else play.throw(error)
+        except (StopIteration, IndexError):
+            raise _not_repeated(key) from None
+        return part, needs
+
+    def close(self) -> None:
+        """Abort what is left, and close the plays."""
+        self._more.clear()
+        self.drop([part.key for part in self._parts()])
+
+
+def _sample_as_dict(sample: Sample) -> dict[str, Any]:
+    """Without its prompt, which a play says again."""
+    found = {name: value for name, value in asdict(sample).items() if name != "prompt_ids"}
+    return found | {"completion_ids": list(map(int, sample.completion_ids))}
+
+
+def _key(key: Any) -> Hashable:
+    """As it was before it went through JSON."""
+    return tuple(key) if isinstance(key, list) else key
+
+
+def _not_repeated(key: Hashable) -> UsageError:
+    return UsageError(
+        f"rollout {key}, which was under way when the checkpoint was written, does not repeat itself: with the same "
+        "seed and the same actions, the environment has to give the same replies; if it cannot, begin a new run with "
+        "max_staleness at most 1, for which no episode is under way then"
+    )
+
+
 def run(
     plays: Iterable[Play[_T]],
     sampler: Sampler,
     background: BackgroundCalls,
     schedule: Schedule,
-    *,
-    most: int | None = None,
 ) -> Iterator[tuple[int, _T]]:
     """Play all, and yield (number, what it returned) of each as it ends; numbers are those of their order.
 
-    At most `most` plays are under way; further ones begin when some are finished.  If the caller stops early, or
-    something raises, the requests that are left are aborted, and the plays closed.
+    If the caller stops early, or something raises, the requests that are left are aborted, and the plays closed.
 
     Args:
         plays: in the order in which they begin.
-        sampler: samples their requests.
-        background: runs their calls.
-        schedule: when results of calls are passed on.
-        most: plays that are under way at a time; None for 4096.
+        sampler, background, schedule: see `Scheduler`.
 
     Raises:
-        UsageError: the sampler returned what was not asked for, or lost a request.
-        Exception: what a play raised.
+        UsageError, Exception: see `Scheduler.advance`.
     """
-    most = _IN_FLIGHT if most is None else most
-    waiting: _Waiting[_T] = _Ready(background) if schedule == "ready" else _Tokens(background, sampler)
-    asked: dict[Hashable, tuple[int, Play[_T]]] = {}
-    silence = _Silence(sampler)
-    ended: list[tuple[int, _T]] = []
-
-    def go_on(number: int, play: Play[_T], resume: Callable[[Any], Request | Future[Any]], result: Any) -> None:
-        """Pass a result on to a play, which says what it needs next."""
-        try:
-            needs = resume(result)
-        except StopIteration as end:
-            ended.append((number, end.value))
-            return
-        if isinstance(needs, Request):
-            asked[needs.id] = number, play
-            silence.asked(needs)
-            with background.generating():
-                sampler.submit(needs)
-        else:
-            waiting.add(number, play, needs)
-
-    begun = enumerate(plays)
+    scheduler: Scheduler[_T] = Scheduler(sampler, background, schedule)
+    scheduler.add(enumerate(plays))
     try:
-        more = True
-        while more or asked or len(waiting):
-            while more and len(asked) + len(waiting) < most:
-                if more := (first := next(begun, None)) is not None:
-                    number, play = first
-                    go_on(number, play, play.send, None)
-            for number, play, future in waiting.take(idle=not asked):
-                if (error := future.exception()) is None:
-                    go_on(number, play, play.send, future.result())
-                else:
-                    go_on(number, play, play.throw, error)
-            if asked:
-                finished = _polled(sampler, background, asked)
-                silence.heard(finished)
-                for name, sample in finished:
-                    number, play = asked.pop(name)
-                    failed = isinstance(sample, SamplingFailed)
-                    go_on(number, play, play.throw if failed else play.send, sample)
-            yield from ended
-            ended.clear()
+        while scheduler.busy:
+            for number, result in scheduler.advance():
+                assert isinstance(number, int)
+                yield number, result
     finally:
-        sampler.abort(list(asked))
-        for play in [*(play for _, play in asked.values()), *waiting.plays()]:
-            play.close()
+        scheduler.close()
 
 
 def _polled(

@@ -11,7 +11,7 @@ from rlvr.episode import Episode
 from rlvr.errors import UsageError
 from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
 
-__all__ = ["group_as_dict", "group_from_dict"]
+__all__ = ["group_as_dict", "group_from_dict", "rollout_as_dict", "rollout_from_dict"]
 
 
 def group_as_dict(group: Group) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def group_as_dict(group: Group) -> dict[str, Any]:
     Args:
         group: scored rollouts.
     """
-    return {"task": group.task.id, "rollouts": [_rollout_as_dict(rollout) for rollout in group.rollouts]}
+    return {"task": group.task.id, "rollouts": [rollout_as_dict(rollout) for rollout in group.rollouts]}
 
 
 def group_from_dict(data: Mapping[str, Any], task: Task) -> Group:
@@ -38,10 +38,15 @@ def group_from_dict(data: Mapping[str, Any], task: Task) -> Group:
             f"a saved group belongs to task {data['task']!r}, and its index now gives {task.id!r}; resume with the "
             "tasks that the run began with"
         )
-    return Group(task, [_rollout_from_dict(one, task) for one in data["rollouts"]])
+    return Group(task, [rollout_from_dict(one, task) for one in data["rollouts"]])
 
 
-def _rollout_as_dict(rollout: Rollout) -> dict[str, Any]:
+def rollout_as_dict(rollout: Rollout) -> dict[str, Any]:
+    """A rollout without its task, as plain JSON.
+
+    Args:
+        rollout: scored or not.
+    """
     score = rollout.score
     return {
         "text": rollout.text,
@@ -50,6 +55,7 @@ def _rollout_as_dict(rollout: Rollout) -> dict[str, Any]:
         "completion_mask": list(map(bool, rollout.completion_mask)),
         "behaviour_logprobs": list(map(float, rollout.behaviour_logprobs)),
         "weights_version": int(rollout.weights_version),
+        "token_versions": list(map(int, rollout.token_versions)),
         "truncated": rollout.truncated,
         "turns": [[turn.start, turn.stop, turn.reward] for turn in rollout.turns],
         **({} if rollout.episode is None else {"episode": rollout.episode.as_dict()}),
@@ -63,7 +69,13 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     return asdict(verdict) | {"outcome": verdict.outcome.value, "detail": detail}
 
 
-def _rollout_from_dict(data: Mapping[str, Any], task: Task) -> Rollout:
+def rollout_from_dict(data: Mapping[str, Any], task: Task) -> Rollout:
+    """The rollout that `rollout_as_dict` described.
+
+    Args:
+        data: what it returned.
+        task: of the rollout.
+    """
     score = data["score"]
     verdict = score and Verdict(**{**score["verdict"], "outcome": Outcome(score["verdict"]["outcome"])})
     return Rollout(
@@ -71,6 +83,7 @@ def _rollout_from_dict(data: Mapping[str, Any], task: Task) -> Rollout:
         **{
             **data,
             "turns": tuple(Turn(*turn) for turn in data["turns"]),
+            "token_versions": tuple(data["token_versions"]),
             "episode": Episode.from_dict(data["episode"]) if data.get("episode") is not None else None,
             "score": score and Score(score["total"], score["parts"], verdict),
         },

@@ -62,14 +62,15 @@ class ToolEpisodes:
         self.sampling, self._key, self._task = sampling, key, task
         self._positions: int = getattr(sampler, "positions", None) or sys.maxsize
 
-    def plays(self, asked: Sequence[tuple[int, int]], group_size: int) -> Iterator[Play[Rollout]]:
+    def plays(self, asked: Sequence[tuple[int, int]], group_size: int, first: int = 0) -> Iterator[Play[Rollout]]:
         """The episodes of each task, group after group.
 
         Args:
             asked: (place in the run, index of the task) of each group.
             group_size: episodes per task (G).
+            first: number of the first group, in the ids of requests.
         """
-        for p, (place, index) in enumerate(asked):
+        for p, (place, index) in enumerate(asked, first):
             task, prompts = self._task(index), list[TokenIds]()
             for g in range(group_size):
                 yield self._play(p, g, place, task, prompts)

@@ -34,7 +34,7 @@ from rlvr.samplers.preallocated_cache import (
     preallocated_cache,
     resized,
 )
-from rlvr.samplers.protocol import Request, Sampling, TokenIds
+from rlvr.samplers.protocol import Begun, Request, Sampling, TokenIds
 from rlvr.samplers.token_sampling import sample_tokens, uniforms
 from rlvr.samplers.tokenization import Tokenization
 
@@ -82,8 +82,7 @@ class _Rollout:
         prompt: what has to be read before it can go on: its context and, if it had to make room, its tokens so far.
         forced: tokens that are taken instead of sampled ones; end tokens among them end nothing.
         limit: most tokens.
-        drawn: tokens, logprobs and model logprobs so far; only of one that had to make room.
-        version: of the weights with which it began.
+        drawn: tokens, logprobs and model logprobs so far; only of one that had to make room, or was begun elsewhere.
         start: time of its prompt's first token.
         born: time at which its first token was sampled.
         place: row.
@@ -94,7 +93,6 @@ class _Rollout:
     forced: Sequence[int] | None
     limit: int
     drawn: tuple[list[int], list[float], list[float]] = field(default_factory=lambda: ([], [], []))
-    version: int | None = None
     start: int = 0
     born: int = 0
     place: int = -1
@@ -109,7 +107,7 @@ class DecodeResult(NamedTuple):
         completion_ids: its tokens, the end token included, shape [T].
         logprobs: as in `Sample`.
         model_logprobs: as in `Sample`.
-        version: of the weights with which it began.
+        versions: of the weights, for each token, shape [T].
     """
 
     request: Request
@@ -117,7 +115,7 @@ class DecodeResult(NamedTuple):
     completion_ids: list[int]
     logprobs: list[float]
     model_logprobs: list[float]
-    version: int
+    versions: list[int]
 
 
 class Decoding:
@@ -141,7 +139,7 @@ class Decoding:
 
     Attributes:
         sampling: as given.
-        version: of the weights, for requests that begin now.
+        version: of the weights.
         steps: number of steps so far.
     """
 
@@ -184,7 +182,13 @@ class Decoding:
             forced: tokens to take instead of sampled ones.  All requests have such, or none.
         """
         limit = request.limit if forced is None else len(forced)
-        self._waiting.append(_Rollout(request, self._prompt(request.context), forced, limit))
+        rollout = _Rollout(request, self._prompt(request.context), forced, limit)
+        if (begun := request.begun) is not None:
+            own = begun.logprobs if begun.model_logprobs is None else begun.model_logprobs
+            rollout.drawn = list(begun.completion_ids), list(begun.logprobs), list(own)
+            self._leave(rollout.prompt)
+            rollout.prompt = self._prompt((*request.context, *begun.completion_ids))
+        self._waiting.append(rollout)
         self._unfinished += 1
 
     def __len__(self) -> int:
@@ -204,11 +208,21 @@ class Decoding:
         self._rows = [None if r is None or r.request.id in ids else r for r in self._rows]
         self._unfinished = len(self._waiting) + len(self._live())
 
-    def forget_prompts(self) -> None:
-        """Read prompts that wait anew, as weights have changed."""
-        self._reads.clear()
-        for prompt in self._prompts.values():
-            prompt.read = None
+    def take_back(self, ids: Collection[Hashable] | None = None) -> list[Request]:
+        """Drop requests, and return them with the tokens that they have: those with rows first, the oldest first.
+
+        Args:
+            ids: of requests; None for all.
+        """
+        live = sorted((r for r in self._live() if ids is None or r.request.id in ids), key=lambda r: (r.born, r.place))
+        for rollout, drawn in zip(live, self._drawn(live) if live else [], strict=True):
+            rollout.drawn = drawn
+        taken = [*live, *(r for r in self._waiting if ids is None or r.request.id in ids)]
+        self.abort([rollout.request.id for rollout in taken])
+        return [
+            replace(r.request, begun=Begun(*r.drawn, self._versions(r.request, r.drawn[0])) if r.drawn[0] else None)
+            for r in taken
+        ]
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def advance(self, most: int) -> list[DecodeResult]:
@@ -265,9 +279,15 @@ class Decoding:
             if len(live) * (width + 1) + self._stored() <= self._max_tokens:
                 break
             if len(live) == 1:
-                self.forget_prompts()
+                self._forget_prompts()
                 break
             self._evict(live.pop())
+
+    def _forget_prompts(self) -> None:
+        """Free the keys and values of prompts that wait; they are read anew."""
+        self._reads.clear()
+        for prompt in self._prompts.values():
+            prompt.read = None
 
     def _evict(self, rollout: _Rollout) -> None:
         [rollout.drawn] = self._drawn([rollout])
@@ -284,14 +304,14 @@ class Decoding:
         self._read_prompts(chosen)
         places = self._rearrange(len(chosen))
         for place, rollout in zip(places, chosen, strict=True):
-            rollout.place, rollout.version = place, self.version if rollout.version is None else rollout.version
+            rollout.place = place
             rollout.start = self._room.now - len(rollout.prompt.ids) + 1  # its last token is read in the next step
             rollout.born = self._room.now - len(rollout.drawn[0])
             self._rows[place : place + 1] = [rollout]
         self._fit_buffers()
         self._fill(chosen)
         if self._room.places * self._room.columns + self._stored() > self._max_tokens:
-            self.forget_prompts()
+            self._forget_prompts()
         live = self._live()
         self._padded = len({rollout.start for rollout in live}) > 1
         self._bands = self._new_bands() if self._padded and self._in_bands and len(live) >= _FEWEST else []
@@ -583,11 +603,16 @@ class Decoding:
         rollouts = [self._row(place) for place in ended]
         results = []
         for rollout, drawn in zip(rollouts, self._drawn(rollouts), strict=True):
-            assert rollout.version is not None
-            results.append(DecodeResult(rollout.request, ended[rollout.place], *drawn, rollout.version))
+            versions = self._versions(rollout.request, drawn[0])
+            results.append(DecodeResult(rollout.request, ended[rollout.place], *drawn, versions))
             self._rows[rollout.place] = None
         self._unfinished -= len(results)
         return results
+
+    def _versions(self, request: Request, drawn: Sequence[int]) -> list[int]:
+        """Of the weights, for each token drawn so far."""
+        before = [] if request.begun is None else list(request.begun.versions)
+        return before + [self.version] * (len(drawn) - len(before))
 
     def _drawn(self, rollouts: Sequence[_Rollout]) -> list[tuple[list[int], list[float], list[float]]]:
         """Tokens, logprobs and model logprobs of rows, so far."""

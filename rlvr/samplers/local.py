@@ -19,7 +19,7 @@ from rlvr.episode import PolicyTurn
 from rlvr.errors import UsageError
 from rlvr.samplers.decoding import DecodeResult, Decoding, possible_end_tokens
 from rlvr.samplers.preallocated_cache import Room, preallocated_cache
-from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT, Request, Sample, Sampling, Tokenized, cut_at_stop
+from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT, Begun, Request, Sample, Sampling, Tokenized, cut_at_stop
 from rlvr.samplers.tokenization import Tokenization
 from rlvr.types import Prompt
 from rlvr.validate import require_whole
@@ -38,7 +38,8 @@ class LocalSampler:
     tag, do not use that tag as a stop text.
 
     Requests begin in the order in which they are submitted, those with other settings than the ones that run after
-    these.  If weights are synced meanwhile, rollouts come from mixed weights and carry the older version.
+    these.  If weights are synced meanwhile, unfinished rollouts go on with the new ones: their keys and values of the
+    old ones are dropped, and their tokens so far are read anew (as in AReaL, arXiv:2505.24298, section 4).
 
     Args:
         model: shared with the trainer, unless `dtype` is given.
@@ -135,6 +136,19 @@ class LocalSampler:
             self._decoding.abort(dropped)
             self._decoding = self._decoding if len(self._decoding) else None
 
+    def take_back(self, ids: Iterable[Hashable]) -> dict[Hashable, Begun]:
+        """Drop requests and return the tokens that they have, see `Sampler`.
+
+        Args:
+            ids: of requests.
+        """
+        dropped = set(ids)
+        taken = [request for request in self._waiting if request.id in dropped]
+        if self._decoding is not None:
+            taken += self._decoding.take_back(dropped)
+        self.abort(dropped)
+        return {request.id: request.begun for request in taken if request.begun is not None}
+
     def encode(self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()) -> list[int]:
         """See `Tokenization.encode`."""
         return self.tokenization.encode(prompt, after, tools=tools)
@@ -166,8 +180,8 @@ class LocalSampler:
             )
         self.version = version
         if self._decoding is not None:
-            self._decoding.version = version
-            self._decoding.forget_prompts()
+            self._waiting.extendleft(reversed(self._decoding.take_back()))
+            self._decoding = None
 
     def logprobs(self, rows: Sequence[Tokenized]) -> list[list[float]]:
         """The model's own log-probabilities of given completions, one list per row.
@@ -211,8 +225,9 @@ class LocalSampler:
             result.completion_ids,
             result.logprobs,
             truncated=not result.ended,
-            weights_version=result.version,
+            weights_version=min(result.versions),
             model_logprobs=result.model_logprobs,
+            token_versions=result.versions if len(set(result.versions)) > 1 else None,
         )
 
     @property

@@ -17,6 +17,7 @@ from rlvr.types import Prompt, Rollout
 from rlvr.validate import require_number, require_whole
 
 __all__ = [
+    "Begun",
     "EndpointReply",
     "MAX_TOKENS_IN_FLIGHT",
     "Request",
@@ -85,6 +86,22 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """The first tokens of a completion, as far as it was sampled when it was taken back.  T = number of these tokens.
+
+    Attributes:
+        completion_ids, logprobs: as in `Sample`, shape [T].
+        model_logprobs: as in `Sample`, shape [T]; None if the sampler does not know them.
+        versions: version of the weights that sampled each token, shape [T].
+    """
+
+    completion_ids: Sequence[int]
+    logprobs: Sequence[float]
+    model_logprobs: Sequence[float] | None
+    versions: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One completion that a sampler is asked for.
 
@@ -97,6 +114,8 @@ class Request:
         limit: most tokens of the completion, at least 1; it replaces `sampling.max_tokens`, which holds for a whole
             rollout.
         rollout: number among the requests of one prompt; engines need not look at it.
+        begun: the completion goes on from these tokens, which count for `limit` and are in the sample.  Only a sampler
+            with `take_back` is given any.
     """
 
     id: Hashable
@@ -105,6 +124,7 @@ class Request:
     seed: int
     limit: int
     rollout: int = 0
+    begun: Begun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +139,8 @@ class Sample:
             temperature, top-p, top-k and min-p, shape [T].
         truncated: True if it hit the token limit; False if it ended with an end token or a stop text.
         weights_version: version of the weights that sampled it; the oldest if they changed meanwhile.
+        token_versions: version of the weights that sampled each token, shape [T].  None: `weights_version` for all, or
+            the sampler does not know.
         model_logprobs: the same as `logprobs` under the model itself, at temperature 1 and without top-p, top-k,
             min-p; shape [T].  None if the sampler does not know them.
     """
@@ -130,10 +152,11 @@ class Sample:
     truncated: bool
     weights_version: int
     model_logprobs: Sequence[float] | None = field(default=None, kw_only=True)
+    token_versions: Sequence[int] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        names = ("completion_ids", "logprobs", *(["model_logprobs"] if self.model_logprobs is not None else []))
-        lengths = {name: len(getattr(self, name)) for name in names}
+        optional = [name for name in ("model_logprobs", "token_versions") if getattr(self, name) is not None]
+        lengths = {name: len(getattr(self, name)) for name in ("completion_ids", "logprobs", *optional)}
         if len(set(lengths.values())) != 1 or not self.completion_ids:
             raise ValueError(f"a sample's lengths must agree and be at least 1, and they are {lengths}")
 
@@ -162,6 +185,9 @@ class Sampler(Protocol):
       gives a `PolicyTurn`.  Without it, calls are read in <tool_call> tags.
     - `steps`: the number of decode steps so far.  What is finished after how many steps has to depend on the requests
       alone, not on time.  Then the schedule "tokens" is possible, see `rlvr.collect.scheduler`.
+    - `take_back(ids) -> Mapping[Hashable, Begun]`: drop requests, as `abort` does, and return the tokens of those that
+      have some.  A completion that is under way when the weights change is then submitted again with `Request.begun`,
+      and goes on with the new weights; without this method it is sampled from its beginning again.
 
     Attributes:
         version: of the current weights.

@@ -87,8 +87,10 @@ class Config:
             long completions are sampled in fewer rows.
         device: Device of the model, such as cpu or cuda.  auto: a GPU if there is one.
         chat: Turn text prompts into a user message of the model's chat template.
-        one_step_off: Collect the next batch while training on this one, with weights one step older.  The algorithm's
-            correction makes up for it; if it has none, truncated importance sampling does.
+        max_staleness: Most training steps between the weights that sample a token and the weights that are trained on
+            it.  0: sampling and training take turns.  1: the next batch is collected while this one is trained on.
+            From 2: further batches are under way too, and their completions go on while the weights change.  The
+            algorithm's correction makes up for it; if it has none, truncated importance sampling does.
         vine_k: Completions per step of a rollout from which VinePPO estimates values (K).
         eval_every: Steps between evaluations.  0: only before the first and after the last step.  None: never.
         eval_split: Split of the evaluation tasks.  Give a validation split if the algorithm resets on stalled scores.
@@ -151,7 +153,7 @@ class Config:
     max_tokens_in_flight: int = MAX_TOKENS_IN_FLIGHT
     device: str = "auto"
     chat: bool = False
-    one_step_off: bool = False
+    max_staleness: int = 0
     vine_k: int = 9
     eval_every: int | None = 0
     eval_split: str = "test"
@@ -179,7 +181,7 @@ class Config:
             UsageError: there is no such preset, or it cannot be trained with these settings.
         """
         algorithm = preset(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
-        if self.one_step_off and algorithm.correction is None and algorithm.preference is None:
+        if self.max_staleness and algorithm.correction is None and algorithm.preference is None:
             algorithm = dataclasses.replace(algorithm, correction=Correction())
         if self.overlong is not None:
             algorithm = dataclasses.replace(algorithm, overlong=self.overlong)
@@ -203,7 +205,7 @@ class ResolvedConfig(Config):
     """The settings that a run uses; made by `Config.resolve`.  No None is left that stands for a default.
 
     Attributes:
-        algorithm: The algorithm itself, with `overlong` and with the correction that `one_step_off` needs.
+        algorithm: The algorithm itself, with `overlong` and with the correction that `max_staleness` needs.
         group_size, temperature, overlong, overlong_cache, eval_temperature, canary: See `Config`; never None.
         written: The settings as they were written.
     """
@@ -317,7 +319,7 @@ _FROM_1: Final = (
 
 _CHECKS: Final[Mapping[str, _Check]] = {
     **dict.fromkeys(_FROM_1, partial(require_whole, least=1)),
-    **dict.fromkeys(("warmup_steps", "rollouts_every", "seed"), partial(require_whole, least=0)),
+    **dict.fromkeys(("warmup_steps", "rollouts_every", "seed", "max_staleness"), partial(require_whole, least=0)),
     **dict.fromkeys(
         ("group_size", "minibatch", "overlong_cache", "lora_rank"), partial(require_optional_whole, least=1)
     ),

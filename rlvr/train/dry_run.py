@@ -14,6 +14,7 @@ from rich.table import Table
 from rlvr.algo.presets import PRESETS, Algorithm
 from rlvr.collect import Groups, Sampling
 from rlvr.collect.cursor import Cursor
+from rlvr.collect.flight import sample_groups
 from rlvr.environment import Environment, TasksEnv
 from rlvr.scoring import Scorer
 from rlvr.train.config import Config, ResolvedConfig
@@ -77,7 +78,7 @@ def dry_run(
         found = forecast(policy, config, prompt_tokens=longest_prompt(groups))
         _line(out, str(found))
         require_room(found, config)
-        [(_, group)] = groups.sample(Cursor(env, seed=settings.seed).take(1))
+        [(_, group)] = sample_groups(groups, Cursor(env, seed=settings.seed).take(1))
         _show(group, out)
     finally:
         groups.close()
@@ -132,7 +133,7 @@ def _origin(settings: ResolvedConfig, number: Number, value: Any, preset: str) -
     own: Any = published if number.part is None else getattr(published, number.part, None)
     if own is not None and getattr(own, number.name) == value:
         return preset
-    return "one_step_off" if number.part == "correction" and settings.one_step_off else "default"
+    return "max_staleness" if number.part == "correction" and settings.max_staleness else "default"
 
 
 def _shown(value: Any) -> str:

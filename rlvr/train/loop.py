@@ -132,6 +132,7 @@ class Trainer:
                 dynamic=config.algorithm.dynamic_sampling,
                 overlong="mask" if "mask" in config.overlong else "keep",  # soft is a part of the reward
                 max_rounds=config.max_rounds if config.algorithm.refill else 1,
+                max_staleness=config.max_staleness,
                 max_turns=config.max_turns,
                 step_s=config.step_s,
                 schedule=config.turn_schedule,
@@ -187,17 +188,12 @@ class Trainer:
 
     def _one_step(self) -> dict[str, float]:
         """Collect a batch, unless it was collected ahead; train on it; give the sampler the new weights."""
-        sampled, later = self._ahead or self._collect(), None
+        sampled, later = self._ahead or self._collect(self.step), None
         self._alarm.check(sampled)
         opinion = {} if self._opinion is None else self._opinion.check(sampled.groups, self.step + 1)
-        if self._settings.one_step_off and self.step + 1 < self._settings.steps:
-            later = self._thread.submit(self._collect)
-        numbers = {
-            **sampled.stats,
-            **opinion,
-            "staleness": float(sampled.staleness(self.step)),
-            "collect_s": sampled.wall_s,
-        }
+        if self._settings.max_staleness and self.step + 1 < self._settings.steps:
+            later = self._thread.submit(self._collect, self.step + 1)
+        numbers = {**sampled.stats, **opinion, **sampled.staleness(self.step), "collect_s": sampled.wall_s}
         try:
             numbers |= self._learn(sampled)
         finally:
@@ -215,10 +211,15 @@ class Trainer:
         self._sync()
         return {}
 
-    def _collect(self) -> RolloutBatch:
-        needs_values = "prefix_values" in self._settings.algorithm.needs
+    def _collect(self, step: int) -> RolloutBatch:
+        """Collect the batch that a step trains on; `step` is also the version of the weights that it begins with."""
+        config = self._settings
         return collect_batch(
-            self.collector, self._settings.prompts, vine_k=self._settings.vine_k if needs_values else None
+            self.collector,
+            config.prompts,
+            vine_k=config.vine_k if "prefix_values" in config.algorithm.needs else None,
+            ahead=min(max(0, config.max_staleness - 1), config.steps - 1 - step),
+            trained_at=step,
         )
 
     def _learn(self, sampled: RolloutBatch | None) -> dict[str, float]:
@@ -339,7 +340,7 @@ class Trainer:
             self.step,
             learned,
             self.collector.state_dict(),
-            self._ahead and self._ahead.state_dict(self.collector),
+            self._ahead and self._ahead.state_dict(),
             [self._best, self._stalled, self._opinion and self._opinion.counts],
             checkpoint.rng_state(self.policy.device),
         )

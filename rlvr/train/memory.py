@@ -96,7 +96,8 @@ class Forecast:
         device: where.
         capacity: of the device; None if it is not known.
         weights: of the policy.
-        optimizer: AdamW's two means per trained weight.
+        optimizer: AdamW's two means per trained weight, the critic's included.
+        critic: weights of the critic's own backbone; 0 without one.
         reference: a frozen copy for the KL penalty; 0 without one, and with LoRA.
         sampler: the local sampler's own copy of the weights.
         gradients: in the update.
@@ -113,6 +114,7 @@ class Forecast:
     capacity: int | None
     weights: float
     optimizer: float
+    critic: float
     reference: float
     sampler: float
     gradients: float
@@ -129,7 +131,7 @@ class Forecast:
     @property
     def standing(self) -> float:
         """What is there all the time."""
-        return self.weights + self.optimizer + self.reference + self.sampler
+        return self.weights + self.optimizer + self.critic + self.reference + self.sampler
 
     @property
     def update(self) -> float:
@@ -151,6 +153,7 @@ class Forecast:
         parts = {
             "weights": self.weights,
             "optimiser": self.optimizer,
+            "critic": self.critic,
             "reference": self.reference,
             "sampler's weights": self.sampler,
             "gradients": self.gradients,
@@ -278,6 +281,8 @@ def forecast(
     every = list(policy.model.parameters())
     weights = sum(p.numel() * p.element_size() for p in every)
     trained = sum(p.numel() * p.element_size() for p in every if p.requires_grad)
+    critic = settings.algorithm.critic
+    valued = trained if critic is not None and critic.backbone == "own" else 0  # its head is small
     copies = 0 if not settings.algorithm.has_reference or policy.lora is not None else weights
     text = policy.model.config.get_text_config()
     most = getattr(text, "max_position_embeddings", None) or math.inf
@@ -299,16 +304,18 @@ def forecast(
         device=str(policy.device),
         capacity=capacity(policy.device),
         weights=weights / world + layer,
-        optimizer=2 * trained / world,
+        optimizer=2 * (trained / world + valued),
+        critic=valued,
         reference=copies / world,
-        sampler=weights if settings.one_step_off or world > 1 else 0,
-        gradients=trained / world + layer,
+        sampler=weights if settings.max_staleness or world > 1 else 0,
+        gradients=trained / world + layer + valued,
         activations=costs.activations(*shape, recomputed=policy.model.training),
         logits=block + (head.numel() * head.element_size() if head.requires_grad else 0),
         keys_values=reached + read,
         sampled_logits=rows * len(head) * 4 * _SAMPLING_COPIES,
-        overlap=settings.one_step_off,
-        checkpoint=3 * trained + (copies if policy.lora is None else trained if settings.algorithm.reset else 0),
+        overlap=settings.max_staleness > 0,
+        checkpoint=3 * (trained + valued)
+        + (copies if policy.lora is None else trained if settings.algorithm.reset else 0),
         micro_tokens=tokens,
         rows=rows,
         row_tokens=row,
@@ -355,7 +362,7 @@ def _remedy(found: Forecast, config: Config) -> str:
     assert found.capacity is not None
     room = found.capacity - found.standing
     if found.overlap and found.standing - found.sampler + max(found.update, found.sampling) <= found.capacity:
-        return "Switch one_step_off off: then sampling and update take turns, and no second copy of the weights is kept"
+        return "Set max_staleness to 0: then sampling and update take turns, and no second copy of the weights is kept"
     if found.update >= found.sampling and room > found.gradients + found.logits:
         per_token = found.activations / found.micro_tokens
         fitting = int((room - found.gradients - found.logits) / per_token)
@@ -400,9 +407,11 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
         parts |= {"gradients": 4 * numbers, "optimiser": 8 * numbers}
         if config.resolve().algorithm.has_reference:
             parts["reference"] = 4 * numbers
+        if (critic := config.resolve().algorithm.critic) is not None and critic.backbone == "own":
+            parts["critic"] = 16 * numbers  # weights, gradients, optimiser
     whole = parts["weights"]
     parts = {name: size // world for name, size in parts.items()}
-    if config.one_step_off or world > 1:
+    if config.max_staleness or world > 1:
         parts["sampler's weights"] = whole
     if most is None or sum(parts.values()) <= most:
         return

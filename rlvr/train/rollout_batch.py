@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
-from rlvr.collect import Collector, Dropped, PrefixValues
+from rlvr.collect import Collector, Dropped, PrefixValues, own_tokens
 from rlvr.collect.prefixes import prefix_values_and_costs
 from rlvr.collect.serialization import group_as_dict, group_from_dict
 from rlvr.types import Group, Rollout
@@ -23,7 +25,7 @@ class RolloutBatch:
         groups: the groups to train on; may be empty.
         values: prefix values of each rollout, group after group; None for algorithms that need none.
         stats: metrics for the log, see `rlvr.collect.stats`.
-        places: (first, end): the tasks stand at the places first to end - 1 of the run's order of tasks.
+        indices: id of a task → its index, of all these groups and of dropped ones with a group of this step.
         wall_s: seconds that collecting took.
         dropped: groups that were sampled and are not trained on.
     """
@@ -31,7 +33,7 @@ class RolloutBatch:
     groups: Sequence[Group]
     values: Sequence[PrefixValues] | None
     stats: Mapping[str, float]
-    places: tuple[int, int]
+    indices: Mapping[str, int]
     wall_s: float
     dropped: Sequence[Dropped] = ()
 
@@ -40,26 +42,29 @@ class RolloutBatch:
         """All rollouts, group after group."""
         return [rollout for group in self.groups for rollout in group.rollouts]
 
-    def staleness(self, version: int) -> int:
-        """How many weight versions the oldest rollout is behind; 0 without rollouts.
+    def staleness(self, version: int) -> dict[str, float]:
+        """By how many weight versions the policy's tokens are behind, as metrics; nothing without rollouts.
+
+        `staleness` is that of the oldest token, `staleness_mean` the mean over tokens, and `versions` the mean number
+        of versions that sampled a rollout.
 
         Args:
             version: of the weights to compare with.
         """
-        return max((version - rollout.weights_version for rollout in self.rollouts), default=0)
+        found = [_versions(rollout) for rollout in self.rollouts]
+        tokens = sum(map(Counter.total, found))
+        if not tokens:
+            return {}
+        behind = sum((version - of) * count for one in found for of, count in one.items())
+        oldest = min(rollout.weights_version for rollout in self.rollouts)
+        numbers = {"staleness": version - oldest, "staleness_mean": behind / tokens, "versions": fmean(map(len, found))}
+        return {name: float(value) for name, value in numbers.items()}
 
-    def state_dict(self, collector: Collector) -> dict[str, Any]:
-        """The batch as plain JSON.  Tasks are kept as indices, from which the environment makes them again.
-
-        Args:
-            collector: the one that collected it.
-        """
-        indices = [collector.index(place) for place in range(*self.places)]
-        tasks = collector.groups.tasks(indices)
-        index_of = {task.id: index for index, task in zip(indices, tasks, strict=True) if task is not None}
+    def state_dict(self) -> dict[str, Any]:
+        """The batch as plain JSON.  Tasks are kept as indices, from which the environment makes them again."""
 
         def as_dict(group: Group) -> dict[str, Any]:
-            return {"index": index_of[group.task.id], "group": group_as_dict(group)}
+            return {"index": self.indices[group.task.id], "group": group_as_dict(group)}
 
         return {
             "groups": [as_dict(group) for group in self.groups],
@@ -69,13 +74,13 @@ class RolloutBatch:
                     "why": one.why,
                     "rollouts": one.rollouts,
                     "tokens": one.tokens,
-                    "group": as_dict(one.group) if one.group and one.group.task.id in index_of else None,
+                    "group": as_dict(one.group) if one.group and one.group.task.id in self.indices else None,
                 }
                 for one in self.dropped
             ],
             "values": self.values and [[list(v.boundaries), list(v.values), list(v.scored)] for v in self.values],
             "stats": dict(self.stats),
-            "drawn": list(self.places),
+            "indices": dict(self.indices),
             "wall_s": self.wall_s,
         }
 
@@ -97,23 +102,39 @@ class RolloutBatch:
         groups = [from_dict(one) for one in state["groups"]]
         dropped = [Dropped(**{**one, "group": one["group"] and from_dict(one["group"])}) for one in state["dropped"]]
         values = state["values"] and [PrefixValues(*map(tuple, one)) for one in state["values"]]
-        return cls(groups, values, state["stats"], (state["drawn"][0], state["drawn"][1]), state["wall_s"], dropped)
+        return cls(groups, values, state["stats"], state["indices"], state["wall_s"], dropped)
 
 
-def collect_batch(collector: Collector, prompts: int, *, vine_k: int | None = None) -> RolloutBatch:
+def _versions(rollout: Rollout) -> Counter[int]:
+    """How many of the policy's tokens each version of the weights has sampled."""
+    if not rollout.token_versions:
+        return Counter({rollout.weights_version: own_tokens(rollout)})
+    spans = [(turn.start, turn.stop) for turn in rollout.turns] or [(0, len(rollout.completion_ids))]
+    return Counter(version for start, stop in spans for version in rollout.token_versions[start:stop])
+
+
+def collect_batch(
+    collector: Collector,
+    prompts: int,
+    *,
+    vine_k: int | None = None,
+    ahead: int = 0,
+    trained_at: int | None = None,
+) -> RolloutBatch:
     """Collect the groups of one step and, for VinePPO, the values of their prefixes.
 
     Args:
         collector: samples and scores.
         prompts: number of groups.
         vine_k: completions from each prefix (K); None for no prefix values.
+        ahead, trained_at: see `Collector.collect`.
     """
-    started, first = time.perf_counter(), collector.position
-    collected = collector.collect(prompts)
+    started = time.perf_counter()
+    collected = collector.collect(prompts, ahead=ahead, trained_at=trained_at)
     values, numbers = None, dict(collected.stats)
     if vine_k is not None and collected.groups:
         rollouts = [rollout for group in collected.groups for rollout in group.rollouts]
         values, costs = prefix_values_and_costs(collector.groups, rollouts, k=vine_k)
         numbers |= {name: numbers.get(name, 0.0) + spent for name, spent in costs.items()}
     wall_s = time.perf_counter() - started
-    return RolloutBatch(collected.groups, values, numbers, (first, collector.position), wall_s, collected.dropped)
+    return RolloutBatch(collected.groups, values, numbers, collected.indices, wall_s, collected.dropped)

@@ -244,7 +244,7 @@ def local_sampler(policy: Policy, config: Config, world: int = 1) -> LocalSample
     """
     weights = next(policy.model.parameters()).dtype
     # A copy where the sampler runs while the policy is trained, or where the policy is in shards.
-    own = weights if config.one_step_off or world > 1 else None
+    own = weights if config.max_staleness or world > 1 else None
     return policy.sampler(dtype=own, max_rows=config.max_rows, max_tokens_in_flight=config.max_tokens_in_flight)
 
 

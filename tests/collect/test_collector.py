@@ -306,6 +306,8 @@ def test_the_numbers_of_a_collection_by_hand():
         "rounds": 3,
         "left": 0,
         "missing": 0,
+        "in_flight": 0,
+        "requeued": 0,
     }
 
 

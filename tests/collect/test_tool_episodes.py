@@ -9,6 +9,7 @@ import pytest
 import rlvr
 from rlvr.collect import Collector, Sampling, ScriptedSampler
 from rlvr.collect.evaluation import evaluate
+from rlvr.collect.flight import sample_groups
 from rlvr.collect.rollout_records import rollout_records
 from rlvr.collect.serialization import group_as_dict, group_from_dict
 from rlvr.errors import UsageError
@@ -109,7 +110,7 @@ class Failing(Counted):
 def test_our_fault_is_unscored_and_the_others_go_on():
     """With the traceback; the states are closed."""
     with collector(Failing(), shuffle=False) as made:
-        groups = made.groups.sample([(0, 0), (1, 1)])
+        groups = sample_groups(made.groups, [(0, 0), (1, 1)])
         found = dict(groups)
     lost = found[0].rollouts[0].score.verdict
     assert lost.outcome == "unscored"
@@ -127,14 +128,14 @@ def test_an_open_that_fails_is_unscored():
             raise OSError("no room")
 
     with collector(Closed()) as made:
-        [(_, group)] = made.groups.sample([(0, 0)])
+        [(_, group)] = sample_groups(made.groups, [(0, 0)])
     assert [rollout.score.total for rollout in group.rollouts] == [None] * 4
 
 
 def test_episodes_that_are_dropped_are_closed():
     """A caller that stops early leaves no state open."""
     with collector(Counted()) as made:
-        sampled = made.groups.sample([(i, i) for i in range(8)])
+        sampled = sample_groups(made.groups, [(i, i) for i in range(8)])
         next(sampled)
         sampled.close()
     assert not OPEN

@@ -164,6 +164,28 @@ def test_an_answer_is_no_call(family):
     assert said.text.endswith("The answer is [1] {2}: probe(x).")
 
 
+def test_what_mistral_writes_is_read():
+    """The turn as its own library renders it."""
+    tokenizers = pytest.importorskip("mistral_common.tokens.tokenizers.mistral")
+    requests = pytest.importorskip("mistral_common.protocol.instruct.request")
+    asked = [
+        {"id": f"c0000000{i}", "type": "function", "function": {"name": "probe", "arguments": json.dumps(one)}}
+        for i, one in enumerate(CALLS)
+    ]
+    messages = [
+        {"role": "user", "content": "Do."},
+        {"role": "assistant", "content": "", "tool_calls": asked},
+        *({"role": "tool", "tool_call_id": one["id"], "name": "probe", "content": "x"} for one in asked),
+    ]
+    made = tokenizers.MistralTokenizer.v3(is_tekken=True)
+    text = made.encode_chat_completion(requests.ChatCompletionRequest(messages=messages, tools=TOOLS)).text
+    turn = text.partition("[/INST]")[2].partition("</s>")[0]
+    said = read_turn_of("mistral", turn, TOOLS)
+    assert [(call.name, call.arguments, call.id) for call in said.calls] == [
+        ("probe", one, f"c0000000{i}") for i, one in enumerate(CALLS)
+    ]
+
+
 def test_a_reply_cannot_end_its_own_message():
     """What a tool says is never a special token of the conversation."""
     chat = tokenization("qwen3")

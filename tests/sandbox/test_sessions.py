@@ -63,6 +63,23 @@ def test_bash_keeps_its_variables_functions_and_folder(bash):
     assert (bash.run("ls nowhere").ending, bash.run("echo $?").text) == (Ending.RE, "0\n")
 
 
+def test_files_are_read_past_the_program(bash):
+    """Pid 1 reads them: no function of the shell, no link and no folder that was moved leads elsewhere."""
+    bash.run(
+        "mkdir a; printf 'a\\0b' > a/b.txt; ln -s /etc/passwd link; ln -s a folder; mkfifo pipe; cat() { echo no; }"
+    )
+    bash.run("head -c 20000 /dev/zero > big; cd /tmp; : > empty")
+    assert bash.read("a/b.txt") == b"a\0b"
+    assert bash.read("big") == bytes(20_000)
+    assert [bash.read(name) for name in ("link", "folder/b.txt", "pipe", "a", "empty", "x" * 2000)] == [None] * 6
+    assert bash.run("echo $((1 + 1))").text == "2\n"
+    for path in ("/etc/passwd", "../x", "", "a//b", "a/\0"):
+        with pytest.raises(UsageError, match="within the working directory"):
+            bash.read(path)
+    bash.run("exit 0")
+    assert bash.read("a/b.txt") is None
+
+
 @pytest.mark.parametrize(
     ("code", "ending", "text"),
     [

@@ -18,13 +18,13 @@ for module in (broken, sys.modules[__name__]):
 
 
 FIRST = {hole: name for name, (hole, _) in reversed(BROKEN.items())}
-"""Of several environments with the same hole, the others are slow; and so is every other hole."""
+"""Of several environments with the same hole, the others are slow; and so are three holes of four."""
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] * (name != FIRST[hole] or list(FIRST).index(hole) % 2 > 0))
+        pytest.param(name, marks=[pytest.mark.slow] * (name != FIRST[hole] or list(FIRST).index(hole) % 4 > 0))
         for name, (hole, _) in BROKEN.items()
     ],
 )

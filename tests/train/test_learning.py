@@ -44,7 +44,7 @@ def test_every_preset_solves_a_bandit(tmp_path, name, one_step_off):
         max_tokens=4,
         lr=0.03,
         vine_k=3,
-        one_step_off=one_step_off,
+        max_staleness=int(one_step_off),
         overlong="keep" if algorithm.preference else None,  # nearly all completions are truncated
     ) as made:
         made.run()

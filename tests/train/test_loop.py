@@ -82,7 +82,7 @@ def test_the_first_step_is_on_policy(tmp_path):
 
 def test_one_step_off_trains_on_what_the_weights_before_have_sampled(tmp_path):
     """Staleness is 1 from the second step on, never more; the correction sees the weights of both."""
-    with trainer(tmp_path / "run", steps=5, one_step_off=True) as made:
+    with trainer(tmp_path / "run", steps=5, max_staleness=1) as made:
         assert made.sampler.model is not made.policy.model
         made.run()
     assert [row["staleness"] for row in metrics(made)] == [0, 1, 1, 1, 1]
@@ -154,7 +154,7 @@ def test_soft_overlong_is_in_the_reward_and_mask_in_the_loss(tmp_path):
 
 def test_a_tampered_sampler_stops_the_run(tmp_path):
     """A sync that does nothing is the silent end of many a run: here it is the end of this step, with both numbers."""
-    with trainer(tmp_path / "run", one_step_off=True, lr=0.1, canary=1e-4) as made:
+    with trainer(tmp_path / "run", max_staleness=1, lr=0.1, canary=1e-4) as made:
         made.sampler.sync = lambda weights, version: None
         with pytest.raises(
             CanaryFailed, match=r"version \d the sampler gives a token the logprob -\d.*, the trainer\s+-\d"
@@ -166,7 +166,7 @@ def test_a_tampered_sampler_stops_the_run(tmp_path):
 def test_a_sampler_that_never_syncs_is_seen_at_any_rate(tmp_path, lr):
     """A step of 1e-6 moves no logprob by as much as rounding does in bfloat16: the weights themselves are looked at."""
     made = policy(autocast=torch.bfloat16)
-    with trainer(tmp_path / "run", made=made, one_step_off=True, lr=lr, precision="bf16") as made:
+    with trainer(tmp_path / "run", made=made, max_staleness=1, lr=lr, precision="bf16") as made:
         made.sampler.sync = lambda weights, version: None
         with pytest.raises(CanaryFailed, match=r"the sampler's own weights are not the trainer's: model\.\S+ differs"):
             made.run()
@@ -222,7 +222,7 @@ def test_prompts_of_one_token_have_a_canary(tmp_path):
 
 def test_a_sampler_that_computes_otherwise_fails_within_a_tolerance(tmp_path):
     """What is within it is logged and no more."""
-    with trainer(tmp_path / "run", one_step_off=True, steps=2) as made:
+    with trainer(tmp_path / "run", max_staleness=1, steps=2) as made:
         made.run()
     assert all(row["canary"] < 1e-5 for row in metrics(made))
 
@@ -350,9 +350,7 @@ def test_rollouts_of_dropped_groups_are_kept(tmp_path):
     rows = list(read_whole(tmp_path / "dead" / "rollouts" / "step-00000001.parquet"))
     assert [row["dropped"] for row in rows] == ["few-scored"] * 16
     assert "RuntimeError: the sandbox is gone" in json.loads(rows[0]["detail"])["traceback"]
-    with trainer(
-        tmp_path / "dapo", algorithm="dapo", steps=3, rollouts_every=1, one_step_off=True, group_size=2
-    ) as made:
+    with trainer(tmp_path / "dapo", algorithm="dapo", steps=3, rollouts_every=1, max_staleness=1, group_size=2) as made:
         made.run()
     for row in metrics(made):
         path = tmp_path / "dapo" / "rollouts" / f"step-{row['step']:08d}.parquet"
@@ -389,7 +387,7 @@ class LongPrompts(Bandit):
 def test_a_prompt_that_is_too_long_costs_its_group(tmp_path):
     """One of ten thousand must not end the run, on that day and on every resume."""
     with (
-        trainer(tmp_path / "run", env=LongPrompts(), steps=5, one_step_off=True) as made,
+        trainer(tmp_path / "run", env=LongPrompts(), steps=5, max_staleness=1) as made,
         pytest.warns(RuntimeWarning) as caught,
     ):
         made.run()
@@ -478,7 +476,7 @@ def resident():
 
 for name, leaked in (("sound", 0), ("leaking", 2**14)):
     kept = []
-    with trainer(Path(sys.argv[1]) / name, steps=200, one_step_off=True, eval_every=50, eval_tasks=4) as made:
+    with trainer(Path(sys.argv[1]) / name, steps=200, max_staleness=1, eval_every=50, eval_tasks=4) as made:
         step = made._one_step
         def stepping():
             kept.append((resident(), torch.ones(leaked)))

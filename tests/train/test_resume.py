@@ -5,7 +5,6 @@ import json
 import os
 import random
 import signal
-import time
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from rlvr.algo.presets import Critic, EntropyTarget, Kl, Mixing, Reset, preset
 from rlvr.errors import DataError, UsageError
 from rlvr.train import checkpoint
 from rlvr.train.loop import Trainer
-from tests.train.bandit import Bandit, trainer
+from tests.train.bandit import Bandit, Turns, trainer
 
 PRORL = dataclasses.replace(preset("prorl"), reset=Reset(every_steps=3, stall_validations=2))
 STALL = dataclasses.replace(preset("prorl"), reset=Reset(stall_validations=2))
@@ -31,8 +30,8 @@ RUNS = {
     "dapo": {"algorithm": "dapo", "minibatch": 8, "warmup_steps": 3, "schedule": "cosine"},
     "prorl": {"algorithm": PRORL, "eval_every": 1, "eval_tasks": 8, "minibatch": 4},
     "prorl-stall": {"algorithm": STALL, "eval_every": 1, "eval_tasks": 1},
-    "one-step-off": {"algorithm": "dapo", "one_step_off": True, "prompts": 3},
-    "vineppo-one-step-off": {"algorithm": "vineppo", "one_step_off": True, "vine_k": 2, "prompts": 2},
+    "one-step-off": {"algorithm": "dapo", "max_staleness": 1, "prompts": 3},
+    "vineppo-one-step-off": {"algorithm": "vineppo", "max_staleness": 1, "vine_k": 2, "prompts": 2},
     "rloo": {"algorithm": "rloo", "eval_every": 2, "eval_tasks": 4, "schedule": "linear"},
     "lora": {"algorithm": PRORL, "eval_every": 1, "eval_tasks": 8, "minibatch": 4, "lora_rank": 2},
     "ppo": {"algorithm": PPO, "minibatch": 8, "group_size": 4, "prompts": 4},
@@ -43,7 +42,7 @@ RUNS = {
     },
     "ppo-lora": {"algorithm": "ppo", "group_size": 4, "minibatch": 8, "lora_rank": 2},
     "reinforce": {"algorithm": "reinforce", "prompts": 16, "group_size": 1},
-    "lora-one-step-off": {"algorithm": "dapo", "one_step_off": True, "prompts": 3, "lora_rank": 2},
+    "lora-one-step-off": {"algorithm": "dapo", "max_staleness": 1, "prompts": 3, "lora_rank": 2},
 }
 STEPS = 6
 
@@ -55,24 +54,16 @@ class Drawing(Bandit):
         return rlvr.Verdict("correct" if random.random() < 0.5 else "wrong", why="drawn", answer=completion[:1])
 
 
-class Turns(rlvr.MultiTurnEnv):
-    """One to three turns, by the first character of each; the environment takes its time, never the same."""
-
-    def reset(self, *, seed=None, options=None):
-        self.turn = 0
-        return f"{options['index'] % 40}=", {}
-
-    def step(self, action):
-        time.sleep(random.SystemRandom().uniform(0, 0.003))
-        self.turn += 1
-        right = action[:1] in tuple("01234")
-        return "b=", float(right), right or self.turn == 3, False, {}
-
-
 RUNS["turns"] = {"algorithm": "grpo", "env": Turns(), "max_tokens": 9, "stop": ("7", "a"), "max_rows": 3}
-RUNS["turns-one-step-off"] = RUNS["turns"] | {"algorithm": "dapo", "overlong": "keep", "one_step_off": True}
+RUNS["turns-one-step-off"] = RUNS["turns"] | {"algorithm": "dapo", "overlong": "keep", "max_staleness": 1}
+IN_FLIGHT = {"max_staleness": 3, "prompts": 2, "max_rows": 5}
+RUNS["in-flight"] = IN_FLIGHT | {"algorithm": "dapo", "max_tokens": 40, "overlong": "keep"}
+RUNS["in-flight-lora"] = IN_FLIGHT | {"algorithm": "grpo", "max_tokens": 40, "lora_rank": 2, "eval_every": 2,
+                                      "eval_tasks": 4}  # fmt: skip
+RUNS["in-flight-vineppo"] = IN_FLIGHT | {"algorithm": "vineppo", "vine_k": 2, "max_tokens": 20}
+RUNS["in-flight-turns"] = RUNS["turns"] | IN_FLIGHT | {"max_tokens": 60, "prompts": 3}
 RUNS["dpo"] = {"algorithm": "dpo", "minibatch": 4, "prompts": 3}
-RUNS["kto-lora"] = {"algorithm": "kto", "prompts": 3, "lora_rank": 2, "one_step_off": True}
+RUNS["kto-lora"] = {"algorithm": "kto", "prompts": 3, "lora_rank": 2, "max_staleness": 1}
 RUNS["rft"] = {"algorithm": "rft", "prompts": 3, "schedule": "linear"}
 RUNS["drawing"] = {"algorithm": "grpo", "env": Drawing()}
 
@@ -120,9 +111,7 @@ def stopped_after(made: Trainer, step: int) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(
-            name, marks=[pytest.mark.slow] * (name not in ("prorl", "one-step-off", "turns-one-step-off", "ppo"))
-        )
+        pytest.param(name, marks=[pytest.mark.slow] * (name not in ("prorl", "one-step-off", "in-flight-turns", "ppo")))
         for name in RUNS
     ],
 )
@@ -140,7 +129,7 @@ def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name):
     assert logged(made.config.run) == logged(whole.config.run)
 
 
-QUICK = ("prorl-stall", "rloo", "lora", "dpo")
+QUICK = ("prorl-stall", "rloo", "lora", "dpo", "in-flight")
 
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")

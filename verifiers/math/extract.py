@@ -62,11 +62,13 @@ class Extraction:
 _BOXES = ("\\boxed", "\\fbox", "\\framebox")
 _EATEN_BOX = "\x08oxed"  # what JSON makes of one backslash and `boxed`
 _TAG, _TAG_END = ANSWER_TAGS
+_OPENERS = (*_BOXES, _TAG)
 _WINDOW = 20_000  # characters within which a box must close; no answer within the limits is that long
 _MOST = 32  # how many boxes of one statement are looked at
 
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BOX_START = re.compile(r"[ \t]{0,8}(?:\[[^\[\]{}]{0,40}\])?[ \t\n]{0,8}\{")
+_PLAIN_BOX = re.compile(r"\{([^{}\s*`\\$.,;]{1,40})\}")  # nothing in it to trim, to match or to look into
 _BARE = re.compile(r"[ \t]{0,8}([^\s${}]{1,200})")
 _SENTENCE_END = re.compile(r"[.!?][$)*\]]{0,4}(?:\s|$)")
 _PHRASE = re.compile(  # a heading of its own, or "the answer is …"
@@ -94,7 +96,7 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
     begin = after_thinking(text)
     if begin is None:
         return None
-    openers = (*_BOXES, _TAG) if _EATEN_BOX not in text else (*_BOXES, _TAG, _EATEN_BOX)
+    openers = _OPENERS if _EATEN_BOX[0] not in text else (*_OPENERS, _EATEN_BOX)
     found = _last_explicit(text, begin, openers)
     if found is None and markers:
         found = _last_line(text, begin, _marker_pattern(tuple(markers)), "marker")
@@ -160,10 +162,14 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
     others: list[str] = []
     parts: list[tuple[int, str]] = []
     empty: Extraction | None = None
-    openers = tuple(opener for opener in openers if opener in text)  # a look at each now saves one in every round
+    last = {opener: at for opener in openers if (at := text.rfind(opener, begin)) >= 0}
     at = earliest = len(text)
     for _ in range(_MOST):
-        at, opener = max(((text.rfind(opener, begin, at), opener) for opener in openers), default=(-1, ""))
+        for opener, before in last.items():
+            if before >= at:  # else it is still the last one before this place
+                last[opener] = text.rfind(opener, begin, at)
+        opener = max(last, key=last.__getitem__, default="")
+        at = last.get(opener, -1)
         if at < 0:
             break
         found = _opened(text, at, opener)
@@ -203,6 +209,8 @@ def _opened(text: str, at: int, opener: str) -> Extraction | None:
     if opener == _TAG:
         end = text.find(_TAG_END, after)  # missing where it was the sampler's stop string
         return _trimmed(text, after, len(text) if end < 0 else end, "tag")
+    if plain := _PLAIN_BOX.match(text, after):
+        return Extraction(plain[1], after + 1, plain.end() - 1, "box")
     if text[after : after + 1].isalpha():  # some other command, such as \boxedtext
         return None
     brace = _BOX_START.match(text, after)
@@ -232,7 +240,7 @@ def _closing(text: str, start: int) -> int | None:
 
 def _innermost(text: str, found: Extraction) -> Extraction:
     r"""`\boxed{\boxed{5}}` holds 5."""
-    for box in _BOXES:
+    for box in _BOXES if found.answer.startswith("\\") else ():
         if found.answer.startswith(box + "{") and _closing(text, found.start + len(box) + 1) == found.stop - 1:
             return _trimmed(text, found.start + len(box) + 1, found.stop - 1, "box")
     return found
@@ -241,7 +249,7 @@ def _innermost(text: str, found: Extraction) -> Extraction:
 def _trimmed(text: str, start: int, stop: int, method: ExtractionMethod) -> Extraction:
     """Move both ends inwards over space, bold marks and a final full stop."""
     inner = text[start:stop]
-    edges = _EDGES if method in ("marker", "phrase") or _is_bold(inner) else _PLAIN_EDGES
+    edges = _EDGES if method in ("marker", "phrase") or ("*" in inner and _is_bold(inner)) else _PLAIN_EDGES
     start += len(inner) - len(inner.lstrip(edges))
     inner = inner.strip(edges)
     if method not in ("box", "tag"):

@@ -163,6 +163,8 @@ def fold(text: str) -> str:
 
 
 def _folded(text: str) -> str:
+    if text.isascii() and text.isdecimal():
+        return text
     if not text.isprintable():
         text = _EATEN.sub(lambda m: "\\" + _LETTER_OF[m[0]], text)
     if not text.isascii():

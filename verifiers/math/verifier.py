@@ -202,7 +202,7 @@ class MathVerifier:
 
     def _decided(self, answer: str, right: Form) -> tuple[Decision, Form | None]:
         """The decision of the normal form, and what was read if there was anything to read."""
-        limits = _answer_limits(right)
+        limits = _answer_limits(right.text)
         limit = too_long(answer, limits)
         folded = "" if limit else fold(answer)
         if limit := limit or exceeded(folded, limits):
@@ -260,6 +260,8 @@ def _balanced(text: str) -> bool:
 
 def _resolved(found: list[Verdict | _Undecided]) -> list[Verdict]:
     """The engine decides what is undecided, all in one call."""
+    if len(found) == 1 and isinstance(found[0], Verdict):
+        return [found[0]]
     asked = [(item.answer, item.reference, item.policy) for item in found if isinstance(item, _Undecided)]
     replies = iter(symbolic.decide_many(asked))
     return [item if isinstance(item, Verdict) else _settled(item, next(replies)) for item in found]
@@ -290,7 +292,7 @@ def _judged(decision: Decision, answer: str, form: Form, right: Form, policy: Ma
                 return Verdict(Outcome.WRONG, why="restated: an expression of the prompt", answer=answer)
         except RecursionError:
             return Verdict(Outcome.WRONG, why="unfinished: nested too deeply to be judged", answer=answer)
-    detail = {} if prompt.strip() else {"restated": "unchecked"}
+    detail = {} if prompt and not prompt.isspace() else {"restated": "unchecked"}
     return Verdict(Outcome.CORRECT, why=decision.reason, answer=answer, detail=detail)
 
 
@@ -353,6 +355,8 @@ def _number_text(reference: int | float) -> str:
 
 @lru_cache(maxsize=4096)
 def _reference_form(reference: str) -> Form:
+    if len(reference) < _FEW_DIGITS and reference.isascii() and reference.isdecimal():
+        return read(reference)  # what most references are, and nothing below can object to
     folded = "" if too_long(reference) else fold(reference)
     limits = LONG_NUMBERS if folded and _names_long_number(folded) else LIMITS
     if limit := too_long(reference, limits) or exceeded(folded, limits):
@@ -367,9 +371,12 @@ def _reference_form(reference: str) -> Form:
 
 
 @lru_cache(maxsize=4096)
-def _answer_limits(right: Form) -> Limits:
+def _answer_limits(right: str) -> Limits:
     """An answer may name a long number where the reference names one: they are compared without writing them out."""
-    return LONG_NUMBERS if _names_long_number(right.text) else LIMITS
+    return LONG_NUMBERS if _names_long_number(right) else LIMITS
+
+
+_FEW_DIGITS = 16
 
 
 def _names_long_number(folded: str) -> bool:

@@ -1,0 +1,147 @@
+"""Files that are put right by bash commands, and read by the host when the episode is over."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Final
+
+import rlvr
+from rlvr.errors import SandboxFailed
+from rlvr.sandbox import Limits
+from rlvr.tools import bash, sandbox
+from rlvr.validate import require_one_of
+
+__all__ = ["Bash"]
+
+_LIMITS: Final = Limits(cpu_s=2.0, memory_mib=256)
+_SPLITS: Final = ("train", "validation", "test")
+_NAMES: Final = "ada bruno chen dalia emeka farid greta hiro ivana jonas kofi lena mira nils olga paul".split()
+_WORDS: Final = "tea rope lamp boat kite bell drum sand wool salt corn glass nail brick".split()
+
+_Made = tuple[str, dict[str, str], dict[str, str]]
+"""What to do; the files at the beginning; the files that must be there at the end, with their contents."""
+
+
+def _sorted(rng: Random) -> _Made:
+    names = [rng.choice(_NAMES) for _ in range(rng.randint(12, 30))]
+    said = "Write each name of names.txt once, in alphabetical order and one per line, to sorted.txt."
+    before = {"names.txt": "".join(f"{name}\n" for name in names)}
+    return said, before, {**before, "sorted.txt": "".join(f"{name}\n" for name in sorted(set(names)))}
+
+
+def _summed(rng: Random) -> _Made:
+    rows = [(rng.choice(_WORDS), rng.randint(1, 500)) for _ in range(rng.randint(15, 40))]
+    word = rng.choice(rows)[0]
+    said = (
+        f"stock.csv has the columns item and count. Write the sum of the counts of {word!r}, a number alone, to "
+        "total.txt."
+    )
+    before = {"stock.csv": "item,count\n" + "".join(f"{item},{count}\n" for item, count in rows)}
+    return said, before, {**before, "total.txt": f"{sum(count for item, count in rows if item == word)}\n"}
+
+
+def _replaced(rng: Random) -> _Made:
+    old, new = rng.sample(_WORDS, 2)
+    before = {
+        f"notes/{i}.txt": "".join(" ".join(rng.choices([*_WORDS, old], k=6)) + "\n" for _ in range(5))
+        for i in range(rng.randint(3, 6))
+    }
+    after = {
+        name: "".join(
+            " ".join(new if word == old else word for word in line.split()) + "\n" for line in text.splitlines()
+        )
+        for name, text in before.items()
+    }
+    return f"Replace the word {old!r} by {new!r} in every file of the folder notes.", before, after
+
+
+def _logged(rng: Random) -> _Made:
+    levels = ("INFO", "WARNING", "ERROR")
+    before = {
+        f"logs/{name}.log": "".join(f"{rng.choice(levels)} {rng.choice(_WORDS)}\n" for _ in range(rng.randint(20, 40)))
+        for name in rng.sample(_NAMES, 4)
+    }
+    counts = {name: sum(line.startswith("ERROR") for line in text.splitlines()) for name, text in before.items()}
+    most = max(counts.values())
+    worst = [name.removeprefix("logs/") for name, count in counts.items() if count == most]
+    said = (
+        "Find the file in the folder logs with the most lines that begin with ERROR (of several, the alphabetically "
+        "first), and write its name, without the folder, to worst.txt."
+    )
+    return said, before, {**before, "worst.txt": f"{min(worst)}\n"}
+
+
+_KINDS: Final[tuple[Callable[[Random], _Made], ...]] = (_sorted, _summed, _replaced, _logged)
+
+
+@rlvr.register("bash-v1")
+class Bash(rlvr.ToolEnv):
+    """Put files right in a bash session.  The host reads them at the end; what the model says does not count.
+
+    White space at the end of a file and of its lines does not matter; all else has to be as asked, and files that were
+    not to be changed as they were.
+
+    Options:
+        sandbox: "namespaces", or "restricted" for a host without them; see docs/reference/sandbox.md.
+    """
+
+    domain = "tools"
+    turns: int = 8
+    calls: int = 12
+    call_seconds: float = 30.0
+    sandbox: str = "namespaces"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_one_of("split", self.split, _SPLITS)
+
+    def task(self, index: int) -> rlvr.Task:
+        rng = rlvr.seeded(self.id, self.split, index)
+        said, before, after = rng.choice(_KINDS)(rng)
+        prompt = f"{said}\n\nYou have a bash session in the folder with these files. When you are done, say so."
+        return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, after, {"files": before})
+
+    def open(self, task: rlvr.Task) -> Any:
+        session = sandbox(_LIMITS, level=self.sandbox).session("bash", total_cpu_s=20.0)
+        lines = []
+        for name, text in task.meta["files"].items():
+            packed = base64.b64encode(text.encode()).decode()
+            folder = name.rpartition("/")[0]
+            lines += [f"mkdir -p {shlex.quote(folder)}"] if folder else []
+            lines.append(f"printf %s {packed} | base64 -d > {shlex.quote(name)}")
+        made = session.run("\n".join(lines))
+        if made.text or made.ending != "OK":
+            session.close()
+            raise SandboxFailed(f"the files could not be made: {made.ending} {made.why} {made.text[:200]}")
+        return session
+
+    def tools(self, state: Any) -> list[rlvr.Tool]:
+        return [bash(state)]
+
+    def final(self, task: rlvr.Task, state: Any) -> dict[str, str | None]:
+        """The files of the reference, read by the sandbox and not by the policy's shell."""
+        found = {name: state.read(name) for name in task.reference}
+        return {
+            name: None if data is None else data[:100_000].decode("utf-8", "replace") for name, data in found.items()
+        }
+
+    def verify(self, task: rlvr.Task, episode: rlvr.Episode) -> rlvr.Verdict:
+        final = episode.final if isinstance(episode.final, Mapping) else {}
+        for name, wanted in task.reference.items():
+            found = final.get(name)
+            if found is None:
+                return rlvr.Verdict(rlvr.Outcome.WRONG, why=f"missing: there is no file {name}")
+            if _lines(found) != _lines(wanted):
+                return rlvr.Verdict(rlvr.Outcome.WRONG, why=f"other-content: {name} is not as asked")
+        return rlvr.Verdict(rlvr.Outcome.CORRECT, why="files-as-asked")
+
+    def example_episode(self, task: rlvr.Task) -> list[str | rlvr.Ask]:
+        lines = [f"printf %s {shlex.quote(text)} > {shlex.quote(name)}" for name, text in task.reference.items()]
+        return [rlvr.Ask("bash", {"command": "\n".join(lines)}), "Done."]
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().splitlines()]

@@ -1,0 +1,127 @@
+"""Questions over a corpus that the policy searches: one or two facts, of which no prompt has any."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import rlvr
+from rlvr.data.rows import load_dataset
+from rlvr.tools import Corpus, search
+from rlvr.validate import require_one_of, require_whole
+from rlvr.verifiers.qa import QAVerifier
+
+__all__ = ["Search"]
+
+_SPLITS: Final = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}  # tenths of all questions
+_FORM: Final = "\n\nSearch for it. Put the answer, a few words, in <answer> tags."
+_ONSETS: Final = "b br d dr f g gl h k kr l m n p pr r s st t tr v z".split()
+_VOWELS: Final = "a e i o u ai ea".split()
+_ENDS: Final = "n r l s th nd m x".split()
+_TRADES: Final = "baker weaver surgeon pilot printer gardener painter sailor miller clerk tailor joiner".split()
+_GOODS: Final = "clocks lamps boats ropes pianos kites bells carpets engines lenses saddles glass".split()
+
+
+def _name(*key: str | int) -> str:
+    rng = rlvr.seeded("search-v1", *key)
+    return "".join(rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(2)).title() + rng.choice(_ENDS)
+
+
+def _world(size: int) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """The passages of a made-up world, and the questions with their answers."""
+    rng = rlvr.seeded("search-v1", "world", size)
+    towns = list(dict.fromkeys(_name("town", i) for i in range(max(8, size // 4))))
+    people = [
+        f"{first} {last}"
+        for first, last in dict.fromkeys((_name("first", i % 97), _name("last", i)) for i in range(size))
+    ]
+    firms = [f"{_name('firm', i)} {rng.choice(('Works', 'Brothers', 'Company'))}" for i in range(size)]
+    passages: dict[str, str] = {}
+    asked: list[tuple[str, str]] = []
+    for person, firm in dict(zip(people, firms, strict=False)).items():
+        if firm in passages:
+            continue
+        town, seat, trade, goods = rng.choice(towns), rng.choice(towns), rng.choice(_TRADES), rng.choice(_GOODS)
+        year = rng.randint(1801, 1949)
+        passages[person] = f"{person} was born in {town} and learned the trade of a {trade}."
+        passages[firm] = f"{firm} makes {goods}. It was founded in {year} by {person} and has its seat in {seat}."
+        asked += [
+            (f"Where was {person} born?", town),
+            (f"In which year was {firm} founded?", str(year)),
+            (f"Where was the founder of {firm} born?", town),
+            (f"Which trade did the founder of {firm} learn?", trade),
+            (f"Where does the firm that {person} founded have its seat?", seat),
+        ]
+    return passages, asked
+
+
+@lru_cache(maxsize=4)
+def _made(size: int) -> tuple[Corpus, dict[str, list[tuple[str, str]]]]:
+    passages, asked = _world(size)
+    kept: dict[str, list[tuple[str, str]]] = {split: [] for split in _SPLITS}
+    for question, answer in asked:
+        tenth = hashlib.sha256(question.encode()).digest()[0] * 10 // 256
+        kept[next(split for split, tenths in _SPLITS.items() if tenth in tenths)].append((question, answer))
+    return Corpus(passages), kept
+
+
+@lru_cache(maxsize=4)
+def _read(corpus: str) -> Corpus:
+    return Corpus(Path(corpus))
+
+
+@rlvr.register("search-v1")
+class Search(rlvr.ToolEnv):
+    """Answer a question with what `search(query)` finds; the answer goes in <answer> tags.
+
+    Options:
+        data: rows with the columns `question` and `answer`, a text or a list of texts; with `corpus`.
+        corpus: the file or folder that is searched, see `rlvr.tools.Corpus`.  Without both, a made-up world.
+        people: number of people of that world, each with a firm.
+        passages: that a search gives.
+        credit: "em" for exact match alone, "f1" for partial credit.
+    """
+
+    domain = "tools"
+    turns: int = 6
+    calls: int = 8
+    data: str = ""
+    corpus: str = ""
+    people: int = 500
+    passages: int = 3
+    credit: str = "em"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_one_of("credit", self.credit, ("em", "f1"))
+        require_whole("passages", self.passages, 1)
+        require_whole("people", self.people, 10, 5000)
+        self.reward = rlvr.Correct(QAVerifier(self.credit))  # type: ignore[misc, arg-type]  # the instance's own
+        if bool(self.data) != bool(self.corpus):
+            raise rlvr.UsageError("search-v1 needs both data and corpus, or neither: questions are about a corpus")
+        if not self.data:
+            require_one_of("split", self.split, _SPLITS)
+
+    def tasks(self) -> Iterator[rlvr.Task]:
+        for index, (question, answer) in enumerate(self._asked()):
+            QAVerifier().check(answer)
+            yield rlvr.Task(f"{self.id}/{self.split}/{index}", question + _FORM, answer)
+
+    def _asked(self) -> Iterable[tuple[str, Any]]:
+        if not self.data:
+            yield from _made(self.people)[1][self.split]
+            return
+        for index, row in enumerate(load_dataset(self.data, self.split)):
+            if "question" not in row or "answer" not in row:
+                raise rlvr.DataError(f"row {index} of {self.data} has no 'question' or no 'answer'; it has {list(row)}")
+            yield row["question"], row["answer"]
+
+    def tools(self, state: Any) -> list[rlvr.Tool]:
+        return [search(_read(self.corpus) if self.corpus else _made(self.people)[0], most=self.passages)]
+
+    def example_episode(self, task: rlvr.Task) -> list[str | rlvr.Ask]:
+        gold = task.reference if isinstance(task.reference, str) else task.reference[0]
+        return [rlvr.Ask("search", {"query": str(task.prompt).partition("?")[0]}), f"<answer>{gold}</answer>"]

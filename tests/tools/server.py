@@ -1,0 +1,38 @@
+"""An MCP server for tests, over stdio."""
+
+import logging
+import os
+import time
+
+from mcp.server import MCPServer
+
+logging.disable(logging.CRITICAL)
+server = MCPServer("desk")
+
+
+@server.tool()
+def add(x: int, y: int = 0) -> str:
+    """Add two numbers."""
+    return str(x + y)
+
+
+@server.tool()
+def fail() -> str:
+    """Fail."""
+    raise ValueError("no such thing")
+
+
+@server.tool()
+def die() -> str:
+    """End the process."""
+    os._exit(3)
+
+
+@server.tool()
+def hang() -> str:
+    """Sleep."""
+    time.sleep(60)
+    return ""
+
+
+server.run("stdio")
