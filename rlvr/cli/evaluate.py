@@ -15,7 +15,16 @@ from rich.markup import escape
 from rich.table import Table
 from tyro.conf import arg
 
-from rlvr.cli.arguments import EnvironmentArgument, NameValues, Overwrite, SandboxLevel, Workers, environment_of
+from rlvr.cli.arguments import (
+    EngineAddress,
+    EnvironmentArgument,
+    NameValues,
+    Overwrite,
+    SandboxLevel,
+    Workers,
+    engine_at,
+    environment_of,
+)
 from rlvr.data.files import write_whole
 from rlvr.data.rows import require_output
 from rlvr.environment import Environment, TasksEnv
@@ -95,6 +104,7 @@ class EvalCommand:
     max_tokens_in_flight: int = MAX_TOKENS_IN_FLIGHT
     """Number of tokens whose keys and values are kept while sampling; lower it if memory runs out."""
     workers: Workers = None
+    scorer: EngineAddress = None
     seed: int = 0
     """Seed of the completions."""
     output: Annotated[Path | None, arg(aliases=["-o"], metavar="OUT")] = None
@@ -114,7 +124,7 @@ class EvalCommand:
             kept = self._kept(env, sampling, stack)
             scorer = None
             if isinstance(env, TasksEnv):
-                scorer = stack.enter_context(Scorer(env, workers=self.workers))
+                scorer = stack.enter_context(Scorer(env, workers=self.workers, engine=engine_at(self.scorer)))
             try:
                 report = evaluation.evaluate(
                     env,

@@ -65,6 +65,8 @@ class Config:
             fixed number of decode steps, so that runs repeat to the last bit).  None: tokens with the local sampler.
         max_rounds: Most rounds in which dynamic sampling fills one batch.
         workers: Processes that score completions.  None: one per core.  0: score in this process.
+        scorer: Score on other machines: http://HOST:PORT of rlvr serve (several with commas), ray://auto or
+            ray://HOST:PORT.  None: on this one.
         lora_rank: Rank of a LoRA adapter, which is then trained instead of the weights.  None: train all weights.
         lora_alpha: The adapter's products are scaled by this over the rank.  None: twice the rank.
         lora_targets: Endings of the names of the layers that get an adapter, such as q_proj v_proj.  None given: all
@@ -135,6 +137,7 @@ class Config:
     turn_schedule: Schedule | None = None
     max_rounds: int = 10
     workers: int | None = None
+    scorer: str | None = None
     lora_rank: int | None = None
     lora_alpha: float | None = None
     lora_targets: Annotated[tuple[str, ...], arg(help_behavior_hint=_default_hint)] = ()
@@ -312,6 +315,16 @@ def _require_texts(name: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _require_scorer(name: str, value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise UsageError(f"{name} is {value!r}; it must be an address, such as 'http://10.0.0.7:8000'")
+    if "@" in value:
+        raise UsageError(f"the {name} has a key in it, which the run would record; set RLVR_API_KEY instead")
+    return value
+
+
 _FROM_1: Final = (
     "steps prompts max_tokens max_turns max_rounds micro_tokens max_rows max_tokens_in_flight vine_k "
     "eval_tasks eval_n checkpoint_every keep bad_steps"
@@ -328,6 +341,7 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "weight_decay": partial(require_number, least=0),
     "betas": _require_betas,
     "temperature": _or_none(partial(require_number, above=0, hint="near 1 to train")),
+    "scorer": _require_scorer,
     "lora_targets": _require_texts,
     "lora_alpha": _or_none(partial(require_number, above=0)),
     "eval_temperature": _or_none(partial(require_number, least=0)),

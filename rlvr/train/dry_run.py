@@ -15,6 +15,7 @@ from rlvr.algo.presets import PRESETS, Algorithm
 from rlvr.collect import Groups, Sampling
 from rlvr.collect.cursor import Cursor
 from rlvr.collect.flight import sample_groups
+from rlvr.engines import engine_of
 from rlvr.environment import Environment, TasksEnv
 from rlvr.scoring import Scorer
 from rlvr.train.config import Config, ResolvedConfig
@@ -62,7 +63,8 @@ def dry_run(
     _line(err, f"loading {config.model}")
     policy = prepare_policy(policy_from_config(config), config)
     sampling = Sampling(max_tokens=settings.max_tokens, temperature=settings.temperature, stop=settings.stop)
-    scorer = Scorer(env, workers=settings.workers) if isinstance(env, TasksEnv) else None
+    engine = None if settings.scorer is None else engine_of(settings.scorer)
+    scorer = Scorer(env, workers=settings.workers, engine=engine) if isinstance(env, TasksEnv) else None
     groups = Groups(
         env,
         local_sampler(policy, config),

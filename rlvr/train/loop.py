@@ -23,6 +23,7 @@ from rich.console import Console
 from rlvr.collect import Collector, Sampler, Sampling, rollout_seed
 from rlvr.collect.evaluation import EvaluationReport, evaluate
 from rlvr.data.files import whole_folder
+from rlvr.engines import engine_of
 from rlvr.environment import Environment, TasksEnv
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import TokenRow
@@ -396,7 +397,9 @@ class Trainer:
         """None for an environment that computes its scores itself."""
         if not isinstance(env, TasksEnv):
             return None
-        return self._open.enter_context(Scorer(env, workers=self._settings.workers))
+        settings = self._settings
+        engine = None if settings.scorer is None else engine_of(settings.scorer)
+        return self._open.enter_context(Scorer(env, workers=settings.workers, engine=engine))
 
     def _say(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)

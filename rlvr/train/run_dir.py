@@ -24,7 +24,7 @@ _MAY_CHANGE: Final = frozenset(
     f"settings.{name}"
     for name in (
         "attention bad_steps canary checkpoint_every device gradient_checkpointing keep max_rows max_tokens_in_flight "
-        "micro_tokens packing rollouts_every track workers"
+        "micro_tokens packing rollouts_every scorer track workers"
     ).split()
 )
 """Settings of machine, reports and alarms.  They do not affect learning, except for how sums are rounded."""
@@ -34,6 +34,7 @@ _ADDED: Final[Mapping[str, Any]] = {
     "packing": False,
     "lora_rank": None,
     "pairs": None,
+    "scorer": None,
     "lora_alpha": None,
     "lora_targets": [],
     **{name: getattr(Config, name) for name in ("turn_schedule", "step_s", "max_tokens_in_flight")},
