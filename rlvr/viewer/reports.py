@@ -131,9 +131,9 @@ def _audit(tree: Mapping[str, Any]) -> Report:
     found.cases += _cases(tree["cases"])
     if (second := tree.get("disagreement")) is not None:
         found.lines.append(f"Against {second['against']}: they differ in {_rate(second['rate'])}.")
-        rows = [("both", second["both"]), (tree["env"], second["only_first"]),
+        accepted = [("both", second["both"]), (tree["env"], second["only_first"]),
                 (second["against"], second["only_second"]), ("neither", second["neither"])]  # fmt: skip
-        found.tables.append(ReportTable(f"against {second['against']}", ("accepted by", "count"), rows))
+        found.tables.append(ReportTable(f"against {second['against']}", ("accepted by", "count"), accepted))
         found.cases += _cases(second["cases"])
     if left_out := tree["left_out"]:
         found.lines.append(f"Rows left out: {len(left_out):,}.")

@@ -165,6 +165,7 @@ def test_every_bundled_environment_is_checked():
     """A new one has to be added here."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     elsewhere = {"reasoning-gym-v1"}  # tests/interop/test_reasoning_gym.py
+    elsewhere |= {"bash-v1", "guess-v1", "python-tool-math-v1", "search-v1", "wordle-v1"}  # envs/test_tool_envs.py
     assert set(OURS) | elsewhere == set(project["project"]["entry-points"]["rlvr.envs"])
 
 
