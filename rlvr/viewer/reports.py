@@ -114,7 +114,7 @@ def _audit(tree: Mapping[str, Any]) -> Report:
         ("labelled right", total["true_positive"], total["false_negative"]),
         ("labelled wrong", total["false_positive"], total["true_negative"]),
     ]
-    head = (f"column {tree['label']}", "said correct", "said not")
+    head: tuple[str, ...] = (f"column {tree['label']}", "said correct", "said not")
     found.tables.append(ReportTable("verdicts against labels", head, matrix, frozenset(((0, 2), (1, 1)))))
     rates = [(name, _rate(rate)) for name, rate in total["rates"].items()]
     found.tables.append(ReportTable("rates, 95 % interval (Wilson)", ("rate", "value"), rates))
