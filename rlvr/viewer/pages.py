@@ -36,8 +36,7 @@ FIELDS: Final = ("completion", "prompt", "reference", "answer", "why", "detail",
 
 _ROW = "n, step, line, id, task, env, outcome, reason, total, length, truncated, dropped, error"
 
-templates.globals["OUTCOMES"] = OUTCOMES
-templates.globals["BROKEN"] = BROKEN
+templates.globals.update(OUTCOMES=OUTCOMES, BROKEN=BROKEN)
 
 
 def summary(source: Source, filters: Filters) -> dict[str, Any]:
