@@ -19,9 +19,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rlvr.algo.masks import zero_masked
-from rlvr.algo.ratios import RatioStats, log_ratio, ratio_stats, sequence_mean_log_ratio
+from rlvr.algo.ratios import LOG_RATIO, RatioStats, log_ratio, ratio_stats, sequence_mean_log_ratio
 
-__all__ = ["Losses", "cispo", "clipped", "gspo", "ppo_kl", "reinforce", "sapo"]
+__all__ = ["Losses", "cispo", "clipped", "gspo", "ppo_kl", "reinforce", "sapo", "sequence_clipped"]
 
 
 class Losses(NamedTuple):
@@ -120,15 +120,47 @@ def gspo(
     Raises:
         ValueError: a bound is out of its range.
     """
-    _require_bounds(low, high)
-    A = _advantages(advantages, completion_mask)
     log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
     s = sequence_mean_log_ratio(log_r, completion_mask).exp()
     if per_token:
         own = zero_masked(logprobs, completion_mask)
         s = s.detach() * (own - own.detach()).exp()
-    else:
-        s = s.expand_as(log_r)
+    return _clipped_per_sequence(log_r, s.expand_as(log_r), advantages, completion_mask, low=low, high=high)
+
+
+def sequence_clipped(
+    logprobs: Float[Tensor, "B T"],
+    behaviour_logprobs: Float[Tensor, "B T"],
+    advantages: Float[Tensor, " B #T"],
+    completion_mask: Bool[Tensor, "B T"],
+    *,
+    low: float,
+    high: float,
+) -> Losses:
+    """-min(s A, clip(s, 1 - low, 1 + high) A), s = Π_t r_t: PPO's clip with the whole completion as one action.
+
+    s is the probability of the completion over that under the policy that sampled: the unbiased weight (PPO,
+    arXiv:1707.06347, eq. 7, with completions as actions).  Its log is a sum where GSPO's is a mean, so long completions
+    are soon at the bounds: for study beside `gspo`.  Aggregate by `sequence_mean`; each token has its row's loss.
+
+    Args:
+        logprobs, behaviour_logprobs, advantages, completion_mask: as in the module's docstring.
+        low: in [0, 1].
+        high: 0 or more.
+
+    Raises:
+        ValueError: a bound is out of its range.
+    """
+    log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
+    s = log_r.sum(dim=1, keepdim=True).clamp(-LOG_RATIO, LOG_RATIO).exp()
+    return _clipped_per_sequence(log_r, s.expand_as(log_r), advantages, completion_mask, low=low, high=high)
+
+
+def _clipped_per_sequence(
+    log_r: Tensor, s: Tensor, advantages: Tensor, completion_mask: Tensor, *, low: float, high: float
+) -> Losses:
+    _require_bounds(low, high)
+    A = _advantages(advantages, completion_mask)
     losses = torch.maximum(-s * A, -s.clamp(1 - low, 1 + high) * A)
     stats = ratio_stats(log_r, completion_mask, used=s, low=(A < 0) & (s < 1 - low), high=(A > 0) & (s > 1 + high))
     return Losses(zero_masked(losses, completion_mask), stats)

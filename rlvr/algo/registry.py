@@ -222,6 +222,12 @@ for _name, _entry in {
     "gspo": Function(
         _OBJECTIVES, "arXiv:2507.18071, eq. 5", settings=same(low="clip.low", high="clip.high"), needs=("clip",)
     ),
+    "sequence_clipped": Function(
+        _OBJECTIVES,
+        "arXiv:1707.06347, eq. 7, per completion",
+        settings=same(low="clip.low", high="clip.high"),
+        needs=("clip",),
+    ),
     "sapo": Function(
         _OBJECTIVES,
         "arXiv:2511.20347, eq. 5",

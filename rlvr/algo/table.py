@@ -182,6 +182,14 @@ ROWS: Final[tuple[TableRow, ...]] = (
         _OBJECTIVES + "test_only_the_policy_learns",
     ),
     _row(
+        "PPO over completions",
+        "objectives.sequence_clipped aggregation.sequence_mean",
+        "",
+        "arXiv:1707.06347, eq. 7",
+        _OBJECTIVES + "test_the_product_of_ratios_by_hand",
+        "objective='sequence_clipped' in gspo or another preset with a clip: the product of the ratios, for study",
+    ),
+    _row(
         "CISPO",
         "objectives.cispo aggregation.token_mean",
         "cispo",

@@ -1,9 +1,8 @@
 """An episode with tools that is under way: its state, its thread, its budgets, and the record of what was called.
 
 Everything of an episode that the author wrote (`open`, tools, `user`, `final`, the state's `close`) runs in one
-thread of
-the episode's own, one after another.  So a connection that belongs to a thread works, episodes do not wait for each
-other, and a call that hangs costs its own episode.
+thread of the episode's own, one after another.  So a connection that belongs to a thread works, episodes do not wait
+for each other, and a call that hangs costs its own episode.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rlvr.environment.call_formats import read_arguments, read_turn_of
-from rlvr.environment.tools import Tool, by_name, clean, text_of
+from rlvr.environment.tools import Tool, by_name, clean, text_of, unrecordable
 from rlvr.episode import Ask, Episode, EpisodeTurn, PolicyTurn, ToolCall, read_turn, reply_message
 from rlvr.errors import RlvrError, ToolError, Unscored, UsageError, brief, described
 from rlvr.types import Task, is_async
@@ -167,8 +166,7 @@ class RunningEpisode:
 
         Args:
             turn: as it was read; or a chat message with OpenAI's `tool_calls`; or a text, whose calls are in
-            <tool_call>
-                tags.
+                <tool_call> tags.
             last: why this turn is the last, "tokens" or "positions"; "" if it need not be.
 
         Returns:
@@ -271,6 +269,8 @@ class RunningEpisode:
 
     def _make(self, ask: Ask, id: str) -> ToolCall:
         """Make a call, or say what is wrong with it."""
+        if not ask.fault and (fault := unrecordable(ask.arguments)):
+            ask = dataclasses.replace(ask, fault=fault)
         arguments = clean(dict(ask.arguments)) if not ask.fault else {}
         name = clean(ask.name)[:200]
         refused = self._refused(ask, name, arguments)

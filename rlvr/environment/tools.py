@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ import docstring_parser
 from rlvr.errors import UsageError, brief
 from rlvr.types import is_async
 
-__all__ = ["Tool", "by_name", "clean", "declared", "schema_of", "text_of", "tool", "tools_of"]
+__all__ = ["Tool", "by_name", "clean", "declared", "schema_of", "text_of", "tool", "tools_of", "unrecordable"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -37,6 +38,7 @@ _MARK: Final = "_rlvr_tool"
 _SCALARS: Final[Mapping[Any, str]] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _NAMES: Final = {"string": "a text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
 _LONGEST_NAME: Final = 64
+_DEEPEST: Final = 64  # of nested lists and objects in arguments
 
 
 @dataclass(frozen=True)
@@ -232,6 +234,24 @@ def text_of(result: Any) -> str:
     if result is None:
         return ""
     return json.dumps(result, ensure_ascii=False)
+
+
+def unrecordable(arguments: Mapping[str, Any]) -> str:
+    """Why arguments cannot be kept in a record, as the model is told; "" where they can.
+
+    Args:
+        arguments: by name.
+    """
+    rest: list[tuple[Any, int]] = [(arguments, 0)]
+    while rest:
+        value, depth = rest.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            return "the arguments hold a number that is not finite"
+        if isinstance(value, (list, Mapping)):
+            if depth > _DEEPEST:
+                return f"the arguments are nested more than {_DEEPEST} deep"
+            rest += ((one, depth + 1) for one in (value if isinstance(value, list) else value.values()))
+    return ""
 
 
 def clean(value: Any) -> Any:

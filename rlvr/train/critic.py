@@ -32,15 +32,15 @@ __all__ = ["CriticLearner", "ValueModule"]
 
 
 class ValueModule(RootModule):
-    """A value per completion token: of the state before it.  The root module of the critic, as `RootModule` is the
-    policy's.
+    """A number per completion token, of the text before it: the root module of critics and of reward models.
 
     Args:
         policy: whose layers it has.
-        model: these layers, or a copy of them.
+        model: a copy of them; None for these layers.
     """
 
-    def __init__(self, policy: Policy, model: Any) -> None:
+    def __init__(self, policy: Policy, model: Any = None) -> None:
+        model = policy.model if model is None else model
         super().__init__(model, policy.root.logits)
         width = model.get_output_embeddings().weight.shape[1]
         self.head = nn.Linear(width, 1, dtype=torch.float32, device=policy.device)
@@ -51,7 +51,7 @@ class ValueModule(RootModule):
     def forward(
         self, batch: Padded, temperature: float = 1.0, with_entropy: bool = False
     ) -> tuple[Float[Tensor, " N"], None]:
-        """The values of a micro-batch.
+        """The numbers of a micro-batch.
 
         Args:
             batch: padded, packed, or with shared prompts.

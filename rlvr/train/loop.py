@@ -23,6 +23,7 @@ from rich.console import Console
 from rlvr.collect import Collector, Sampler, Sampling, rollout_seed
 from rlvr.collect.evaluation import EvaluationReport, evaluate
 from rlvr.data.files import whole_folder
+from rlvr.engines import engine_of
 from rlvr.environment import Environment, TasksEnv
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import TokenRow
@@ -31,7 +32,7 @@ from rlvr.train import checkpoint
 from rlvr.train.alarm import Alarms, OpinionAlarm, ScoringAlarm, SecondOpinion, lr_alarm
 from rlvr.train.canary import Canary
 from rlvr.train.config import Config
-from rlvr.train.credit import Batch, chosen, collate, credit, minibatches, save_batch
+from rlvr.train.credit import Batch, chosen, collate, credit, minibatches, rows_of, save_batch
 from rlvr.train.learner import Learner
 from rlvr.train.memory import forecast, longest_prompt, require_room
 from rlvr.train.metrics import Log, evaluation_metrics, log_rollouts, open_loggers
@@ -40,7 +41,8 @@ from rlvr.train.preferences import Examples, PreferenceLearner, examples_of_grou
 from rlvr.train.ranks import Ranks
 from rlvr.train.rollout_batch import RolloutBatch, collect_batch
 from rlvr.train.run_dir import claim_run_dir
-from rlvr.train.setup import describe_run, device_of, environments, local_sampler, policy_from_config, prepare_policy
+from rlvr.train.sampling import open_sampler
+from rlvr.train.setup import describe_run, device_of, environments, policy_from_config, prepare_policy
 from rlvr.workers.threads import Threads
 
 __all__ = ["Trainer"]
@@ -120,7 +122,7 @@ class Trainer:
     def _open_sampling(self, sampler: Sampler | None) -> None:
         """What the rank that collects has, and the others do without."""
         config = self._settings
-        self.sampler = sampler or local_sampler(self.policy, config, self.ranks.world)
+        self.sampler = sampler or self._open.enter_context(open_sampler(self.policy, config, self.ranks.world))
         self.collector = self._open.enter_context(
             Collector(
                 self.env,
@@ -194,6 +196,9 @@ class Trainer:
         if self._settings.max_staleness and self.step + 1 < self._settings.steps:
             later = self._thread.submit(self._collect, self.step + 1)
         numbers = {**sampled.stats, **opinion, **sampled.staleness(self.step), "collect_s": sampled.wall_s}
+        if self._settings.sampler_sleep:
+            sampler: Any = self.sampler  # of vLLM, which alone sleeps
+            sampler.sleep()
         try:
             numbers |= self._learn(sampled)
         finally:
@@ -248,7 +253,7 @@ class Trainer:
         if sampled is not None:
             found = credit(
                 sampled.groups,
-                replace(batch, rows=sampled.rollouts),  # with their turns, which the others do without
+                replace(batch, rows=rows_of(sampled.groups)),  # with their turns, which the others do without
                 algorithm,
                 minibatch_of=[first[row] for row in range(len(batch.rows))],
                 values=sampled.values,
@@ -283,9 +288,11 @@ class Trainer:
             with torch.no_grad():
                 self.policy.logprobs(self.ranks.from_first(None))  # its share of what the canary computes
             return {}
+        self._canary.prepare(self.sampler)
         self.sampler.sync(weights, self.step)
-        self.ranks.from_first(self._canary.rows)
-        difference = self._canary.check(self.policy, self.sampler, self.step, weights)
+        observed = self._canary.observe(self.sampler)
+        self.ranks.from_first(observed.rows)
+        difference = self._canary.check(self.policy, observed, self.step, weights)
         return {"canary": difference, "sync_s": time.perf_counter() - started}
 
     def _is_due(self, every: int | None) -> bool:
@@ -354,6 +361,8 @@ class Trainer:
         if self.ranks.any((found and found[1]["step"]) != self.ranks.from_first(found and found[1]["step"])):
             raise UsageError(f"the ranks see other checkpoints in {self._settings.run}; it has to be on a shared disk")
         if found is None:
+            if self.ranks.any(self.ranks.first and hasattr(self.sampler, "probe")):
+                self._sync()  # an engine begins with weights that mean nothing, or with others
             return
         path, state = found
         self.step = state["step"]
@@ -396,7 +405,9 @@ class Trainer:
         """None for an environment that computes its scores itself."""
         if not isinstance(env, TasksEnv):
             return None
-        return self._open.enter_context(Scorer(env, workers=self._settings.workers))
+        settings = self._settings
+        engine = None if settings.scorer is None else engine_of(settings.scorer)
+        return self._open.enter_context(Scorer(env, workers=settings.workers, engine=engine))
 
     def _say(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)

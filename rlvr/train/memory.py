@@ -96,7 +96,8 @@ class Forecast:
         device: where.
         capacity: of the device; None if it is not known.
         weights: of the policy.
-        optimizer: AdamW's two means per trained weight.
+        optimizer: AdamW's two means per trained weight, the critic's included.
+        critic: weights of the critic's own backbone; 0 without one.
         reference: a frozen copy for the KL penalty; 0 without one, and with LoRA.
         sampler: the local sampler's own copy of the weights.
         gradients: in the update.
@@ -113,6 +114,7 @@ class Forecast:
     capacity: int | None
     weights: float
     optimizer: float
+    critic: float
     reference: float
     sampler: float
     gradients: float
@@ -129,7 +131,7 @@ class Forecast:
     @property
     def standing(self) -> float:
         """What is there all the time."""
-        return self.weights + self.optimizer + self.reference + self.sampler
+        return self.weights + self.optimizer + self.critic + self.reference + self.sampler
 
     @property
     def update(self) -> float:
@@ -151,6 +153,7 @@ class Forecast:
         parts = {
             "weights": self.weights,
             "optimiser": self.optimizer,
+            "critic": self.critic,
             "reference": self.reference,
             "sampler's weights": self.sampler,
             "gradients": self.gradients,
@@ -278,6 +281,8 @@ def forecast(
     every = list(policy.model.parameters())
     weights = sum(p.numel() * p.element_size() for p in every)
     trained = sum(p.numel() * p.element_size() for p in every if p.requires_grad)
+    critic = settings.algorithm.critic
+    valued = trained if critic is not None and critic.backbone == "own" else 0  # its head is small
     copies = 0 if not settings.algorithm.has_reference or policy.lora is not None else weights
     text = policy.model.config.get_text_config()
     most = getattr(text, "max_position_embeddings", None) or math.inf
@@ -295,20 +300,23 @@ def forecast(
     moved = 1 / (_ROOM * getattr(text, "num_hidden_layers", 1))  # of a layer whose buffers grow the old ones live on
     reached = held * (costs.cached * (1 + moved) + _SIDE_BYTES)
     read = min(rows, settings.prompts) * prompt_tokens * costs.layer_linear  # prompts go through a layer at once
+    here = settings.engine == "local"  # vLLM keeps to its own share of memory
     return Forecast(
         device=str(policy.device),
         capacity=capacity(policy.device),
         weights=weights / world + layer,
-        optimizer=2 * trained / world,
+        optimizer=2 * (trained / world + valued),
+        critic=valued,
         reference=copies / world,
-        sampler=weights if settings.max_staleness or world > 1 else 0,
-        gradients=trained / world + layer,
+        sampler=weights if here and (settings.max_staleness or world > 1) else 0,
+        gradients=trained / world + layer + valued,
         activations=costs.activations(*shape, recomputed=policy.model.training),
         logits=block + (head.numel() * head.element_size() if head.requires_grad else 0),
-        keys_values=reached + read,
-        sampled_logits=rows * len(head) * 4 * _SAMPLING_COPIES,
-        overlap=settings.max_staleness > 0,
-        checkpoint=3 * trained + (copies if policy.lora is None else trained if settings.algorithm.reset else 0),
+        keys_values=here * (reached + read),
+        sampled_logits=here * rows * len(head) * 4 * _SAMPLING_COPIES,
+        overlap=here and settings.max_staleness > 0,
+        checkpoint=3 * (trained + valued)
+        + (copies if policy.lora is None else trained if settings.algorithm.reset else 0),
         micro_tokens=tokens,
         rows=rows,
         row_tokens=row,
@@ -400,9 +408,11 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
         parts |= {"gradients": 4 * numbers, "optimiser": 8 * numbers}
         if config.resolve().algorithm.has_reference:
             parts["reference"] = 4 * numbers
+        if (critic := config.resolve().algorithm.critic) is not None and critic.backbone == "own":
+            parts["critic"] = 16 * numbers  # weights, gradients, optimiser
     whole = parts["weights"]
     parts = {name: size // world for name, size in parts.items()}
-    if config.max_staleness or world > 1:
+    if config.engine == "local" and (config.max_staleness or world > 1):
         parts["sampler's weights"] = whole
     if most is None or sum(parts.values()) <= most:
         return

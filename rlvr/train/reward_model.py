@@ -19,63 +19,26 @@ from typing import Any, Self
 import torch
 from jaxtyping import Float
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlvr.algo.preferences import weighted_mean
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Tokenized, TokenRow
-from rlvr.train.batches import Padded
 from rlvr.train.config import Config
-from rlvr.train.packing import Packed, packed_hidden_states
-from rlvr.train.policy import Policy, RootModule
+from rlvr.train.critic import ValueModule
+from rlvr.train.policy import Policy
 from rlvr.train.preferences import Example, PreferenceLearner, _Totals, step_row, tokenized
-from rlvr.train.prompt_sharing import SharedPrompts, hidden_states_sharing_prompts
 from rlvr.types import Prompt
 
-__all__ = ["RewardLearner", "RewardModel", "ScoreModule"]
+__all__ = ["RewardLearner", "RewardModel"]
 
 _HEAD = "reward_head.safetensors"
 
 
-class ScoreModule(RootModule):
-    """A number per completion token, of the text before it.
-
-    Args:
-        policy: whose layers it has.
-    """
-
-    def __init__(self, policy: Policy) -> None:
-        super().__init__(policy.model, policy.root.logits)
-        width = policy.model.get_output_embeddings().weight.shape[1]
-        self.head = nn.Linear(width, 1, dtype=torch.float32, device=policy.device)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
-
-    def forward(
-        self, batch: Padded, temperature: float = 1.0, with_entropy: bool = False
-    ) -> tuple[Float[Tensor, " N"], None]:
-        """The numbers of a micro-batch.
-
-        Args:
-            batch: padded, packed, or with shared prompts.
-            temperature, with_entropy: not used; as `RootModule` has them.
-        """
-        if isinstance(batch, SharedPrompts):
-            states = hidden_states_sharing_prompts(self.model, batch)
-        else:
-            if isinstance(batch, Packed):
-                read = packed_hidden_states(self.model, batch)
-            else:
-                read = self.model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
-            states = read.flatten(0, 1).index_select(0, batch.sources)
-        with torch.autocast(states.device.type, enabled=False):  # bfloat16 has 8 bits, too few to compare with
-            return self.head(states.float()).squeeze(-1), None
-
-
-def _scorer(policy: Policy) -> tuple[Policy, ScoreModule]:
+def _scorer(policy: Policy) -> tuple[Policy, ValueModule]:
     """A policy whose `logprobs` are the head's numbers: batching, packing and precision are the policy's."""
     found = copy.copy(policy)
-    module = ScoreModule(policy)
+    module = ValueModule(policy)
     found.root = module
     return found, module
 

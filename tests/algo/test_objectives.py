@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.algo.objectives import cispo, clipped, gspo, ppo_kl, reinforce, sapo
+from rlvr.algo.objectives import cispo, clipped, gspo, ppo_kl, reinforce, sapo, sequence_clipped
 from rlvr.algo.ratios import RatioStats
 
 NAN, INF = math.nan, math.inf
@@ -22,6 +22,7 @@ OBJECTIVES = {
     "dual": partial(clipped, low=0.2, high=0.28, dual=3.0),
     "gspo": partial(gspo, low=0.1, high=0.2),
     "gspo_token": partial(gspo, low=0.1, high=0.2, per_token=True),
+    "sequence": partial(sequence_clipped, low=0.3, high=0.5),
     "cispo": partial(cispo, low=0.3, high=0.4),
     "ppo_kl": partial(ppo_kl, beta=0.5),
 }
@@ -115,6 +116,19 @@ def test_gspo_has_one_ratio_per_completion():
     assert stats.means()["ratio_max"] == pytest.approx(2)
 
 
+def test_the_product_of_ratios_by_hand():
+    """Ratios 2 and 0.6 make s = 1.2, inside; 2 and 1 make 2, and the bound is 1.5; d s / d log π_t = s, not s / T."""
+    logprobs = (f64([[2.0, 0.6, 1.0], [2.0, 1.0, 9.0]]).log() - 5).requires_grad_()
+    mask = torch.tensor([[True, True, False], [True, True, False]])
+    losses, stats = OBJECTIVES["sequence"](logprobs, torch.full((2, 3), -5.0).double(), f64([[3.0], [3.0]]), mask)
+    torch.testing.assert_close(losses.detach(), f64([[-3.6, -3.6, 0.0], [-4.5, -4.5, 0.0]]))
+    losses.sum().backward()
+    torch.testing.assert_close(logprobs.grad, f64([[-7.2, -7.2, 0.0], [0.0, 0.0, 0.0]]))
+    assert stats.means()["clipped_high"] == 0.5
+    single = [one(OBJECTIVES[name], 1.1, 2.0)[:2] for name in ("sequence", "ppo")]  # of one token both are PPO
+    assert single[0] == pytest.approx(single[1])
+
+
 def test_gspo_token_differs_where_advantages_do():
     """A = 1, 3 at ratio 1: GSPO moves both tokens by their mean 2, GSPO-token each by its own."""
     args = f64([[-1.0, -1.0]]), f64([[1.0, 3.0]]), torch.tensor([[True, True]])
@@ -184,13 +198,16 @@ def test_a_masked_token_is_not_there(objective, data):
 
 @every
 def test_the_first_step_is_the_policy_gradient(objective):
-    """Where the policy is the behaviour policy, each of them moves a completion by -A ∇log π; no ratio is clipped."""
+    """Where the policy is the behaviour policy, each of them moves a completion by -A ∇log π; no ratio is clipped.
+
+    The product of a row's two ratios is in the losses of both its tokens, so that their sum has it twice.
+    """
     logprobs = f64([[-0.3, -1.0], [-2.0, -0.1]])
     learned = logprobs.clone().requires_grad_()
     A = f64([[1.0, 1.0], [-2.0, -2.0]])
     losses, stats = objective(learned, logprobs, A, torch.ones(2, 2, dtype=torch.bool))
     losses.sum().backward()
-    torch.testing.assert_close(learned.grad, -A)
+    torch.testing.assert_close(learned.grad, -A * (2 if objective is OBJECTIVES["sequence"] else 1))
     assert stats.means() | {"ratio_mean": 1.0, "ratio_max": 1.0} == stats.means()
     assert stats.means()["kl"] == stats.means()["clipped_low"] == stats.means()["clipped_high"] == 0
 
@@ -231,7 +248,7 @@ def test_one_advantage_per_row_is_one_per_token(objective):
     torch.testing.assert_close(objective(lp, b, A, mask).losses, objective(lp, b, wide, mask).losses)
 
 
-@pytest.mark.parametrize("name", ["ppo", "decoupled", "dual", "gspo", "ppo_kl", "cispo"])
+@pytest.mark.parametrize("name", ["ppo", "decoupled", "dual", "gspo", "sequence", "ppo_kl", "cispo"])
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_ratio_beyond_the_largest_float_leaves_loss_and_gradient_finite(name: str, advantage: float, dtype):

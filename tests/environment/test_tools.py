@@ -169,6 +169,14 @@ FAULTS = [
     (call("add", x="1"), "error: the argument 'x' of add is str '1'; it must be a whole number"),
     (call("add", x=True), "error: the argument 'x' of add is bool True"),
     (call("add", x=-1), "error: only numbers from 0"),  # a ToolError
+    (
+        f'<tool_call>{{"name": "add", "arguments": {{"x": {"[" * 900 + "]" * 900}}}}}</tool_call>',
+        "error: the arguments are nested more than 64 deep",
+    ),
+    (
+        '<tool_call>{"name": "add", "arguments": {"x": 1e999}}</tool_call>',
+        "error: the arguments hold a number that is not",
+    ),
 ]
 
 

@@ -102,23 +102,32 @@ def test_a_run_goes_on_to_the_last_bit_and_opens_on_another_number_of_ranks(tmp_
     assert (tmp_path / "a" / "model" / "model.safetensors").is_file()
 
 
-def test_a_run_killed_at_any_moment_goes_on_as_if_nothing_had_been(tmp_path):
-    """kill -9 of all ranks, one step off; the moments are spread over the run."""
-    settings = {"steps": 6, "checkpoint_every": 1, "max_staleness": 1, "prompts": 3}
+TURNS = {"env": "turns", "max_tokens": 40, "stop": ["7", "a"], "max_rows": 5}
+
+
+@pytest.mark.parametrize(
+    "settings", [{"max_staleness": 1, "prompts": 3}, {"max_staleness": 3, "prompts": 2, **TURNS}], ids=["off", "flight"]
+)
+def test_a_run_killed_at_any_moment_goes_on_as_if_nothing_had_been(tmp_path, settings):
+    """kill -9 of all ranks, five times over the run; one step off, and with episodes that outlast several updates."""
+    settings = settings | {"steps": 9, "checkpoint_every": 1}
     train(2, tmp_path / "a", **settings)
     moments = random.Random(0)
-    for _ in range(3):
+    for _ in range(5):
         process = start(2, "run", tmp_path / "b", json.dumps(settings))
-        reached = len(list((tmp_path / "b" / "checkpoints").glob("*.pt")))
+        reached = newest(tmp_path / "b")
         until = time.monotonic() + 120
-        while process.poll() is None and time.monotonic() < until:
-            if len(list((tmp_path / "b" / "checkpoints").glob("*.pt"))) > reached:
-                break
+        while process.poll() is None and time.monotonic() < until and newest(tmp_path / "b") == reached:
             time.sleep(0.01)
         time.sleep(moments.random() * 0.3)
         kill(process)
     train(2, tmp_path / "b", **settings)
-    assert same(learned(tmp_path / "a", 6), learned(tmp_path / "b", 6))
+    assert same(learned(tmp_path / "a", 9), learned(tmp_path / "b", 9))
+
+
+def newest(folder: Path) -> str:
+    """The newest checkpoint of a run; an empty text for none."""
+    return max((path.name for path in (folder / "checkpoints").glob("*.pt")), default="")
 
 
 def test_a_rank_that_fails_ends_all_within_seconds(tmp_path):
@@ -126,7 +135,7 @@ def test_a_rank_that_fails_ends_all_within_seconds(tmp_path):
 
     The other says that a rank has ended, if torchrun does not end it first.
     """
-    process = start(2, "run", tmp_path / "a", json.dumps({"steps": 50, "fails": True}))
+    process = start(2, "run", tmp_path / "a", json.dumps({"steps": 50, "env": "fails"}))
     said, _ = process.communicate(timeout=240)
     kill(process)
     assert process.returncode != 0

@@ -17,7 +17,7 @@ from rlvr.train.learner import Learner
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
 from rlvr.train.tiny import tiny
-from tests.train.bandit import CHARSET, Bandit, trainer
+from tests.train.bandit import CHARSET, Bandit, Turns, trainer
 
 ROWS = [TokenRow([1, 5 + i % 3, 6], [7 + (i + k) % 9 for k in range(2 + 3 * (i % 4))]) for i in range(7)]
 
@@ -98,7 +98,7 @@ class Fails(Bandit):
 
 def run(folder: str, settings: dict) -> None:
     made = settings.pop("policy", None)
-    env = Fails() if settings.pop("fails", False) else Bandit()
+    env = {"fails": Fails, "turns": Turns}.get(settings.pop("env", None), Bandit)()
     policy = Policy(*tiny(CHARSET, hidden=16, heads=2, layers=2), **(made or {}))
     with trainer(Path(folder), env=env, made=policy, quietly=False, **settings) as training:
         if settings.get("steps") == training.step:  # opens the run, and writes it again

@@ -1,5 +1,7 @@
 """What the tests of the trainer share: an environment that a tiny policy solves in a few steps, and a short run."""
 
+import random
+import time
 from pathlib import Path
 
 from rich.console import Console
@@ -23,6 +25,20 @@ class Bandit(rlvr.SingleTurnEnv):
         right = completion[:1] in tuple("01234")
         outcome = rlvr.Outcome.CORRECT if right else rlvr.Outcome.WRONG
         return rlvr.Verdict(outcome, why="by its first character", answer=completion[:1])
+
+
+class Turns(rlvr.MultiTurnEnv):
+    """One to three turns, by the first character of each; the environment takes its time, never the same."""
+
+    def reset(self, *, seed=None, options=None):
+        self.turn = 0
+        return f"{options['index'] % 40}=", {}
+
+    def step(self, action):
+        time.sleep(random.SystemRandom().uniform(0, 0.003))
+        self.turn += 1
+        right = action[:1] in tuple("01234")
+        return "b=", float(right), right or self.turn == 3, False, {}
 
 
 def policy(seed: int = 0, **options) -> Policy:

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import rlvr
+from rlvr.algo.presets import Critic, preset
 from rlvr.samplers.protocol import Request, Sampling
 from rlvr.train import memory
 from rlvr.train.config import Config
@@ -161,11 +162,33 @@ def test_costs_of_a_model_change_nothing_in_it(fresh):
     assert policy.model.training
 
 
+@pytest.mark.parametrize("backbone", ["own", "shared"])
+def test_a_critic_is_counted_with_its_gradients_and_its_optimiser(fresh, tmp_path, backbone):
+    """One of its own takes what the policy takes; a shared one has a head alone."""
+    algorithm = replace(preset("ppo"), critic=Critic(backbone=backbone))
+    policy, settings = fresh(), {"env": "e", "model": "m", "run": tmp_path, "eval_every": None, "group_size": 4}
+    costs = token_costs(policy)
+    plain, valued = (
+        forecast(policy, Config(algorithm=one, **settings), prompt_tokens=9, costs=costs)
+        for one in (replace(algorithm, critic=None, advantage="group_advantages"), algorithm)
+    )
+    numbers = sum(p.numel() * p.element_size() for p in policy.model.parameters())
+    own = numbers if backbone == "own" else 0
+    found = [
+        getattr(valued, name) - getattr(plain, name) for name in ("critic", "optimizer", "gradients", "checkpoint")
+    ]
+    assert found == [own, 2 * own, own, 3 * own]
+    assert valued.peak - plain.peak == 4 * own
+    learner = Learner(policy, Config(algorithm=algorithm, **settings))
+    kept = sum(p.numel() * p.element_size() for p in learner.critic.parameters)
+    assert kept - own == pytest.approx(0, abs=4 * (policy.model.config.hidden_size + 1))
+
+
 GIB = 2**30
 FOUND = Forecast(
-    device="cuda:0", capacity=80 * GIB, weights=6 * GIB, optimizer=12 * GIB, reference=0, sampler=0, gradients=6 * GIB,
-    activations=70 * GIB, logits=2 * GIB, keys_values=10 * GIB, sampled_logits=1 * GIB, overlap=False,
-    checkpoint=18 * GIB, micro_tokens=16384, rows=256, row_tokens=2048,
+    device="cuda:0", capacity=80 * GIB, weights=6 * GIB, optimizer=12 * GIB, critic=0, reference=0, sampler=0,
+    gradients=6 * GIB, activations=70 * GIB, logits=2 * GIB, keys_values=10 * GIB, sampled_logits=1 * GIB,
+    overlap=False, checkpoint=18 * GIB, micro_tokens=16384, rows=256, row_tokens=2048,
 )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import signal
-import time
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from rlvr.algo.presets import Critic, EntropyTarget, Kl, Mixing, Reset, preset
 from rlvr.errors import DataError, UsageError
 from rlvr.train import checkpoint
 from rlvr.train.loop import Trainer
-from tests.train.bandit import Bandit, trainer
+from tests.train.bandit import Bandit, Turns, trainer
 
 PRORL = dataclasses.replace(preset("prorl"), reset=Reset(every_steps=3, stall_validations=2))
 STALL = dataclasses.replace(preset("prorl"), reset=Reset(stall_validations=2))
@@ -53,20 +52,6 @@ class Drawing(Bandit):
 
     def verify(self, task, completion):
         return rlvr.Verdict("correct" if random.random() < 0.5 else "wrong", why="drawn", answer=completion[:1])
-
-
-class Turns(rlvr.MultiTurnEnv):
-    """One to three turns, by the first character of each; the environment takes its time, never the same."""
-
-    def reset(self, *, seed=None, options=None):
-        self.turn = 0
-        return f"{options['index'] % 40}=", {}
-
-    def step(self, action):
-        time.sleep(random.SystemRandom().uniform(0, 0.003))
-        self.turn += 1
-        right = action[:1] in tuple("01234")
-        return "b=", float(right), right or self.turn == 3, False, {}
 
 
 RUNS["turns"] = {"algorithm": "grpo", "env": Turns(), "max_tokens": 9, "stop": ("7", "a"), "max_rows": 3}
