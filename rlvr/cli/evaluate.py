@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from tyro.conf import arg
 
-from rlvr.cli.arguments import EnvironmentArgument, NameValues, Overwrite, SandboxLevel, Workers, environment_of
+from rlvr.cli.arguments import (
+    EngineAddress,
+    EnvironmentArgument,
+    NameValues,
+    Overwrite,
+    SandboxLevel,
+    Workers,
+    engine_at,
+    environment_of,
+)
 from rlvr.data.files import write_whole
 from rlvr.data.rows import require_output
 from rlvr.environment import Environment, TasksEnv
@@ -30,6 +40,12 @@ if TYPE_CHECKING:
     from rlvr.samplers.protocol import Sampler
 
 __all__ = ["EvalCommand"]
+
+_SAMPLING: Final = (
+    "precision", "max_rows", "max_tokens_in_flight", "sampler", "serve_samplers", "sampler_python", "sampler_key_env",
+    "sampler_folder", "sampler_positions",
+)  # fmt: skip
+"""Flags that say what samples, with the names of a run's settings."""
 
 
 @dataclass
@@ -46,6 +62,19 @@ class EvalCommand:
     --endpoint its name there."""
     endpoint: Annotated[str | None, arg(metavar="URL")] = None
     """Ask a model behind an OpenAI-compatible API, such as http://127.0.0.1:8000/v1, instead of loading one."""
+    sampler: str = "local"
+    """What samples, instead of the model in this process: vllm (an engine in this process), or addresses of vLLM
+    servers, such as http://a:8000,http://b:8000, which are given the model's weights."""
+    serve_samplers: int | None = None
+    """Start this many vLLM servers on this machine, which end with the command, and sample from them."""
+    sampler_python: Path | None = None
+    """Python of the environment that has vLLM, for the servers that are started here."""
+    sampler_key_env: Annotated[str | None, arg(metavar="VARIABLE")] = None
+    """Environment variable that holds the vLLM servers' key."""
+    sampler_folder: Path | None = None
+    """Folder through which vLLM servers get the weights; none for this machine's shared memory."""
+    sampler_positions: int | None = None
+    """Most tokens of prompt and completion together in vLLM; none for those of the model."""
     key_env: Annotated[str | None, arg(metavar="VARIABLE")] = None
     """Environment variable that holds the endpoint's key."""
     api: Literal["chat", "completions"] = "chat"
@@ -95,6 +124,7 @@ class EvalCommand:
     max_tokens_in_flight: int = MAX_TOKENS_IN_FLIGHT
     """Number of tokens whose keys and values are kept while sampling; lower it if memory runs out."""
     workers: Workers = None
+    scorer: EngineAddress = None
     seed: int = 0
     """Seed of the completions."""
     output: Annotated[Path | None, arg(aliases=["-o"], metavar="OUT")] = None
@@ -110,11 +140,11 @@ class EvalCommand:
             self.rollouts = Path(re.sub(r"[^\w.-]+", "-", f"{env.id}-{self.model}") + ".rollouts.jsonl")
         sampling = Sampling(max_tokens=self.max_tokens, temperature=self.temperature, top_p=self.top_p, stop=self.stop)
         with ExitStack() as stack:
-            sampler = self._local() if self.endpoint is None else self._behind_endpoint(stack)
+            sampler = self._local(stack) if self.endpoint is None else self._behind_endpoint(stack)
             kept = self._kept(env, sampling, stack)
             scorer = None
             if isinstance(env, TasksEnv):
-                scorer = stack.enter_context(Scorer(env, workers=self.workers))
+                scorer = stack.enter_context(Scorer(env, workers=self.workers, engine=engine_at(self.scorer)))
             try:
                 report = evaluation.evaluate(
                     env,
@@ -149,6 +179,7 @@ class EvalCommand:
                 raise UsageError(f"{', '.join(extra)}: these are for --endpoint URL, which was not given")
         else:
             local = {"device": "auto", "precision": "fp32", "max_rows": 256, "chat": False}
+            local |= {"sampler": "local", "serve_samplers": None}
             if extra := [
                 f"--{name.replace('_', '-')}" for name, value in local.items() if getattr(self, name) != value
             ]:
@@ -158,13 +189,23 @@ class EvalCommand:
         if self.rollouts is None and self.endpoint is None and (self.resume or self.overwrite):
             raise UsageError("--resume and --overwrite are about the file of --rollouts, which was not given")
 
-    def _local(self) -> Sampler:
+    def _local(self, stack: ExitStack) -> Sampler:
+        """The model's own sampler, or a vLLM engine that is given its weights."""
         setup = import_optional("rlvr.train.setup", "train")
+        settings = import_optional("rlvr.train.config", "train").Config(
+            env="eval",  # a name; the environment is made above
+            model=self.model,
+            run=Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rlvr-eval-"))),  # what servers print
+            **{name: getattr(self, name) for name in _SAMPLING},
+        )
         policy = setup.load_policy(
             self.model, device=self.device, chat=self.chat, autocast=setup.autocast_dtype(self.precision)
         )
         setup.require_end(policy, self.stop)
-        sampler: Sampler = policy.sampler(max_rows=self.max_rows, max_tokens_in_flight=self.max_tokens_in_flight)
+        sampling = import_optional("rlvr.train.sampling", "train")
+        sampler: Sampler = stack.enter_context(sampling.open_sampler(policy, settings))
+        if settings.engine != "local":
+            sampler.sync(policy.weights(), 0)
         return sampler
 
     def _behind_endpoint(self, stack: ExitStack) -> Sampler:

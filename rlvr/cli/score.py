@@ -17,12 +17,14 @@ from rich.markup import escape
 from tyro.conf import Positional, arg
 
 from rlvr.cli.arguments import (
+    EngineAddress,
     MemoryMib,
     NameValues,
     Overwrite,
     SandboxLevel,
     WallSeconds,
     Workers,
+    engine_at,
     environment_of,
 )
 from rlvr.data.columns import Columns
@@ -83,6 +85,7 @@ class ScoreCommand:
     shard: Annotated[str | None, arg(metavar="I/N")] = None
     """Score the I-th of N shares of the rows, such as 3/16; `rlvr join` makes one file of them."""
     workers: Workers = None
+    scorer: EngineAddress = None
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
     sandbox: SandboxLevel = None
@@ -125,7 +128,13 @@ class ScoreCommand:
             if env.reward.group_level:
                 journal.drop(_last_group(journal))  # a group is scored whole
             with (
-                Scorer(env, workers=self.workers, wall_s=self.wall_s, memory_mib=self.memory_mib) as scorer,
+                Scorer(
+                    env,
+                    workers=self.workers,
+                    wall_s=self.wall_s,
+                    memory_mib=self.memory_mib,
+                    engine=engine_at(self.scorer),
+                ) as scorer,
                 progress_bar(f"scoring with {env_name}", self._count(source, journal, shard), err) as tick,
             ):
                 rows = _RemainingRows(source, rejected, env, journal, run, tally, shard)

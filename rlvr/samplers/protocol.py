@@ -7,7 +7,7 @@ A sampler does not depend on environments and rewards, and the collector does no
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -20,6 +20,7 @@ __all__ = [
     "Begun",
     "EndpointReply",
     "MAX_TOKENS_IN_FLIGHT",
+    "Probe",
     "Request",
     "Sample",
     "Sampler",
@@ -185,6 +186,8 @@ class Sampler(Protocol):
       gives a `PolicyTurn`.  Without it, calls are read in <tool_call> tags.
     - `steps`: the number of decode steps so far.  What is finished after how many steps has to depend on the requests
       alone, not on time.  Then the schedule "tokens" is possible, see `rlvr.collect.scheduler`.
+    - `probe(rows, prompt_ids)`: what each of its engines says of its weights, as `Probe`s.  The trainer's canary then
+      checks every engine, and more than log-probabilities.
     - `take_back(ids) -> Mapping[Hashable, Begun]`: drop requests, as `abort` does, and return the tokens of those that
       have some.  A completion that is under way when the weights change is then submitted again with `Request.begun`,
       and goes on with the new weights; without this method it is sampled from its beginning again.
@@ -337,6 +340,29 @@ class Tokenized(Protocol):
     @property
     def completion_ids(self) -> Sequence[int]:
         """May be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What one engine says of its weights, for the canary.
+
+    Attributes:
+        engine: its name for messages, such as "http://a:8000".
+        version: of the weights that it says it has.
+        expected: names of the weights of its own checkpoint format.
+        taken: names of those that it took at the last sync.
+        logprobs: its log-probabilities of given completions, one list per row, computed anew from the first token.
+        token, logprob: a token that it samples after a long prompt at temperature 1, and the log-probability.  They
+            come by the same way as completions: through its cache of keys and values of earlier prompts.
+    """
+
+    engine: str
+    version: int
+    expected: Collection[str]
+    taken: Collection[str]
+    logprobs: Sequence[Sequence[float]]
+    token: int
+    logprob: float
 
 
 class TokenRow(NamedTuple):

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from rlvr.environment import Environment
 from rlvr.errors import DataError
@@ -22,6 +22,8 @@ Seen: TypeAlias = Observation | DataError
 
 Scores: TypeAlias = list[Score] | Future[list[Score]]
 """Result of the second stage; a future if a group-level part is async."""
+
+_R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +59,14 @@ class Taken:
     seen: Seen | None = None
 
 
-class Ordering:
+class Ordering(Generic[_R]):
     """The rows of one run between the two stages of scoring.  Not safe from threads.
 
     Args:
         env: the environment whose tasks the rows answer.
         rows, on_error: see `Scorer.stream`.
         combine: the second stage, for the completions of one task.
+        by_group: whether consecutive completions of one task go to the second stage together, not one by one.
     """
 
     def __init__(
@@ -71,15 +74,17 @@ class Ordering:
         env: Environment,
         rows: Rows,
         on_error: OnError | None,
-        combine: Callable[[Sequence[Item], Sequence[Observation]], Scores],
+        combine: Callable[[Sequence[Item], Sequence[Observation]], list[_R] | Future[list[_R]]],
+        *,
+        by_group: bool,
     ) -> None:
         self._source = Items(env, rows, on_error)
         self._items = iter(self._source)
-        self._group_level = env.reward.group_level
+        self._by_group = by_group
         self._combine = combine
         self._window: deque[Taken] = deque()
         self._pending: list[tuple[Item, Observation]] = []  # of one task, for a reward that compares
-        self._groups: deque[tuple[list[Item], Scores]] = deque()  # completions of one task with their scores
+        self._groups: deque[tuple[list[Item], list[_R] | Future[list[_R]]]] = deque()  # of one task each
         self.ended = False  # whether every row was taken
 
     def take(self, most: int) -> list[Taken]:
@@ -93,8 +98,8 @@ class Ordering:
         self._window += taken
         return taken
 
-    def scores(self, most: int | None = None) -> Iterator[Scored]:
-        """The scores whose turn has come.
+    def ready(self, most: int | None = None) -> Iterator[tuple[Item, _R]]:
+        """The items whose turn has come, with what the second stage made of them.
 
         Args:
             most: waits for async group-level parts while more than so many groups are under way; None never waits.
@@ -111,20 +116,20 @@ class Ordering:
             if self._pending and not _same(self._pending[0][0].task, taken.item.task):
                 self._flush()
             self._pending.append((taken.item, taken.seen))
-            if not self._group_level:  # nothing to wait for, and the next one may take long
+            if not self._by_group:  # nothing to wait for, and the next one may take long
                 self._flush()
             yield from self._finished(most)
         if self.ended and not self._window and self._source.error is None:
             self._flush()
         yield from self._finished(most)
 
-    def rest(self) -> Iterator[Scored]:
-        """The scores of the groups that are under way, when every item was observed; waits for them.
+    def rest(self) -> Iterator[tuple[Item, _R]]:
+        """The items of the groups that are under way, when every item was observed; waits for them.
 
         Raises:
             Exception: what ended the run before its last row.
         """
-        yield from self.scores(0)
+        yield from self.ready(0)
         if self._source.error is not None:
             raise self._source.error
 
@@ -134,7 +139,7 @@ class Ordering:
         return self._source.error
 
     @property
-    def combining(self) -> Future[list[Score]] | None:
+    def combining(self) -> Future[list[_R]] | None:
         """The first group whose scores are waited for; None if there is none."""
         scores = self._groups[0][1] if self._groups else None
         return scores if isinstance(scores, Future) else None
@@ -152,7 +157,7 @@ class Ordering:
             self._pending.clear()
             self._groups.append((items, self._combine(items, seen)))
 
-    def _finished(self, most: int | None) -> Iterator[Scored]:
+    def _finished(self, most: int | None) -> Iterator[tuple[Item, _R]]:
         """The scores of the first groups, as far as they are there."""
         while self._groups:
             items, scores = self._groups[0]
@@ -161,7 +166,7 @@ class Ordering:
                     break
                 scores = scores.result()
             self._groups.popleft()
-            yield from map(Scored, items, scores)
+            yield from zip(items, scores, strict=True)
 
 
 def _same(task: Task, other: Task) -> bool:

@@ -10,7 +10,6 @@ import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from rlvr.errors import DataError, UsageError, brief
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Scored
 from rlvr.scoring.scorer import Scorer
+from rlvr.scoring.wire import package_versions
 from rlvr.types import Completion, Outcome, Score, Task, Verdict
 
 __all__ = [
@@ -45,8 +45,6 @@ _COMPARED = ("outcome", "value", "why", "answer", "detail", "total", "parts")
 _READ = frozenset(("id", "task", "prompt", "outcome", "total", "parts", "why"))  # of the rows of a stopped run
 
 _NO_SCORE = Score(None, {}, Verdict(Outcome.UNSCORED))
-
-_ENGINE = ("math-verify", "sympy")  # packages on whose versions verdicts depend
 
 
 def provenance(env: Environment, name: str) -> dict[str, Any]:
@@ -72,8 +70,7 @@ def provenance(env: Environment, name: str) -> dict[str, Any]:
         "verifier": verifier,  # None: the environment's own verify, whose version is the environment's
         "reward": str(env.reward),
         "source": source_of(env),
-        "rlvr": _version("rlvr"),
-        "versions": {package: _version(package) for package in _ENGINE},
+        **package_versions(),
     }
 
 
@@ -340,10 +337,3 @@ def _item(row: Row, number: int) -> Item:
         return Item(str(number), task, completion)
     except (TypeError, ValueError) as error:
         raise DataError(f"record {row['id']!r}: {error}") from error
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # a folder that was never installed
-        return "unknown"

@@ -1,25 +1,24 @@
 """Scores for many completions, in worker processes that can be killed: a bad item never affects another.
 
-    rows ──▶ Item ──chunks──▶ WorkerPool: env.observe ──▶ Observation ──▶ reward.combine ──▶ Scored, in order
+    rows ──▶ Item ──chunks──▶ Engine: env.observe ──▶ Observation ──▶ reward.combine ──▶ Scored, in order
 
-The completions of an async environment go one by one to an `AsyncPool`, which awaits many of them in each process; its
-async group-level parts are awaited in this process.
+The engine is a pool of processes on this machine, or something that reaches such pools on other machines
+(`rlvr.engines`).  The completions of an async environment go to the pool one by one; its async group-level parts are
+awaited in this process.
 
 An item that hangs, fills memory, kills its process or raises is a failure of rlvr or the environment, since a verifier
-must bound itself: it is tried once more and is then UNSCORED, with the reason.  This is one of the two places where
-exceptions become values; what the completion did wrong is a verdict already.
+must bound itself: it is UNSCORED, with the reason.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack
-from functools import partial
+from itertools import starmap
 from operator import length_hint
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,30 +26,23 @@ from typing import Any, TypeAlias
 from rlvr.data.formats import count_rows
 from rlvr.display import progress_bar
 from rlvr.environment import Environment, MultiTurnEnv, ToolEnv
-from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError, WorkerTimeout, described
+from rlvr.errors import DataError, UsageError, WorkerError, WorkerTimeout, brief, described
 from rlvr.rewards import Observation
+from rlvr.scoring.engine import Engine, OnSeen
 from rlvr.scoring.items import Item, OnError, Rows
 from rlvr.scoring.ordering import Ordering, Scored, Scores, Seen, Taken
-from rlvr.types import Completion, Outcome, Score, Task, Verdict
+from rlvr.scoring.pool import MEMORY_MIB, WALL_S, Pool, cancelled_by_us, unscored
+from rlvr.types import Completion, Score, Task
 from rlvr.validate import require_seconds, require_whole
-from rlvr.workers import AsyncPool, BoundedCalls, Handler, WorkerPool, shipped, usable_cores
+from rlvr.workers import BoundedCalls
 from rlvr.workers.loops import finished
-from rlvr.workers.pool import REPLY_MIB
 from rlvr.workers.threads import Threads
 
-__all__ = ["MEMORY_MIB", "OnSeen", "Scorer", "WALL_S", "score", "unscored"]
+__all__ = ["Scorer", "score"]
 
-_CHUNK_S = 0.03  # work per chunk: long against the pipe's delay, short enough that no worker is idle at the end
-_CHUNK = 64
 _AHEAD = 100  # chunks per worker that may be done before their turn, so that a slow chunk does not stop the others
-WALL_S = 30.0
-MEMORY_MIB = 4096
-
 _Window: TypeAlias = deque[tuple[list[Taken], Future[list[Seen]]]]
 """Chunks under way, in order."""
-
-OnSeen: TypeAlias = Callable[[int, Observation], None]
-"""Called with the place of an item and its observation."""
 
 
 class Scorer:
@@ -68,9 +60,12 @@ class Scorer:
             and nothing is contained.
         wall_s: wall seconds after which the worker of an item is killed.  A last resort: verifiers bound themselves.
         memory_mib: limit on a worker's private memory, in MiB; None for no limit.
+        engine: where completions are looked at, such as `rlvr.engines.Services("http://10.0.0.7:8000")`; None for
+            worker processes on this machine.  The scorer closes it.
 
     Raises:
-        UsageError: `env` is no environment or has several turns, or a number is out of range.
+        UsageError: `env` is no environment or has several turns, a number is out of range, or there are `workers` and
+            an engine.
     """
 
     def __init__(
@@ -80,6 +75,7 @@ class Scorer:
         workers: int | None = None,
         wall_s: float = WALL_S,
         memory_mib: int | None = MEMORY_MIB,
+        engine: Engine | None = None,
     ) -> None:
         if not isinstance(env, Environment):
             raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v2') gives one")
@@ -87,26 +83,21 @@ class Scorer:
             raise UsageError(
                 f"{env.id} has several turns; its last step's info has the episode's score, no Scorer does"
             )
-        hint = "0 to score in this process"
-        self.workers = usable_cores() if workers is None else require_whole("workers", workers, 0, hint=hint)
         require_seconds("wall_s", wall_s)
         self.env, self.wall_s = env, wall_s
         self._chunk = 1
-        self._is_async = env.is_async
-        self._pool: WorkerPool | AsyncPool | None = None
         at_once = require_whole("max_concurrent", env.max_concurrent, 1)
-        if self.workers and self._is_async:
-            self._pool = AsyncPool(
-                partial(_async_handler, env.without_tasks()),
-                workers=self.workers,
-                at_once=at_once,
-                wall_s=wall_s,
-                memory_mib=memory_mib,
+        if engine is None:
+            engine = Pool(workers=workers, wall_s=wall_s, memory_mib=memory_mib)
+        elif not isinstance(engine, Engine):
+            raise UsageError(f"engine is {brief(engine)}; rlvr.engines.Services or .RayCluster makes one")
+        elif workers is not None:
+            raise UsageError(
+                f"workers={workers} are processes of this machine, and the engine has its own; leave out one"
             )
-        elif self.workers:
-            setup = partial(_handler, env.without_tasks())
-            self._pool = WorkerPool(setup, workers=self.workers, memory_mib=memory_mib)
-        self._threads = Threads(max(1, self.workers), "scorer")
+        engine.open(env)
+        self.engine = engine
+        self._threads = Threads(engine.threads, "scorer")
         self._here = BoundedCalls(at_once, "scorer")
 
     def warm(self) -> Scorer:
@@ -114,27 +105,31 @@ class Scorer:
 
         Raises:
             WorkerError: the environment cannot be rebuilt in a worker.
+            UsageError, ServiceFailed: see the engine.
         """
-        if self._pool is not None:
-            self._pool.warm()
+        self.engine.warm()
         return self
+
+    @property
+    def workers(self) -> int:
+        """Number of worker processes; 0 if completions are looked at in this process."""
+        return self.engine.workers
 
     @property
     def processes(self) -> tuple[int, int]:
         """(started, lost): worker processes so far, and how many of them died or were killed before their time."""
-        return (0, 0) if self._pool is None else (self._pool.started, self._pool.lost)
+        return self.engine.processes
 
     @property
     def at_once(self) -> int:
         """How many completions are worked on at once."""
-        return self.env.max_concurrent if self._is_async else max(1, self.workers)
+        return self.env.max_concurrent if self.awaits else self.engine.chunks_at_once
 
     def close(self) -> None:
         """Kill the workers; calls that wait for a score raise `UsageError`.  Idempotent."""
         self._threads.close()
         self._here.close()
-        if self._pool is not None:
-            self._pool.close()
+        self.engine.close()
 
     def __enter__(self) -> Scorer:
         return self.warm()
@@ -161,7 +156,7 @@ class Scorer:
         """
         items = self._group(task, completions)
         chunks = self._shares(items)
-        if len(chunks) == 1 and not self._is_async:
+        if len(chunks) == 1 and not self.awaits:
             observations = self._observe(items)  # without a hop to another thread
         else:
             futures = [self._begin(chunk) for chunk in chunks]
@@ -208,7 +203,7 @@ class Scorer:
 
     def _shares(self, items: list[Item]) -> list[list[Item]]:
         """Split the items so that every worker gets some."""
-        share = max(1, min(self._chunk, -(-len(items) // max(1, self.workers))))
+        share = max(1, min(self._chunk, -(-len(items) // self.engine.spread)))
         return [items[i : i + share] for i in range(0, len(items), share)]
 
     def stream(self, rows: Rows, *, on_error: OnError | None = None) -> Generator[Scored, None, None]:
@@ -229,7 +224,7 @@ class Scorer:
                 except those of a group that it may belong to.
         """
         window: _Window = deque()
-        ordering = Ordering(self.env, rows, on_error, self.combine)
+        ordering = Ordering(self.env, rows, on_error, self.combine, by_group=self.env.reward.group_level)
         at_once = self.env.max_concurrent
         try:
             while True:
@@ -244,8 +239,8 @@ class Scorer:
                 else:
                     under_way: list[Future[Any]] = [future for _, future in window if not future.done()]
                     wait([*under_way, *filter(None, [ordering.combining])], return_when=FIRST_COMPLETED)
-                yield from ordering.scores(at_once)
-            yield from ordering.rest()
+                yield from starmap(Scored, ordering.ready(at_once))
+            yield from starmap(Scored, ordering.rest())
         finally:
             for _, future in window:
                 future.cancel()
@@ -262,12 +257,12 @@ class Scorer:
 
     @property
     def awaits(self) -> bool:
-        """Whether the environment is async: its completions go one by one to `begin`, and others in chunks."""
-        return self._is_async
+        """Whether completions go one by one to `begin`, as those of an async environment do; others go in chunks."""
+        return self.engine.awaits
 
     def _begin(self, items: Sequence[Item]) -> Future[list[Seen]]:
         """The first stage for a chunk, in the background."""
-        return self.begin(*items) if self._is_async else self._threads.submit(self._observe, items)
+        return self.begin(*items) if self.awaits else self._threads.submit(self._observe, items)
 
     def begin(self, item: Item) -> Future[list[Seen]]:
         """The first stage for a completion of an async environment, in the background; cancelling it gives it up.
@@ -278,18 +273,7 @@ class Scorer:
         Raises:
             UsageError: the scorer was closed.
         """
-        if self._pool is None:
-            return self._here.submit(_observed_here, self.env, item)
-        assert isinstance(self._pool, AsyncPool)
-        work = (item.task, item.completion)
-        try:
-            return self._pool.submit(work, _seen)
-        except UsageError:
-            if (fault := _fault(work)) is None:
-                raise  # the scorer was closed
-        unsent: Future[list[Seen]] = Future()
-        unsent.set_result([fault])
-        return unsent
+        return self.engine.begin(item)
 
     def _observe(self, items: Sequence[Item]) -> list[Seen]:
         start = time.monotonic()
@@ -313,43 +297,13 @@ class Scorer:
             GivenUp: `give_up` said so.
             UsageError: the scorer was closed.
         """
-        if self._pool is None:
-            return [one for item in items for one in finished(_observed_here(self.env, item))]
-        work = [(item.task, item.completion) for item in items]
-        try:
-            return [*self._ran(work, on_seen, give_up)]
-        except UsageError:
-            faults = [_fault(one) for one in work]
-            if not any(faults):
-                raise  # the scorer was closed
-        good = iter(self._ran([one for one, fault in zip(work, faults, strict=True) if fault is None], None, give_up))
-        return [next(good) if fault is None else fault for fault in faults]
-
-    def _ran(
-        self, work: list[tuple[Task, Completion]], on_seen: OnSeen | None, give_up: Callable[[], bool] | None
-    ) -> list[Observation]:
-        """Run in the pool; an item that failed is tried once more."""
-        assert isinstance(self._pool, WorkerPool)
-        results: dict[int, Observation | Unscored] = {}
-
-        def note(place: int, result: Any) -> None:
-            results[place] = seen = _read(result)
-            if on_seen is not None and isinstance(seen, Observation):
-                on_seen(place, seen)
-
-        self._pool.run(work, wall_s=self.wall_s, on_result=note, give_up=give_up)
-        for place, seen in results.items():
-            if isinstance(seen, Unscored):
-                [again] = map(_read, self._pool.run([work[place]], wall_s=self.wall_s, give_up=give_up))
-                results[place] = unscored(again) if isinstance(again, Unscored) else again
-        return [seen for _, seen in sorted(results.items()) if isinstance(seen, Observation)]
+        return self.engine.observe(items, on_seen=on_seen, give_up=give_up)
 
     def _adapt(self, done: int, took_s: float) -> None:
         """Double the size of chunks while they are quick, halve it when they are slow."""
         if done == self._chunk:
-            self._chunk = (
-                min(2 * done, _CHUNK) if took_s < _CHUNK_S / 2 else max(done // 2, 1) if took_s > _CHUNK_S else done
-            )
+            work_s, most = self.engine.chunk_s, self.engine.chunk_items
+            self._chunk = min(2 * done, most) if took_s < work_s / 2 else max(done // 2, 1) if took_s > work_s else done
 
     def combine(self, items: Sequence[Item], seen: Sequence[Seen]) -> Scores:
         """The second stage for the completions of a task: done at once, unless a group-level part is async.
@@ -383,7 +337,7 @@ class Scorer:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a group-level part failed: the whole group is UNSCORED
-            if isinstance(error, asyncio.CancelledError) and _cancelled_by_us():
+            if isinstance(error, asyncio.CancelledError) and cancelled_by_us():
                 raise
             late = reward.combines_async and limit.expired()
             lost = unscored(WorkerTimeout("it ran out of wall time") if late else WorkerError(*described(error)))
@@ -397,6 +351,7 @@ def score(
     workers: int | None = None,
     wall_s: float = WALL_S,
     memory_mib: int | None = MEMORY_MIB,
+    engine: Engine | None = None,
     on_error: OnError | None = None,
     progress: bool = False,
 ) -> Iterator[Scored]:
@@ -406,12 +361,13 @@ def score(
             print(scored.item.id, scored.score.total, scored.score.verdict.why)
 
     Args:
-        env, workers, wall_s, memory_mib: see `Scorer`.
+        env, workers, wall_s, memory_mib, engine: see `Scorer`.
         rows, on_error: see `Scorer.stream`.
         progress: show a progress bar on stderr, if that is a terminal or a notebook.
     """
     with ExitStack() as stack:
-        scorer = stack.enter_context(Scorer(env, workers=workers, wall_s=wall_s, memory_mib=memory_mib))
+        scorer = Scorer(env, workers=workers, wall_s=wall_s, memory_mib=memory_mib, engine=engine)
+        stack.enter_context(scorer)
         tick = None
         if progress:
             total = count_rows(rows) if isinstance(rows, (str, Path)) else length_hint(rows)
@@ -420,95 +376,3 @@ def score(
             yield scored
             if tick is not None:
                 tick()
-
-
-# ------------------------------------------------------------------------------------------ between the processes
-
-
-def _handler(env: Environment) -> Handler:
-    def handle(work: tuple[Task, Completion]) -> Any:
-        return _encoded(env.observe(*work))
-
-    return handle
-
-
-def _async_handler(env: Environment) -> Handler:
-    async def handle(work: tuple[Task, Completion]) -> Any:
-        return _encoded(await env.aobserve(*work))
-
-    return handle
-
-
-def _seen(result: Any) -> list[Seen]:
-    seen = _read(result)
-    return [unscored(seen) if isinstance(seen, Unscored) else seen]
-
-
-def _encoded(seen: Observation) -> Any:
-    v = seen.verdict
-    return v.outcome.value, v.value, v.why, v.answer, dict(v.detail), dict(seen.values)
-
-
-def _decoded(data: Any) -> Observation:
-    outcome, value, why, answer, detail, values = data
-    return Observation(Verdict(Outcome(outcome), value, why, answer, detail), values)
-
-
-def _read(result: Any) -> Observation | Unscored:
-    """What a worker says of an item; what is no observation says nothing of it."""
-    if isinstance(result, Unscored):
-        return result
-    try:
-        return _decoded(result)
-    except (TypeError, ValueError, KeyError) as error:
-        return WorkerDied(f"a worker's reply is no observation: {type(error).__name__}: {str(error)[:200]}")
-
-
-async def _observed_here(env: Environment, item: Item) -> list[Seen]:
-    """Without workers: the same handling of exceptions, the same round trip through JSON, no containment."""
-    for attempt in (1, 2):
-        try:
-            observing = env.aobserve(item.task, item.completion)
-            # A task of its own, so that code which cancels itself cancels no more than that.
-            seen = await (asyncio.ensure_future(observing) if env.is_async else observing)
-            text = json.dumps(_encoded(seen), allow_nan=False)
-            if len(text) > REPLY_MIB << 20:
-                return [unscored(WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB"))]
-            return [_decoded(json.loads(text))]
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # becomes UNSCORED, as in a worker
-            given_up = isinstance(error, asyncio.CancelledError) and _cancelled_by_us()
-            if given_up or (env.is_async and isinstance(error, GeneratorExit)):  # after it a coroutine awaits nothing
-                raise
-            if attempt == 2:
-                return [unscored(WorkerError(*described(error)))]
-    raise AssertionError("unreachable")
-
-
-def _cancelled_by_us() -> bool:
-    """Whether this call was given up; code of a verifier may raise CancelledError itself."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # without a loop: this environment is not async, or its loop is gone
-        return False
-    return task is not None and task.cancelling() > 0
-
-
-def unscored(error: Unscored) -> Observation:
-    """What is said of a completion that we failed at.
-
-    Args:
-        error: how.
-    """
-    detail = {"traceback": error.traceback} if isinstance(error, WorkerError) and error.traceback else {}
-    return Observation(Verdict(Outcome.UNSCORED, why=f"{error.reason}: {error}", detail=detail), {})
-
-
-def _fault(work: tuple[Task, Completion]) -> DataError | None:
-    """Why it cannot be sent to a worker."""
-    try:
-        shipped(work)
-    except UsageError as error:
-        return DataError(str(error))
-    return None

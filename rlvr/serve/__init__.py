@@ -5,7 +5,7 @@
                             one response, or NDJSON ◀── read by the event loop ── Job: lines in order ◀──────┘
 
 The event loop only reads, queues and sends.  Threads of the queue look rows up and score them with the scorer's worker
-processes, which can be killed.  The command is `rlvr serve`; the client is `rlvr.serve.client`.
+processes, which can be killed.  The command is `rlvr serve`; the client is `rlvr.client`.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -15,7 +15,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlvr.environment import Environment
+from rlvr.errors import DataError
 from rlvr.scoring.items import COLUMNS
+from rlvr.scoring.wire import decoded_item
 from rlvr.serve import schema
 from rlvr.serve.body import Asked
 from rlvr.serve.jobs import MOST_ID_LETTERS
@@ -53,6 +55,8 @@ class _App:
         routes = _Routes(service)
         self._routes: dict[str, dict[str, _Handler]] = {
             "/score": {"POST": routes.score},
+            "/observe": {"POST": routes.observe},
+            "/envs": {"GET": routes.envs},
             "/openrlhf": {"POST": routes.openrlhf},
             "/health": {"GET": routes.health},
             _LIVE: {"GET": routes.live},
@@ -155,6 +159,36 @@ class _Routes:
         stream = "application/x-ndjson" in asked.header(b"accept")
         response = ScoresResponse(job, queue.name, service.limits, stream=stream)
         return _releasing(response, functools.partial(service.release, queue, job))
+
+    async def observe(self, asked: Asked) -> ASGIApp:
+        """Look at the completions of a scorer on another machine, which combines the scores itself; NDJSON."""
+        service = self._service
+        service.require_accepting()
+        body = await service.bodies.read(asked)
+        queue = service.queue_of(_text(body.asked, "identity"))
+        request_id = _text(body.asked, "request_id")
+        try:
+            items = [decoded_item(row, number) for number, row in enumerate(_rows(service, body.asked), 1)]
+        except DataError as error:
+            raise Refused(422, "bad-item", str(error)) from None
+        job = service.job(
+            queue,
+            items,
+            asked.share,
+            request_id=request_id,
+            digest=body.digest,
+            caller=asked.caller,
+            combines=False,
+        )
+        response = ScoresResponse(job, queue.name, service.limits, stream=True, beats=True)
+        return _releasing(response, functools.partial(service.release, queue, job))
+
+    async def envs(self, asked: Asked) -> ASGIApp:
+        """What is served: what scorers on other machines compare with what they have, and the number of workers."""
+        queues = self._service.queues
+        return json_response(
+            {name: {**what, "workers": queues[name].scorer.workers} for name, what in self._service.identities.items()}
+        )
 
     async def openrlhf(self, asked: Asked) -> ASGIApp:
         """The remote reward model of OpenRLHF: give this address as its `--remote_rm_url`."""

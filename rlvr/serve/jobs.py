@@ -13,12 +13,15 @@ from typing import Any, cast
 
 from rlvr.data.lines import Line, Row
 from rlvr.errors import DataError
-from rlvr.scoring import Scored, Scorer
+from rlvr.rewards import Observation
+from rlvr.scoring import Scorer
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Ordering, Seen, Taken
 from rlvr.scoring.records import score_fields
+from rlvr.scoring.wire import encoded_observation
 from rlvr.serve.memory import MemoryShare
 from rlvr.serve.refused import Refused
+from rlvr.types import Score
 
 __all__ = ["Job", "LINE_BYTES", "MOST_ID_LETTERS", "OnLines"]
 
@@ -43,6 +46,7 @@ class Job:
         owner: whose turn it uses among the other jobs.
         share: the memory of the request; the job releases it.
         loop: the event loop of the readers.
+        combines: whether a line has a row's score; else what was observed of it, for a scorer elsewhere.
         on_lines: see `OnLines`.
         on_end: called when the job has ended.
     """
@@ -55,6 +59,7 @@ class Job:
         share: MemoryShare,
         loop: asyncio.AbstractEventLoop,
         *,
+        combines: bool = True,
         on_lines: OnLines,
         on_end: Callable[[Job], None],
     ) -> None:
@@ -72,7 +77,13 @@ class Job:
         self._id: Any = None  # of the row that was taken last
         self._ids: dict[int, Any] = {}  # of items that turned out to be unfit
         self._errors: dict[int, tuple[str, str]] = {}
-        self._ordering = Ordering(scorer.env, self._next_rows(), self._refuse, scorer.combine)
+        env = scorer.env
+        self._ordering: Ordering[Score] | Ordering[Observation]
+        if combines:
+            by_group = env.reward.group_level
+            self._ordering = Ordering(env, self._next_rows(), self._refuse, scorer.combine, by_group=by_group)
+        else:
+            self._ordering = Ordering(env, self._next_rows(), self._refuse, _as_observed, by_group=False)
         self._combining: Future[Any] | None = None
         self._size = 0  # of the lines, in bytes
         self._released = False
@@ -189,10 +200,10 @@ class Job:
         """Put in the lines whose turn has come."""
         fresh: list[bytes] = []
         outcomes: Counter[str | None] = Counter()
-        for scored in self._ordering.scores():
+        for item, result in self._ordering.ready():
             self._put_errors(fresh, outcomes)
-            fresh.append(_to_json(_fields(scored)).encode())
-            outcomes[scored.outcome.value] += 1
+            fresh.append(_to_json({"id": item.id, **_fields(result)}).encode())
+            outcomes[result.verdict.outcome.value] += 1
         self._put_errors(fresh, outcomes)
         combining = self._ordering.combining
         if combining is not None and combining is not self._combining:
@@ -335,5 +346,9 @@ def _kind(row: Any) -> str:
     return f"a {type(row).__name__}, not a mapping of columns"
 
 
-def _fields(scored: Scored) -> dict[str, Any]:
-    return {"id": scored.item.id, **score_fields(scored.score)}
+def _as_observed(items: Sequence[Item], seen: Sequence[Observation]) -> list[Observation]:
+    return list(seen)
+
+
+def _fields(result: Score | Observation) -> dict[str, Any]:
+    return score_fields(result) if isinstance(result, Score) else {"seen": encoded_observation(result)}

@@ -21,7 +21,7 @@ from rlvr.errors import Unscored, UsageError, WorkerDied
 from rlvr.rewards import Observation
 from rlvr.scoring import Scorer
 from rlvr.scoring.ordering import Seen, Taken
-from rlvr.scoring.scorer import unscored
+from rlvr.scoring.pool import unscored
 from rlvr.serve.jobs import Job
 from rlvr.serve.limits import ServiceLimits
 from rlvr.serve.memory import MemoryShare
@@ -84,7 +84,13 @@ class EnvironmentQueue:
         return sum(job.waiting for job in self._jobs)
 
     def submit(
-        self, rows: Sequence[Any], share: MemoryShare, loop: asyncio.AbstractEventLoop, caller: str | None = None
+        self,
+        rows: Sequence[Any],
+        share: MemoryShare,
+        loop: asyncio.AbstractEventLoop,
+        caller: str | None = None,
+        *,
+        combines: bool = True,
     ) -> Job:
         """Add a request to the queue.
 
@@ -93,11 +99,21 @@ class EnvironmentQueue:
             share: its memory.
             loop: the event loop that reads the job.
             caller: the name of its key, if keys have names.
+            combines: see `Job`.
 
         Raises:
             Refused: the queue is full, or the wait would be too long.
         """
-        job = Job(rows, self.scorer, caller, share, loop, on_lines=self._count_lines, on_end=self._forget)
+        job = Job(
+            rows,
+            self.scorer,
+            caller,
+            share,
+            loop,
+            combines=combines,
+            on_lines=self._count_lines,
+            on_end=self._forget,
+        )
         with self._lock:
             self._admit(job)
             self._jobs.add(job)

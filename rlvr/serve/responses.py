@@ -19,6 +19,7 @@ __all__ = ["Left", "ScoresResponse", "error_response", "json_response"]
 
 _PIECE_BYTES = 1 << 16
 _WATCH_AFTER_S = 0.02  # most answers are there before it is worth watching whether the caller is
+_BEAT_S = 3.0
 _CLOSING = (401, 408, 413, 431, 503)  # the rest of the body is not read, or another service takes over
 
 
@@ -57,6 +58,8 @@ class ScoresResponse:
         limits: of the service.
         stream: True sends each line when it is there; False sends all of them in one object.
         shape: makes that object from the lines; by default `{"env": …, "scores": […]}`.
+        beats: begin a stream at once, with an empty line every few seconds: a caller that hears nothing then knows
+            that this machine is gone, however long its rows take.
     """
 
     def __init__(
@@ -67,8 +70,10 @@ class ScoresResponse:
         *,
         stream: bool = False,
         shape: Callable[[Sequence[bytes]], Any] | None = None,
+        beats: bool = False,
     ) -> None:
         self._job, self._env, self._limits, self._stream, self._shape = job, env, limits, stream, shape
+        self._beats = beats
         self._connection: Any = None
         self._began = False
 
@@ -126,7 +131,8 @@ class ScoresResponse:
         await self._write(send, piece, more=False)
 
     async def _send_stream(self, send: Send) -> None:
-        async for batch in self._job.read():
+        batches = _with_beats(self._job.read()) if self._beats else self._job.read()
+        async for batch in batches:
             if not self._began:
                 await self._begin(send, (b"content-type", b"application/x-ndjson"))
             for piece in _pieces(line + b"\n" for line in batch):
@@ -157,6 +163,30 @@ class Left(Exception):
     Args:
         how: "disconnected" or "stalled".
     """
+
+
+async def _with_beats(batches: AsyncIterator[list[bytes]]) -> AsyncIterator[list[bytes]]:
+    """The same batches, and one with an empty line at once and whenever no other came for some seconds."""
+    yield [b""]
+    coming: asyncio.Task[list[bytes] | None] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.create_task(_next(batches))
+            done, _ = await asyncio.wait({coming}, timeout=_BEAT_S)
+            if not done:
+                yield [b""]
+                continue
+            batch, coming = coming.result(), None
+            if batch is None:
+                return
+            yield batch
+    finally:
+        if coming is not None:
+            coming.cancel()
+
+
+async def _next(batches: AsyncIterator[list[bytes]]) -> list[bytes] | None:
+    return await anext(batches, None)
 
 
 @asynccontextmanager

@@ -102,12 +102,22 @@ _OPENRLHF = _operation(
     _object({"rewards": _list(_NUMBER), "scores": _list(_NUMBER), "extra_logs": {"type": "object"}}),
 )
 
+_OBSERVE = _operation(
+    _object({"identity": _TEXT, "rows": _list(_object({})), "request_id": _TEXT}, required=["identity", "rows"]),
+    {"identity": "as computed from GET /envs", "rows": []},
+    _object({"id": _NUMBER, "seen": _list({})}),
+)
+
+_ENVS: dict[str, Any] = {"responses": {"200": {"description": "by name"}}}
+
 _HEALTH: dict[str, Any] = {"responses": {"200": {"description": "yes"}, "503": {"description": "no longer"}}}
 
 _METRICS: dict[str, Any] = {"responses": {"200": {"description": "text format 0.0.4", "content": {"text/plain": {}}}}}
 
 _PATHS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "/score": ("post", "Score completions: one entry per row, in order; as NDJSON if that is accepted.", _SCORE),
+    "/observe": ("post", "For scorers on other machines (rlvr.engines): what is seen of each completion.", _OBSERVE),
+    "/envs": ("get", "What is served, in which version and with which options.", _ENVS),
     "/openrlhf": ("post", "The remote reward model of OpenRLHF: its --remote_rm_url.", _OPENRLHF),
     "/openrlhf/{env}": ("post", "The same, for one of several environments.", _OPENRLHF),
     "/health": (

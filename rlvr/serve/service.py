@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from rlvr.environment import Environment
 from rlvr.errors import UsageError
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
+from rlvr.scoring.wire import digest_of, identity_of
 from rlvr.serve.body import BodyReader
 from rlvr.serve.idempotency import IdempotencyCache
 from rlvr.serve.jobs import Job
@@ -86,6 +88,7 @@ class Service:
         """
         for queue in self.queues.values():
             queue.scorer.warm()
+        _ = self.identities  # of the source as the workers have read it
         return self
 
     def close(self) -> None:
@@ -118,6 +121,26 @@ class Service:
             asked = "no env is named" if name is None else f"env {name[:100]!r} is not served"
             raise Refused(404 if name else 422, "unknown-env", f"{asked}; write one of {served}")
         return self.queues[name]
+
+    def queue_of(self, digest: str | None) -> EnvironmentQueue:
+        """The queue of the environment with this identity.
+
+        Args:
+            digest: of the identity of a scorer's environment, see `rlvr.scoring.wire.identity_of`.
+
+        Raises:
+            Refused: there is none, such as after this service was started anew with another version.
+        """
+        for name, identity in self.identities.items():
+            if digest_of(identity) == digest:
+                return self.queues[name]
+        message = "no environment of this service is the one that the scorer has; GET /envs says what is served"
+        raise Refused(503, "other-env", message)  # the scorer asks another service
+
+    @functools.cached_property
+    def identities(self) -> dict[str, dict[str, Any]]:
+        """What each environment is, see `rlvr.scoring.wire.identity_of`."""
+        return {name: identity_of(queue.scorer.env) for name, queue in self.queues.items()}
 
     def require_accepting(self) -> None:
         """Refuse requests that would start work while the service stops.
@@ -155,6 +178,7 @@ class Service:
         request_id: str | None = None,
         digest: bytes = b"",
         caller: str = "",
+        combines: bool = True,
     ) -> Job:
         """A job for these rows, or the job that this request id has already.  The caller must `release` it.
 
@@ -165,6 +189,7 @@ class Service:
             request_id: None for a request that is not sent again.
             digest: of the request's body; the same id with another body is refused.
             caller: the name of the key; empty for the key without a name.
+            combines: see `Job`.
 
         Raises:
             Refused: the queue is full, or the id was used with another body.
@@ -172,7 +197,7 @@ class Service:
         key = None if request_id is None else (queue.name, caller, request_id)
         job = None if key is None else self._idempotency_cache.get(key, digest)
         if job is None:
-            job = queue.submit(rows, share, asyncio.get_running_loop(), caller or None)
+            job = queue.submit(rows, share, asyncio.get_running_loop(), caller or None, combines=combines)
             share.taken_over = True
             if key is not None:
                 self._idempotency_cache.add(key, digest, job)

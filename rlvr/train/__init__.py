@@ -1,5 +1,6 @@
 """The trainer.  Needs the extra `train` (torch, transformers).
 
+sampling                 opens the sampler that the settings name: local, vLLM in this process, or servers
 config, setup            settings of a run, and its parts made from them
 loop                     `Trainer`: a training step as a whole
 rollout_batch, credit    the groups of a step, and an advantage for each of their tokens

@@ -3,13 +3,25 @@
 Sampler and trainer compute the log-probabilities of the same few tokens.  Detects another kernel or precision; missed
 syncs are smaller than rounding for hundreds of steps at published learning rates, so weights are compared too where
 the sampler keeps a copy of them in this process.
+
+An engine keeps its weights to itself.  There are four probes of each one, since none alone is enough:
+
+names      that it took are those of its own checkpoint format: a part of the weights is taken without an error
+version    is the one that was sent
+logprobs   of fixed rows, computed anew: detects weights that did not arrive, such as a stale copy of a tied head
+cache      a token after a long prompt, sampled as completions are.  The engine has read that prompt just before the
+           sync; keys and values of the old weights that are still in its cache would be used here, while the log-
+           probabilities of given rows do not go through that cache
+
+Checksums of the engine's weights are no probe: on a CPU they do not cover the packed copies that it computes with.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -18,22 +30,18 @@ from rlvr.collect import Groups
 from rlvr.collect.cursor import Cursor
 from rlvr.errors import RlvrError
 from rlvr.samplers.local import LocalSampler
-from rlvr.samplers.protocol import Tokenized, TokenRow
+from rlvr.samplers.protocol import Probe, Sampler, TokenRow
 from rlvr.train.policy import Policy
 
-__all__ = ["Canary", "CanaryFailed"]
+__all__ = ["Canary", "CanaryFailed", "Observed"]
 
 _ROWS: Final = 4
 _TOKENS: Final = 8  # the sampler computes them one by one, so their number is the cost of a check
+_LONG: Final = 288  # tokens of the prompt that has to be in an engine's cache: two blocks of 128, and more
 
 
 class CanaryFailed(RlvrError):
     """Sampler and trainer disagree on the same tokens, so the sampler does not draw from the trained policy."""
-
-
-class _Scoring(Protocol):
-    def logprobs(self, rows: Sequence[Tokenized]) -> list[list[float]]:
-        """The sampler's own log-probabilities of given completions, one list per row."""
 
 
 class Canary:
@@ -51,24 +59,76 @@ class Canary:
         prompts = [ids if len(ids) > 1 else ids * 2 for ids in prompts]  # a prompt of one token has no halves
         half = [(len(ids) + 1) // 2 for ids in prompts]
         self.rows = [TokenRow(ids[:at], ids[at : at + _TOKENS]) for ids, at in zip(prompts, half, strict=True)]
+        self.prompt_ids = _long_prompt(prompts, _LONG if most is None else min(_LONG, most - 1))
         self.tolerance = tolerance
+
+    def prepare(self, sampler: Sampler) -> None:
+        """Let engines read the long prompt, right before a sync, so that it is in their caches.
+
+        Args:
+            sampler: is about to be synced.
+        """
+        if (
+            (probe := getattr(sampler, "probe", None)) is not None
+            and sampler.version >= 0
+            and not getattr(sampler, "asleep", False)
+        ):
+            probe([], self.prompt_ids)
+
+    def observe(self, sampler: Sampler) -> Observed:
+        """What the sampler says of its weights.
+
+        Args:
+            sampler: what is checked.
+        """
+        if (probe := getattr(sampler, "probe", None)) is None:
+            return Observed(sampler, self.rows, [sampler.logprobs(self.rows)])
+        probes: Sequence[Probe] = probe(self.rows, self.prompt_ids)
+        sampled = [TokenRow(self.prompt_ids, [one.token]) for one in probes]
+        return Observed(sampler, [*self.rows, *sampled], [one.logprobs for one in probes], probes)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def check(
-        self, policy: Policy, sampler: _Scoring, version: int, weights: Mapping[str, Tensor] | None = None
+        self, policy: Policy, observed: Observed, version: int, weights: Mapping[str, Tensor] | None = None
     ) -> float:
         """The largest difference of log-probabilities, in nats.
 
         Args:
             policy: has the trainer's weights.
-            sampler: what is checked.
+            observed: what the sampler said, of `observe`.
             version: of the weights, for the message.
             weights: what the sampler was given; None for the policy's own.
 
         Raises:
-            CanaryFailed: the difference is above the tolerance or NaN, or the sampler's copy of the weights differs.
+            CanaryFailed: the difference is above the tolerance or NaN, the sampler's copy of the weights differs, or an
+                engine took a part of the weights or has another version.
         """
-        ours, theirs = policy.logprobs(self.rows).tolist(), sampler.logprobs(self.rows)
+        ours, sampler = policy.logprobs(observed.rows).tolist(), observed.sampler
+        after = f"after the sync to version {version}"
+        rows, sampled = ours[: len(self.rows)], ours[len(self.rows) :]
+        for probe in observed.probes:
+            _require_whole_update(probe, version)
+        worst = 0.0
+        for number, theirs in enumerate(observed.logprobs):
+            name = observed.probes[number].engine if observed.probes else "the sampler"
+            worst = max(worst, self._require_same(f"{after} {name}", rows, theirs, _DIFFERS))
+        for probe, row in zip(observed.probes, sampled, strict=True):
+            worst = max(worst, self._require_same(f"{after} {probe.engine}", [row], [[probe.logprob]], _STALE))
+        if isinstance(sampler, LocalSampler) and (differing := _differing(policy.model, sampler.model, weights)):
+            raise CanaryFailed(
+                f"{after} the sampler's own weights are not the trainer's: {differing} "
+                "differs, though too little to change the logprobs; look at its sync"
+            )
+        return worst
+
+    def _require_same(
+        self, where: str, ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]], meaning: str
+    ) -> float:
+        """The largest difference on these rows.
+
+        Raises:
+            CanaryFailed: it is above the tolerance or NaN.
+        """
         pairs = [
             (mine, other)
             for left, right in zip(ours, theirs, strict=True)
@@ -77,16 +137,60 @@ class Canary:
         mine, other = max(pairs, key=_distance, default=(0.0, 0.0))
         if not _distance((mine, other)) <= self.tolerance:
             raise CanaryFailed(
-                f"after the sync to version {version} the sampler gives a token the logprob {other:.6f}, the trainer "
-                f"{mine:.6f}, more than {self.tolerance:g} apart: it does not have the trainer's weights, or computes "
-                "differently; look at its sync, or raise canary if its precision is lower on purpose"
-            )
-        if isinstance(sampler, LocalSampler) and (differing := _differing(policy.model, sampler.model, weights)):
-            raise CanaryFailed(
-                f"after the sync to version {version} the sampler's own weights are not the trainer's: {differing} "
-                "differs, though too little to change the logprobs; look at its sync"
+                f"{where} gives a token the logprob {other:.6f}, the trainer {mine:.6f}, more than "
+                f"{self.tolerance:g} apart: {meaning}"
             )
         return _distance((mine, other))
+
+
+_DIFFERS: Final = (
+    "it does not have the trainer's weights, or computes differently; look at its sync, or raise canary if its "
+    "precision is lower on purpose"
+)
+_STALE: Final = (
+    "for a prompt that it has read before it uses keys and values of other weights, though a new prompt is computed "
+    "right; its prefix cache was not reset"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a sampler said of its weights.
+
+    Attributes:
+        sampler: which one it was.
+        rows: for which the trainer has to say the same: the canary's, then one for each engine, with the token that it
+            sampled after the long prompt.
+        logprobs: of the canary's rows, for each engine.
+        probes: of each engine; empty for a sampler that has none.
+    """
+
+    sampler: Sampler
+    rows: Sequence[TokenRow]
+    logprobs: Sequence[Sequence[Sequence[float]]]
+    probes: Sequence[Probe] = ()
+
+
+def _require_whole_update(probe: Probe, version: int) -> None:
+    """Two probes of the four: the names that an engine took, and the version that it says it has."""
+    missing = sorted(set(probe.expected) - set(probe.taken))
+    if missing:
+        raise CanaryFailed(
+            f"in the sync to version {version} {probe.engine} took {len(set(probe.taken))} of its "
+            f"{len(set(probe.expected))} weights, and not {missing[0]}: it goes on with the old ones; look at what is "
+            "sent"
+        )
+    if probe.version != version:
+        raise CanaryFailed(
+            f"after the sync to version {version} {probe.engine} says that its weights are of version {probe.version}: "
+            "another program writes to it, or the sync did not reach it"
+        )
+
+
+def _long_prompt(prompts: Sequence[Sequence[int]], length: int) -> list[int]:
+    """The prompts one after the other, again and again, up to this length."""
+    joined = [token for ids in prompts for token in ids]
+    return (joined * (length // len(joined) + 1))[: max(1, length)]
 
 
 def _differing(ours: torch.nn.Module, theirs: torch.nn.Module, weights: Mapping[str, Tensor] | None) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,14 +20,22 @@ from tyro.conf import Suppress, arg
 from rlvr.algo.presets import Algorithm, Correction, OverlongHandling, preset
 from rlvr.collect.groups import STEP_S
 from rlvr.collect.scheduler import Schedule
-from rlvr.errors import UsageError
+from rlvr.errors import UsageError, brief
 from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT
-from rlvr.validate import require_number, require_one_of, require_optional_whole, require_seconds, require_whole
+from rlvr.validate import (
+    nearest,
+    require_number,
+    require_one_of,
+    require_optional_whole,
+    require_seconds,
+    require_whole,
+)
 
 __all__ = ["Config", "ResolvedConfig"]
 
 _Schedule = Literal["constant", "linear", "cosine"]
 _Precision = Literal["fp32", "bf16"]
+_LoraSampling = Literal["merged", "swapped"]
 
 
 def _default_hint(label: str) -> str:
@@ -65,6 +74,8 @@ class Config:
             fixed number of decode steps, so that runs repeat to the last bit).  None: tokens with the local sampler.
         max_rounds: Most rounds in which dynamic sampling fills one batch.
         workers: Processes that score completions.  None: one per core.  0: score in this process.
+        scorer: Score on other machines: http://HOST:PORT of rlvr serve (several with commas), ray://auto or
+            ray://HOST:PORT.  None: on this one.
         lora_rank: Rank of a LoRA adapter, which is then trained instead of the weights.  None: train all weights.
         lora_alpha: The adapter's products are scaled by this over the rank.  None: twice the rank.
         lora_targets: Endings of the names of the layers that get an adapter, such as q_proj v_proj.  None given: all
@@ -85,12 +96,23 @@ class Config:
         max_rows: Completions sampled in parallel.
         max_tokens_in_flight: Tokens whose keys and values are kept while sampling.  Lower it if memory runs out then;
             long completions are sampled in fewer rows.
+        sampler: What samples: local (the trained model itself), vllm (a vLLM engine in this process), or addresses of
+            vLLM servers, such as http://a:8000,http://b:8000.
+        serve_samplers: Start this many vLLM servers on this machine, which end with the run, and sample from them.
+        sampler_python: Python of the environment that has vLLM, for the servers that are started here.  None: this one.
+        sampler_key_env: Environment variable that holds the servers' key.
+        sampler_folder: Folder through which servers get the weights; all of them have to see it.  None: the shared
+            memory of this machine.
+        sampler_positions: Most tokens of prompt and completion together in vLLM.  None: those of the model.
+        sampler_memory: Share of a GPU's memory that a vLLM engine in this process takes.
+        sampler_sleep: Free the memory of a vLLM engine in this process while the policy is updated.
+        sampler_lora: How vLLM gets a LoRA adapter: merged into the weights, or swapped (the adapter alone).
         device: Device of the model, such as cpu or cuda.  auto: a GPU if there is one.
         chat: Turn text prompts into a user message of the model's chat template.
         max_staleness: Most training steps between the weights that sample a token and the weights that are trained on
             it.  0: sampling and training take turns.  1: the next batch is collected while this one is trained on.
             From 2: further batches are under way too, and their completions go on while the weights change.  The
-            algorithm's correction makes up for it; if it has none, truncated importance sampling does.
+            algorithm's correction makes up for it; if it has none, truncated importance sampling does.  So with vLLM.
         vine_k: Completions per step of a rollout from which VinePPO estimates values (K).
         eval_every: Steps between evaluations.  0: only before the first and after the last step.  None: never.
         eval_split: Split of the evaluation tasks.  Give a validation split if the algorithm resets on stalled scores.
@@ -135,6 +157,7 @@ class Config:
     turn_schedule: Schedule | None = None
     max_rounds: int = 10
     workers: int | None = None
+    scorer: str | None = None
     lora_rank: int | None = None
     lora_alpha: float | None = None
     lora_targets: Annotated[tuple[str, ...], arg(help_behavior_hint=_default_hint)] = ()
@@ -151,6 +174,15 @@ class Config:
     micro_tokens: int = 16384
     max_rows: int = 256
     max_tokens_in_flight: int = MAX_TOKENS_IN_FLIGHT
+    sampler: str = "local"
+    serve_samplers: int | None = None
+    sampler_python: Path | None = None
+    sampler_key_env: str | None = None
+    sampler_folder: Path | None = None
+    sampler_positions: int | None = None
+    sampler_memory: float = 0.4
+    sampler_sleep: bool = False
+    sampler_lora: _LoraSampling = "merged"
     device: str = "auto"
     chat: bool = False
     max_staleness: int = 0
@@ -181,7 +213,9 @@ class Config:
             UsageError: there is no such preset, or it cannot be trained with these settings.
         """
         algorithm = preset(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
-        if (self.max_staleness or algorithm.replay) and algorithm.correction is None and algorithm.preference is None:
+        # Weights of other steps, or an engine whose numbers differ by rounding.
+        others = self.max_staleness or algorithm.replay or self.engine != "local"
+        if others and algorithm.correction is None and algorithm.preference is None:
             algorithm = dataclasses.replace(algorithm, correction=Correction())
         if self.overlong is not None:
             algorithm = dataclasses.replace(algorithm, overlong=self.overlong)
@@ -198,6 +232,13 @@ class Config:
         }
         settings = {f.name: written[f.name] for f in dataclasses.fields(Config)}  # a subclass may have more
         return ResolvedConfig(**{**settings, **chosen}, written=written)
+
+    @property
+    def engine(self) -> Literal["local", "vllm", "servers"]:
+        """What samples: the trained model itself, a vLLM engine in this process, or vLLM servers."""
+        if self.serve_samplers is not None:
+            return "servers"
+        return "local" if self.sampler == "local" else "vllm" if self.sampler == "vllm" else "servers"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,6 +273,7 @@ class ResolvedConfig(Config):
             raise UsageError("a reward model is trained on a file; give pairs, such as `rlvr pairs` writes")
         if not self.env and self.pairs is None:
             raise UsageError("env is missing; give the id of an environment, such as gsm8k-v2")
+        self._require_sampler()
         if self.lora_rank is None and (self.lora_alpha is not None or self.lora_targets):
             raise UsageError("lora_alpha and lora_targets are of a LoRA adapter; give lora_rank too, such as 16")
         if (self.attention or "").startswith("flash_attention") and self.precision != "bf16":
@@ -268,6 +310,34 @@ class ResolvedConfig(Config):
                 "steps lie between evaluations, such as 50, and on which split: eval_split='validation'"
             )
 
+    def _require_sampler(self) -> None:
+        """Refuse settings of samplers that contradict each other."""
+        if self.serve_samplers is not None and self.sampler != "local":
+            raise UsageError(
+                f"sampler is {self.sampler!r} and serve_samplers {self.serve_samplers}: these are two ways to say what "
+                "samples; leave one out"
+            )
+        own: dict[str, dict[str, object]] = {
+            "vllm": {"sampler_sleep": self.sampler_sleep},
+            "servers": {"sampler_key_env": self.sampler_key_env, "sampler_folder": self.sampler_folder},
+        }
+        for engine, settings in own.items():
+            if engine != self.engine and (given := [name for name, value in settings.items() if value]):
+                raise UsageError(
+                    f"{given[0]} is given, and it is a setting of sampler="
+                    + ("'vllm'" if engine == "vllm" else "'http://…'")
+                    + f"; here the sampler is {self.sampler!r}"
+                )
+        if self.sampler_python is not None and self.serve_samplers is None:
+            raise UsageError("sampler_python is for servers that are started here; give serve_samplers too, such as 1")
+        if self.sampler_sleep and self.max_staleness:
+            raise UsageError(
+                "sampler_sleep frees the engine's memory during the update, and with max_staleness it samples then; "
+                "leave one out"
+            )
+        if self.engine != "local" and self.pairs is not None:
+            raise UsageError("pairs trains on a file without sampling; leave sampler and serve_samplers out")
+
     def resolve(self) -> ResolvedConfig:
         """Itself."""
         return self
@@ -287,7 +357,8 @@ class ResolvedConfig(Config):
         """
         found = {name: value for name, value in self._written.items() if name != "run"}
         found |= {"algorithm": dataclasses.asdict(self.algorithm)}
-        found |= {"pairs": None if self.pairs is None else str(self.pairs)}
+        paths = ("pairs", "sampler_python", "sampler_folder")
+        found |= {name: None if found[name] is None else str(found[name]) for name in paths}
         found |= {"env_options": dict(self.env_options), "eval_options": dict(self.eval_options)}
         plain: dict[str, Any] = json.loads(json.dumps(found))  # as it will be when read again
         return plain
@@ -307,10 +378,32 @@ def _require_betas(name: str, value: object) -> tuple[float, ...]:
     return tuple(require_number(f"{name}[{i}]", beta, 0, below=1) for i, beta in enumerate(value))
 
 
+def _require_sampler_name(name: str, value: object) -> str:
+    addresses = value.split(",") if isinstance(value, str) else []
+    if value not in ("local", "vllm") and not all(re.fullmatch(r"https?://[^\s/?#@]+/?", one) for one in addresses):
+        near = nearest(str(value), ["local", "vllm"])
+        raise UsageError(
+            f"{name} is {brief(value)}{near}; it must be local, vllm, or addresses of vLLM servers with commas between "
+            "them, such as http://127.0.0.1:8000,http://127.0.0.1:8001"
+        )
+    assert isinstance(value, str)
+    return value
+
+
 def _require_texts(name: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, (tuple, list)) or not all(isinstance(one, str) and one for one in value):
         raise UsageError(f"{name} is {value!r}; it must be a list of texts, such as ('q_proj', 'v_proj')")
     return tuple(value)
+
+
+def _require_scorer(name: str, value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise UsageError(f"{name} is {value!r}; it must be an address, such as 'http://10.0.0.7:8000'")
+    if "@" in value:
+        raise UsageError(f"the {name} has a key in it, which the run would record; set RLVR_API_KEY instead")
+    return value
 
 
 _FROM_1: Final = (
@@ -328,7 +421,12 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     **dict.fromkeys(("lr", "grad_clip"), partial(require_number, above=0)),
     "weight_decay": partial(require_number, least=0),
     "betas": _require_betas,
+    "sampler": _require_sampler_name,
+    **dict.fromkeys(("serve_samplers", "sampler_positions"), partial(require_optional_whole, least=1)),
+    "sampler_memory": partial(require_number, above=0, most=1),
+    "sampler_lora": partial(require_one_of, allowed=get_args(_LoraSampling)),
     "temperature": _or_none(partial(require_number, above=0, hint="near 1 to train")),
+    "scorer": _require_scorer,
     "lora_targets": _require_texts,
     "lora_alpha": _or_none(partial(require_number, above=0)),
     "eval_temperature": _or_none(partial(require_number, least=0)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any, Final
 
 from rich.console import Console
@@ -15,13 +16,15 @@ from rlvr.algo.presets import PRESETS, Algorithm
 from rlvr.collect import Groups, Sampling
 from rlvr.collect.cursor import Cursor
 from rlvr.collect.flight import sample_groups
+from rlvr.engines import engine_of
 from rlvr.environment import Environment, TasksEnv
 from rlvr.scoring import Scorer
 from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.memory import forecast, longest_prompt, require_room
 from rlvr.train.run_dir import examine_run_dir
+from rlvr.train.sampling import open_sampler
 from rlvr.train.settings import Number, numbers
-from rlvr.train.setup import describe_run, device_of, environments, local_sampler, policy_from_config, prepare_policy
+from rlvr.train.setup import describe_run, device_of, environments, policy_from_config, prepare_policy
 from rlvr.types import Group
 
 __all__ = ["dry_run", "settings_table"]
@@ -62,10 +65,15 @@ def dry_run(
     _line(err, f"loading {config.model}")
     policy = prepare_policy(policy_from_config(config), config)
     sampling = Sampling(max_tokens=settings.max_tokens, temperature=settings.temperature, stop=settings.stop)
-    scorer = Scorer(env, workers=settings.workers) if isinstance(env, TasksEnv) else None
+    scoring = None if settings.scorer is None else engine_of(settings.scorer)
+    scorer = Scorer(env, workers=settings.workers, engine=scoring) if isinstance(env, TasksEnv) else None
+    opened = ExitStack()
+    sampler = opened.enter_context(open_sampler(policy, settings))
+    if settings.engine != "local":
+        sampler.sync(policy.weights(), 0)
     groups = Groups(
         env,
-        local_sampler(policy, config),
+        sampler,
         group_size=settings.group_size,
         sampling=sampling,
         scorer=scorer,
@@ -82,6 +90,7 @@ def dry_run(
         _show(group, out)
     finally:
         groups.close()
+        opened.close()
         if scorer is not None:
             scorer.close()
     _line(out, f"a dry run: nothing was trained, and nothing was written to {config.run}")

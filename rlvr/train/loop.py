@@ -23,6 +23,7 @@ from rich.console import Console
 from rlvr.collect import Collector, Sampler, Sampling, rollout_seed
 from rlvr.collect.evaluation import EvaluationReport, evaluate
 from rlvr.data.files import whole_folder
+from rlvr.engines import engine_of
 from rlvr.environment import Environment, TasksEnv
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import TokenRow
@@ -41,7 +42,8 @@ from rlvr.train.ranks import Ranks
 from rlvr.train.replay import ReplayBuffer
 from rlvr.train.rollout_batch import RolloutBatch, collect_batch
 from rlvr.train.run_dir import claim_run_dir
-from rlvr.train.setup import describe_run, device_of, environments, local_sampler, policy_from_config, prepare_policy
+from rlvr.train.sampling import open_sampler
+from rlvr.train.setup import describe_run, device_of, environments, policy_from_config, prepare_policy
 from rlvr.workers.threads import Threads
 
 __all__ = ["Trainer"]
@@ -123,7 +125,7 @@ class Trainer:
     def _open_sampling(self, sampler: Sampler | None) -> None:
         """What the rank that collects has, and the others do without."""
         config = self._settings
-        self.sampler = sampler or local_sampler(self.policy, config, self.ranks.world)
+        self.sampler = sampler or self._open.enter_context(open_sampler(self.policy, config, self.ranks.world))
         self.collector = self._open.enter_context(
             Collector(
                 self.env,
@@ -200,6 +202,9 @@ class Trainer:
         numbers = {**sampled.stats, **opinion, **trained.staleness(self.step), "collect_s": sampled.wall_s}
         if self._replay is not None:
             numbers["replayed"] = float(len(trained.groups) - len(sampled.groups))
+        if self._settings.sampler_sleep:
+            sampler: Any = self.sampler  # of vLLM, which alone sleeps
+            sampler.sleep()
         try:
             numbers |= self._learn(trained)
         finally:
@@ -289,9 +294,11 @@ class Trainer:
             with torch.no_grad():
                 self.policy.logprobs(self.ranks.from_first(None))  # its share of what the canary computes
             return {}
+        self._canary.prepare(self.sampler)
         self.sampler.sync(weights, self.step)
-        self.ranks.from_first(self._canary.rows)
-        difference = self._canary.check(self.policy, self.sampler, self.step, weights)
+        observed = self._canary.observe(self.sampler)
+        self.ranks.from_first(observed.rows)
+        difference = self._canary.check(self.policy, observed, self.step, weights)
         return {"canary": difference, "sync_s": time.perf_counter() - started}
 
     def _is_due(self, every: int | None) -> bool:
@@ -361,6 +368,8 @@ class Trainer:
         if self.ranks.any((found and found[1]["step"]) != self.ranks.from_first(found and found[1]["step"])):
             raise UsageError(f"the ranks see other checkpoints in {self._settings.run}; it has to be on a shared disk")
         if found is None:
+            if self.ranks.any(self.ranks.first and hasattr(self.sampler, "probe")):
+                self._sync()  # an engine begins with weights that mean nothing, or with others
             return
         path, state = found
         self.step = state["step"]
@@ -405,7 +414,9 @@ class Trainer:
         """None for an environment that computes its scores itself."""
         if not isinstance(env, TasksEnv):
             return None
-        return self._open.enter_context(Scorer(env, workers=self._settings.workers))
+        settings = self._settings
+        engine = None if settings.scorer is None else engine_of(settings.scorer)
+        return self._open.enter_context(Scorer(env, workers=settings.workers, engine=engine))
 
     def _say(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -70,6 +70,15 @@ class Lora:
         return {name: p for name, p in self._model.named_parameters() if ".lora_" in name}
 
     @property
+    def config(self) -> dict[str, Any]:
+        """The settings of the adapter as peft keeps them in a file, as plain JSON."""
+        found: dict[str, Any] = self._model.peft_config[self.name].to_dict()
+        return {
+            name: sorted(value) if isinstance(value, (set, frozenset)) else value
+            for name, value in {**found, "inference_mode": True}.items()
+        }
+
+    @property
     def is_new(self) -> bool:
         """True while the adapter changes nothing: every B is 0."""
         return not any(bool(p.any()) for name, p in self.parameters.items() if ".lora_B." in name)

@@ -300,6 +300,7 @@ def forecast(
     moved = 1 / (_ROOM * getattr(text, "num_hidden_layers", 1))  # of a layer whose buffers grow the old ones live on
     reached = held * (costs.cached * (1 + moved) + _SIDE_BYTES)
     read = min(rows, settings.prompts) * prompt_tokens * costs.layer_linear  # prompts go through a layer at once
+    here = settings.engine == "local"  # vLLM keeps to its own share of memory
     return Forecast(
         device=str(policy.device),
         capacity=capacity(policy.device),
@@ -307,13 +308,13 @@ def forecast(
         optimizer=2 * (trained / world + valued),
         critic=valued,
         reference=copies / world,
-        sampler=weights if settings.max_staleness or world > 1 else 0,
+        sampler=weights if here and (settings.max_staleness or world > 1) else 0,
         gradients=trained / world + layer + valued,
         activations=costs.activations(*shape, recomputed=policy.model.training),
         logits=block + (head.numel() * head.element_size() if head.requires_grad else 0),
-        keys_values=reached + read,
-        sampled_logits=rows * len(head) * 4 * _SAMPLING_COPIES,
-        overlap=settings.max_staleness > 0,
+        keys_values=here * (reached + read),
+        sampled_logits=here * rows * len(head) * 4 * _SAMPLING_COPIES,
+        overlap=here and settings.max_staleness > 0,
         checkpoint=3 * (trained + valued)
         + (copies if policy.lora is None else trained if settings.algorithm.reset else 0),
         micro_tokens=tokens,
@@ -411,7 +412,7 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
             parts["critic"] = 16 * numbers  # weights, gradients, optimiser
     whole = parts["weights"]
     parts = {name: size // world for name, size in parts.items()}
-    if config.max_staleness or world > 1:
+    if config.engine == "local" and (config.max_staleness or world > 1):
         parts["sampler's weights"] = whole
     if most is None or sum(parts.values()) <= most:
         return

@@ -262,6 +262,16 @@ class Policy:
         except SafetensorError as error:  # the disk's own error is only in its text
             raise RlvrError(f"the model cannot be written to {folder}: {error}") from error
 
+    def save_description(self, folder: str | Path) -> None:
+        """Write configs and tokenizer without weights: an engine is made of these, and given the weights then.
+
+        Args:
+            folder: where they go; it is made.
+        """
+        self.model.config.save_pretrained(folder)
+        self.model.generation_config.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
     def state_dict(self) -> dict[str, Any]:
         """What training changes: all weights, or with LoRA the adapter's and a fingerprint of the others."""
         if self.lora is None:

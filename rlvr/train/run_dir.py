@@ -24,19 +24,27 @@ _MAY_CHANGE: Final = frozenset(
     f"settings.{name}"
     for name in (
         "attention bad_steps canary checkpoint_every device gradient_checkpointing keep max_rows max_tokens_in_flight "
-        "micro_tokens packing rollouts_every track workers"
+        "micro_tokens packing rollouts_every sampler sampler_folder sampler_key_env sampler_lora sampler_memory "
+        "sampler_positions sampler_python sampler_sleep scorer serve_samplers track workers"
     ).split()
 )
-"""Settings of machine, reports and alarms.  They do not affect learning, except for how sums are rounded."""
+"""Settings of machine, reports and alarms.  They do not affect learning, except for how sums are rounded; another
+sampler draws other completions from the same policy."""
 
 _ADDED: Final[Mapping[str, Any]] = {
     "attention": None,
     "packing": False,
     "lora_rank": None,
     "pairs": None,
+    "scorer": None,
     "lora_alpha": None,
     "lora_targets": [],
-    **{name: getattr(Config, name) for name in ("turn_schedule", "step_s", "max_tokens_in_flight")},
+    **{
+        field.name: field.default
+        for field in dataclasses.fields(Config)
+        if field.name in ("turn_schedule", "step_s", "max_tokens_in_flight", "serve_samplers")
+        or field.name.startswith("sampler")
+    },
 }
 """Settings that runs of 0.1.0 do not have, with what these did, or with what comes nearest."""
 

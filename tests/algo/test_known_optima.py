@@ -49,10 +49,14 @@ def in_loss(**settings):
     "losses",
     [
         pytest.param(in_reward(reinforce), id="REINFORCE, k1 in the reward"),
-        pytest.param(in_reward(lambda *of: clipped(*of, low=0.2, high=0.2)), id="PPO, k1 in the reward"),
+        pytest.param(
+            in_reward(lambda *of: clipped(*of, low=0.2, high=0.2)), id="PPO, k1 in the reward", marks=pytest.mark.slow
+        ),
         pytest.param(in_reward(lambda *of: ppo_kl(*of, beta=1.0)), id="PPO-KL, k1 in the reward"),
-        pytest.param(in_loss(estimator="k2"), id="k2 in the loss"),
-        pytest.param(in_loss(estimator="k3", weighted=True), id="k3 in the loss, importance-weighted"),
+        pytest.param(in_loss(estimator="k2"), id="k2 in the loss", marks=pytest.mark.slow),
+        pytest.param(
+            in_loss(estimator="k3", weighted=True), id="k3 in the loss, importance-weighted", marks=pytest.mark.slow
+        ),
         pytest.param(in_loss(estimator="k1", weighted=True), id="k1 in the loss, importance-weighted"),
     ],
 )

@@ -329,7 +329,7 @@ def test_a_scorer_that_is_dropped_ends_its_workers_and_threads():
     others = set(threading.enumerate())
     scorer = rlvr.Scorer(ENV, workers=1).warm()
     assert [s.outcome for s in scorer.stream(rows("7"))] == ["correct"]
-    workers = {worker._process.pid for worker in scorer._pool._all}
+    workers = {worker._process.pid for worker in scorer.engine._pool._all}
     [thread] = set(threading.enumerate()) - others
     del scorer
     gc.collect()

@@ -13,10 +13,10 @@ import pytest
 import uvicorn
 
 import rlvr
+from rlvr.engines import client as module
+from rlvr.engines.client import Client
 from rlvr.errors import DataError, ServiceFailed, UsageError
 from rlvr.serve import Service, app_of, listen
-from rlvr.serve import client as module
-from rlvr.serve.client import Client
 from tests.environments import Siblings, Trials, right
 
 GOOD = {"outcome": "correct", "total": 1.0, "parts": {"correct": 1.0}, "value": 1.0, "why": "", "answer": None}
@@ -164,7 +164,8 @@ def test_what_may_pass_is_asked_again_under_the_same_id(trouble, pauses):
     assert len(server.asked) == 3
     assert server.asked[0] == server.asked[1] == server.asked[2]
     assert len(server.asked[0]["request_id"]) == 32
-    assert 0.125 <= pauses[0] <= 0.25 <= pauses[1] <= 0.5
+    assert 0.12 <= pauses[0] <= 0.25
+    assert 0.24 <= pauses[1] <= 0.5
 
 
 def test_an_answer_that_breaks_off_is_taken_up_where_it_ended():
@@ -181,8 +182,7 @@ def test_the_service_says_how_long_to_wait(pauses):
     full = [(429, {"Retry-After": said}, b'{"error": "full"}') for said in ("7", "9999", "Fri, 31 Dec 1999")]
     with Scripted(*full, ok(LINE)) as server, Client(server.url) as client:
         client.score("e", [{"completion": "x"}])
-    assert pauses[0] == 7
-    assert pauses[1] == 60
+    assert pauses[:2] == pytest.approx([7, 60], abs=0.5)  # what is left of it when it is sent again
     assert pauses[2] <= 1
 
 
@@ -198,7 +198,7 @@ def test_nobody_there_is_said_so():
     """As is every other trouble with the network."""
     with listen("127.0.0.1", 0) as gone:
         url = f"http://127.0.0.1:{gone.getsockname()[1]}"
-    with pytest.raises(ServiceFailed, match="ConnectionRefusedError"):
+    with pytest.raises(ServiceFailed, match=r"ConnectError: .*Connection refused"):
         Client(url, retries=1).score(None, [{"completion": "x"}])
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from rlvr.engines.client import Client
 from rlvr.errors import RlvrError, ServiceFailed, UsageError
-from rlvr.serve.client import Client
 from tests.environments import PLACE, right
 from tests.processes import PATIENCE_S, ROOT, children, ended
 from tests.serve.serving import served

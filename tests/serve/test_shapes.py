@@ -82,7 +82,16 @@ def test_openrlhf_lists_have_to_match(service, asked, says):
 def test_the_docs_know_every_path(service):
     """As data and as a page, which loads nothing from anywhere."""
     paths = ask(service, "GET", "/openapi.json").json()["paths"]
-    assert set(paths) == {"/score", "/openrlhf", "/openrlhf/{env}", "/health", "/health/live", "/metrics"}
+    assert set(paths) == {
+        "/score",
+        "/observe",
+        "/envs",
+        "/openrlhf",
+        "/openrlhf/{env}",
+        "/health",
+        "/health/live",
+        "/metrics",
+    }
     page = ask(service, "GET", "/docs").text
     assert all(path in page for path in paths)
     assert not re.search("<script|<link|src=|https?://", page)

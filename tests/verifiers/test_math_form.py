@@ -12,6 +12,7 @@ from rlvr.verifiers.math import GSM8K, MathPolicy, MathVerifier, symbolic
 from rlvr.verifiers.math.canonical import canonical
 from rlvr.verifiers.math.fold import fold
 from rlvr.verifiers.math.latex import parse
+from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.restated import expressions
 from rlvr.verifiers.math.unfinished import operations
 
@@ -353,3 +354,11 @@ def test_odd_mathematics_in_prompt_and_answer_raises_nothing(text: str):
     """Whatever stands in them, an answer gets a verdict."""
     assert not verdict(f"What is ${text}$?", "5", text).correct
     assert verdict(f"What is ${text}$?", "1+x", "x+1").correct
+
+
+def test_what_there_was_no_time_for_is_still_unfinished(monkeypatch: pytest.MonkeyPatch):
+    """On a slow machine the reason is the same, and an answer that may be finished stays too hard."""
+    late = Decision(False, "too-hard: 1 CPU second")
+    monkeypatch.setattr(symbolic, "decide_many", lambda pairs: [late] * len(pairs))
+    verdicts = [VERIFIER.compare(*pair) for pair in ((r"\int_0^1 x dx", "1/2"), ("x^2+2x+1", "(x+1)^2"))]
+    assert [(verdict.correct, verdict.reason) for verdict in verdicts] == [(False, "unfinished"), (False, "too-hard")]

@@ -248,7 +248,8 @@ def test_what_happens_twice_from_outside_is_ours(monkeypatch, outcome, error):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the engine's processes in /proc")
-@pytest.mark.parametrize("whom", [pytest.param("child", marks=pytest.mark.slow), "worker"])
+@pytest.mark.slow
+@pytest.mark.parametrize("whom", ["child", "worker"])
 def test_a_right_answer_survives_a_kill_from_outside(whom):
     """The engine is stopped, asked, and killed while it has the answer in hand; the second try finds it right."""
     symbolic.warm()

@@ -268,10 +268,13 @@ def _resolved(found: list[Verdict | _Undecided]) -> list[Verdict]:
 
 
 def _settled(item: _Undecided, decision: Decision) -> Verdict:
-    if not decision.equal:
+    hard = decision.reason.startswith("too-hard") and item.policy.form != "any"
+    if not decision.equal and not hard:
         return _verdict(decision, item.written)
     right = _reference_form(item.reference)
-    return _judged(decision, item.written, read(fold(item.answer)), right, item.policy, item.prompt)
+    found = _judged(decision, item.written, read(fold(item.answer)), right, item.policy, item.prompt)
+    # What the engine had no time for may still be told by its form, and then the reason is the same on any machine.
+    return _verdict(decision, item.written) if hard and found.correct else found
 
 
 def _verdict(decision: Decision, answer: str) -> Verdict:

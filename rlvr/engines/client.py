@@ -1,44 +1,47 @@
-"""The client of `rlvr serve`: scores over HTTP, with retries.
+"""The client of `rlvr serve`: scores over HTTP from one service or several, with retries.
 
     with Client("http://127.0.0.1:8000") as client:
         for served in client.score("gsm8k-v2", rows):
             print(served.id, served.score.total if served.score else served.error)
 
-It needs the standard library alone: a trainer's machine installs no HTTP library for it.  A request keeps its id when
-it is sent again, so that the service does not score it twice.
+A request goes to the least loaded service.  One that fails is left out for a while and tried again; its requests go to
+the others.  A request keeps its id when it is sent again, so that a service does not score it twice.
 """
 
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import os
-import random
-import threading
+import ssl
 import time
 import uuid
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
+import httpx
+
 from rlvr.data.lines import Row
+from rlvr.engines.balance import Balance
 from rlvr.errors import DataError, ServiceFailed, UsageError, brief
 from rlvr.scoring.records import score_from
 from rlvr.types import Score, plain
 from rlvr.validate import require_number, require_whole
 
-__all__ = ["Client", "ServedScore"]
+__all__ = ["Address", "Client", "RequestTooLarge", "ServedScore", "ServiceConnections"]
 
 _BATCH_BYTES = 4 << 20  # greatest size of a request's rows, which long completions reach before `batch` rows
-_READ_BYTES = 1 << 16
+_REFUSAL_BYTES = 1 << 16
+_CONNECT_S = 10.0
 _MOST_LINE_BYTES = 64 << 20  # as much as a worker's reply may have
 _MOST_ID_LETTERS = 200  # of an id that the service repeats
 _MOST_ERROR_LETTERS = 1000
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _LONGEST_RETRY_AFTER_S = 0.25, 10.0, 60.0
+_LONGEST_RETRY_AFTER_S = 60.0
 _RETRYABLE = (429, 502, 503)  # a full queue, a proxy that finds no service, a service that is being replaced
 
 
@@ -58,10 +61,11 @@ class ServedScore:
 
 
 class Client:
-    """Asks a service for scores.  Safe from any thread; connections are kept and used again.
+    """Asks services for scores.  Safe from any thread; connections are kept and used again.
 
     Args:
-        url: of the service, such as http://127.0.0.1:8000.  The password of http://any:KEY@host is taken as the key.
+        url: of the service, such as http://127.0.0.1:8000, or of several that serve the same.  The password of
+            http://any:KEY@host is taken as the key.
         api_key: None for the key in the URL, or else the value of the variable RLVR_API_KEY, if it is set.
         timeout_s: seconds without a byte from the service after which a request is sent again.
         retries: how often a request is sent again.  Pauses double up to ten seconds, or are what the service asks.
@@ -72,30 +76,18 @@ class Client:
     """
 
     def __init__(
-        self, url: str, api_key: str | None = None, *, timeout_s: float = 660.0, retries: int = 8, batch: int = 512
+        self,
+        url: str | Sequence[str],
+        api_key: str | None = None,
+        *,
+        timeout_s: float = 660.0,
+        retries: int = 8,
+        batch: int = 512,
     ) -> None:
-        parts, port = _split(url)
-        require_number("timeout_s", timeout_s, 0.001)
-        require_whole("retries", retries, 0)
         require_whole("batch", batch, 1)
-        self.retries, self.batch, self.timeout_s = retries, batch, timeout_s
-        assert parts.hostname is not None
-        self._host, self._port, self._path = parts.hostname, port, f"{parts.path.rstrip('/')}/score"
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        self.url = f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path}"  # without a key
-        self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._headers = {"Content-Type": "application/json", "Accept": "application/x-ndjson"}
-        key = unquote(parts.password) if api_key is None and parts.password else api_key
-        key = os.environ.get("RLVR_API_KEY", "").strip() if key is None else key
-        if not (key.isascii() and key.isprintable() and " " not in key):
-            raise UsageError("the API key has spaces, line ends or letters beyond ASCII; use letters and digits")
-        self._key = key
-        if key:
-            self._headers["Authorization"] = f"Bearer {key}"
-        self._lock = threading.Lock()
-        self._idle: list[http.client.HTTPConnection] = []
-        # For a client that is dropped without being closed.
-        weakref.finalize(self, _close_all, self._idle).atexit = False
+        self.batch = batch
+        self._connections = ServiceConnections(url, api_key, timeout_s=timeout_s, retries=retries)
+        self.url = self._connections.name
 
     def score(self, env: str | None, rows: Iterable[Row]) -> list[ServedScore]:
         """One `ServedScore` per row, in order.
@@ -131,13 +123,12 @@ class Client:
         for ids, batch in _batches(rows, self.batch):
             asked = {"request_id": uuid.uuid4().hex} | ({} if env is None else {"env": env})
             body = b'%s, "rows": [%s]}' % (json.dumps(asked)[:-1].encode(), b", ".join(batch))
-            for place, line in enumerate(self._lines(body, len(batch))):
+            for place, line in enumerate(self._connections.lines("score", body, len(batch))):
                 yield _served(ids[place], f"line:{place + 1}", line)
 
     def close(self) -> None:
-        """Close the connections that are not in use."""
-        with self._lock:
-            _close_all(self._idle)
+        """Close the connections."""
+        self._connections.close()
 
     def __enter__(self) -> Client:
         return self
@@ -145,97 +136,202 @@ class Client:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _lines(self, body: bytes, count: int) -> Iterator[bytes]:
-        """The lines of a request's response, each of them once, over all attempts."""
-        had, pause_s = 0, _FIRST_PAUSE_S
-        for left in range(self.retries, -1, -1):
-            retry_after_s = 0.0
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a service is.
+
+    Attributes:
+        url: without a key, such as http://127.0.0.1:8000; errors name it.
+        key: the API key; "" for none.
+    """
+
+    url: str
+    key: str
+
+    @classmethod
+    def read(cls, url: str, api_key: str | None) -> Address:
+        """The address in a URL.
+
+        Args:
+            url, api_key: see `Client`.
+
+        Raises:
+            UsageError: see `Client`.
+        """
+        parts, port = _split(url)
+        assert parts.hostname is not None
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        key = unquote(parts.password) if api_key is None and parts.password else api_key
+        key = os.environ.get("RLVR_API_KEY", "").strip() if key is None else key
+        if not (key.isascii() and key.isprintable() and " " not in key):
+            raise UsageError("the API key has spaces, line ends or letters beyond ASCII; use letters and digits")
+        return cls(f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}", key)
+
+
+class ServiceConnections:
+    """HTTP to one service or several: requests are sent again until one of them has answered whole.
+
+    Args:
+        url, api_key, timeout_s, retries: see `Client`.
+
+    Raises:
+        UsageError: see `Client`; or there is no address, or one twice.
+    """
+
+    def __init__(self, url: str | Sequence[str], api_key: str | None = None, *, timeout_s: float, retries: int) -> None:
+        require_number("timeout_s", timeout_s, 0.001)
+        self.retries = require_whole("retries", retries, 0)
+        self.addresses = [Address.read(one, api_key) for one in ([url] if isinstance(url, str) else url)]
+        urls = [address.url for address in self.addresses]
+        if not urls:
+            raise UsageError("there is no url; give at least one, such as http://127.0.0.1:8000")
+        if twice := next((one for one in urls if urls.count(one) > 1), None):
+            raise UsageError(f"{twice} is named twice; name each service once")
+        self.name = ", ".join(urls)
+        self.balance = Balance(len(urls))
+        # No proxies and no .netrc: services are machines of one's own.
+        secure: ssl.SSLContext | bool = ssl.create_default_context() if "https:" in self.name else False
+        self._http = httpx.Client(
+            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_S)),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+            headers={"User-Agent": "rlvr", "Accept-Encoding": "identity"},
+            verify=secure,
+            trust_env=False,
+        )
+        weakref.finalize(self, self._http.close).atexit = False  # of a client that is dropped without being closed
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def get(self, place: int, path: str) -> Any:
+        """The JSON that one service has at a path, asked once.
+
+        Args:
+            place: of the service.
+            path: such as "envs".
+
+        Raises:
+            ServiceFailed: it cannot be reached, or fails.
+            UsageError: it refuses.
+        """
+        address = self.addresses[place]
+        try:
+            with self._sent("GET", address, path, None) as response:
+                return json.loads(response.read())
+        except (httpx.HTTPError, _RetryableError, ValueError) as error:
+            raise ServiceFailed(f"{address.url}: {_said(error)}") from None
+
+    def lines(self, path: str, body: bytes, count: int) -> Iterator[bytes]:
+        """The lines of a request's response, each of them once, over all attempts and services.
+
+        Args:
+            path: such as "score".
+            body: JSON.
+            count: how many lines there must be.
+
+        Raises:
+            UsageError: a service refuses the request.
+            ServiceFailed: no service could be reached or answered, after all retries.
+        """
+        had, problem = 0, ""
+        for _ in range(self.retries + 1):
+            slot = self.balance.take()
+            address = self.addresses[slot.place]
+            is_lost, retry_after_s = True, 0.0
             try:
-                for number, line in enumerate(self._sent(body)):
+                if slot.wait_s:
+                    time.sleep(slot.wait_s)
+                for number, line in enumerate(self._read(address, path, body)):
                     if number == count:
-                        raise ServiceFailed(
-                            f"{self.url}: its response has more lines than the {count} rows of a request"
-                        )
+                        raise ServiceFailed(f"{address.url}: its response has more lines than the {count} rows asked")
                     if number == had:
                         had += 1
                         yield line
-                if had == count:
-                    return
+                is_lost = had != count
                 problem = f"its response had {had} lines for {count} rows"
             except _RetryableError as error:
                 problem, retry_after_s = str(error), error.retry_after_s
-            except (OSError, http.client.HTTPException) as error:
-                problem = f"{type(error).__name__}: {error}"
-            if left:
-                time.sleep(
-                    max(retry_after_s, pause_s * random.uniform(0.5, 1))
-                )  # random, so that callers that failed together do not come back together
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        raise ServiceFailed(f"{self.url}, asked {self.retries + 1} times: {problem}")
+            except httpx.HTTPError as error:
+                problem = _said(error)
+            except (UsageError, GeneratorExit):
+                is_lost = False  # it answers
+                raise
+            finally:
+                self.balance.give_back(slot, is_lost=is_lost, at_least_s=retry_after_s)
+            if not is_lost:
+                return
+        last = f"{address.url}: " if len(self.addresses) > 1 else ""
+        raise ServiceFailed(f"{self.name}, asked {self.retries + 1} times: {last}{problem}")
 
-    def _sent(self, body: bytes) -> Iterator[bytes]:
+    def _read(self, address: Address, path: str, body: bytes) -> Iterator[bytes]:
         """The lines of one attempt.  Closing this generator closes the connection, and the service stops scoring."""
-        connection, response = self._response(body)
-        whole = False
-        try:
-            if response.status != 200:
-                self._raise_for(response.status, response.read(_READ_BYTES), response.getheader("Retry-After", ""))
-            # Until Python 3.12 read1 does not notice the end of a body with a Content-Length.
-            read = response.read1 if response.chunked else response.read
-            for line in _split_lines(iter(lambda: read(_READ_BYTES), b"")):
+        with self._sent("POST", address, path, body) as response:
+            for line in _split_lines(response.iter_raw()):
                 if line.startswith(_STOPPED):
-                    self._raise_for(0, line, "")
-                yield line
-            whole = not response.will_close
-        finally:
-            if whole:
-                with self._lock:
-                    self._idle.append(connection)
-            else:
-                connection.close()
+                    _raise_for(address, 0, line, "")
+                if line:  # an empty one only says that the service is there
+                    yield line
 
-    def _raise_for(self, status: int, body: bytes, retry_after: str) -> None:
-        """Raise what a status other than 200 means, or the last line of a stream that was stopped."""
+    @contextmanager
+    def _sent(self, method: str, address: Address, path: str, body: bytes | None) -> Iterator[httpx.Response]:
+        headers = {"Accept": "application/x-ndjson" if body is not None else "application/json"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        if address.key:
+            headers["Authorization"] = f"Bearer {address.key}"
         try:
-            refusal = json.loads(body)
-            message = str(refusal.get("error") or refusal["stopped"])
-            status = status or int(refusal["status"])
-        except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
-            # It is from a proxy, not from rlvr serve.
-            message = f"status {status}: {body[:200].decode('utf-8', 'replace')}"
-        message = message[:_MOST_ERROR_LETTERS]
-        if self._key:
-            message = message.replace(self._key, "…")
-        if status in _RETRYABLE:
-            retry_after_s = min(float(retry_after), _LONGEST_RETRY_AFTER_S) if retry_after.isdecimal() else 0.0
-            raise _RetryableError(message, retry_after_s)
-        if 400 <= status < 500:
-            raise UsageError(message)
-        raise ServiceFailed(message)
-
-    def _response(self, body: bytes) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        while True:
-            with self._lock:
-                kept = self._idle.pop() if self._idle else None
-            connection = kept or self._kind(self._host, self._port, timeout=self.timeout_s)
-            try:
-                with suppress(
-                    BrokenPipeError
-                ):  # the service responded before it had read all, and that response can be read
-                    connection.request("POST", self._path, body, self._headers)
-                return connection, connection.getresponse()
-            except BaseException as error:
-                connection.close()
-                if kept is None or not isinstance(error, ConnectionError):
-                    raise  # an idle connection may have been closed by the service; then the next one is tried
+            with self._http.stream(method, f"{address.url}/{path}", content=body, headers=headers) as response:
+                if response.status_code != 200:
+                    refusal = b"".join(_first(response.iter_raw(), _REFUSAL_BYTES))
+                    _raise_for(address, response.status_code, refusal, response.headers.get("Retry-After", ""))
+                yield response
+        except RuntimeError as error:  # httpx's own for this
+            if self._http.is_closed:
+                raise UsageError("this client is closed; open a new one") from None
+            raise error
 
 
-def _close_all(connections: list[http.client.HTTPConnection]) -> None:
-    while connections:
-        connections.pop().close()
+def _raise_for(address: Address, status: int, body: bytes, retry_after: str) -> None:
+    """Raise what a status other than 200 means, or the last line of a stream that was stopped."""
+    try:
+        refusal = json.loads(body)
+        message = str(refusal.get("error") or refusal["stopped"])
+        status = status or int(refusal["status"])
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        # It is from a proxy, not from rlvr serve.
+        message = f"status {status}: {body[:200].decode('utf-8', 'replace')}"
+    message = message[:_MOST_ERROR_LETTERS]
+    if address.key:
+        message = message.replace(address.key, "…")
+    if status in _RETRYABLE:
+        retry_after_s = min(float(retry_after), _LONGEST_RETRY_AFTER_S) if retry_after.isdecimal() else 0.0
+        raise _RetryableError(message, retry_after_s)
+    if status == 413:
+        raise RequestTooLarge(message)
+    if 400 <= status < 500:
+        raise UsageError(message)
+    raise ServiceFailed(message)
+
+
+def _first(parts: Iterator[bytes], most: int) -> Iterator[bytes]:
+    for part in parts:
+        yield part
+        most -= len(part)
+        if most <= 0:
+            return
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 _STOPPED = b'{"stopped":'
+
+
+class RequestTooLarge(UsageError):
+    """A request has more bytes, rows or values than the service takes at once."""
 
 
 class _RetryableError(Exception):

@@ -1,0 +1,40 @@
+"""Engines that look at a scorer's completions on other machines (docs/using/many_machines.md).
+
+    rlvr.Scorer(env, engine=Services(["http://10.0.0.7:8000", "http://10.0.0.8:8000"]))
+    rlvr.Scorer(env, engine=RayCluster("auto"))
+
+balance   which machine gets the next piece of work
+client    HTTP to one `rlvr serve` or several
+services  these as an engine
+cluster   Ray's nodes as an engine; needs the extra `ray`
+"""
+
+from __future__ import annotations
+
+from rlvr.engines.cluster import RayCluster
+from rlvr.engines.services import Services
+from rlvr.errors import UsageError
+from rlvr.scoring.engine import Engine
+
+__all__ = ["RayCluster", "Services", "engine_of"]
+
+
+def engine_of(text: str) -> Engine:
+    """The engine that a `--scorer` names.
+
+    Args:
+        text: `http://HOST:PORT` of a service, or several with commas between them; `ray://auto` for the Ray cluster
+            that this machine is part of, `ray:HOST:PORT` for the head of that cluster, `ray://HOST:PORT` for the Ray
+            Client port of any cluster.
+
+    Raises:
+        UsageError: it is neither, or an address is malformed.
+    """
+    if text.startswith("ray:"):
+        return RayCluster(text if text.startswith("ray://") else text.removeprefix("ray:"))
+    if not text.startswith(("http://", "https://")):
+        raise UsageError(
+            f"--scorer {text[:60]}: write http://HOST:PORT of `rlvr serve` (several with commas), ray://auto or "
+            "ray://HOST:PORT"
+        )
+    return Services([part.strip() for part in text.split(",") if part.strip()])

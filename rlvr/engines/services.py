@@ -1,0 +1,151 @@
+"""`rlvr serve` on other machines as a scorer's engine: completions are looked at there, scores are combined here."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rlvr.engines.client import RequestTooLarge, ServiceConnections
+from rlvr.environment import Environment
+from rlvr.errors import DataError, ServiceFailed, UsageError
+from rlvr.rewards import Observation
+from rlvr.scoring.engine import Engine, OnSeen
+from rlvr.scoring.items import Item
+from rlvr.scoring.ordering import Seen
+from rlvr.scoring.wire import decoded_observation, differences, digest_of, encoded_item, identity_of
+
+__all__ = ["Services"]
+
+_TIMEOUT_S = 20.0  # without a byte: a service sends some every three seconds, however long its rows take
+_RETRIES = 40  # with pauses of up to ten seconds some five minutes, in which a service can be started anew
+_MOST_BYTES = 8 << 20  # of a request's rows; a service takes 32 MiB
+_MOST_AT_ONCE = 32  # requests for one service
+
+
+class Services(Engine):
+    """Services that were started with `rlvr serve`, on any machines.
+
+        with rlvr.Scorer(env, engine=Services(["http://10.0.0.7:8000", "http://10.0.0.8:8000"])) as scorer: ...
+
+    Each must serve the scorer's environment, with the same options (but for `data` and `split`: tasks are sent with
+    their completions), source and versions.  Requests go to the least loaded service; one that fails is left out, tried
+    again later, and its requests go to the others.
+
+    Args:
+        url: of a service, or of several.
+        api_key: see `rlvr.client.Client`.
+        retries: how often a request is sent again, over all services.
+        timeout_s: seconds without a byte after which a service counts as lost.
+
+    Raises:
+        UsageError: a URL is malformed or there twice, no header can carry the key, or a number is out of range.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        api_key: str | None = None,
+        *,
+        retries: int = _RETRIES,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> None:
+        self._connections = ServiceConnections(url, api_key, timeout_s=timeout_s, retries=retries)
+        count = len(self._connections.addresses)
+        self.threads, self.chunks_at_once = _MOST_AT_ONCE * count, 4 * count  # until the number of workers is known
+        self._env: Environment | None = None
+        self._digest = ""
+        self._lock = threading.Lock()
+
+    def open(self, env: Environment) -> None:
+        if self._env is not None:
+            raise UsageError(f"{self._connections.name}: serves a scorer of {self._env.id} already; make another one")
+        self._env = env
+
+    def warm(self) -> None:
+        with self._lock:
+            if not self._digest:
+                self._digest = self._checked()
+
+    def _checked(self) -> str:
+        """The digest of the environment, which every service has.
+
+        Raises:
+            UsageError: one has another environment or version.
+            ServiceFailed: one cannot be reached.
+        """
+        assert self._env is not None, "open comes first"
+        here = identity_of(self._env)
+        counts = [self._workers_at(place, here) for place in range(len(self._connections.addresses))]
+        self.workers = sum(counts)
+        self.chunks_at_once = sum(min(count + 1, _MOST_AT_ONCE) for count in counts)
+        return digest_of(here)
+
+    def _workers_at(self, place: int, here: dict[str, Any]) -> int:
+        """The number of workers that a service has for the environment with this identity."""
+        url = self._connections.addresses[place].url
+        try:
+            served = {name: dict(what) for name, what in self._connections.get(place, "envs").items()}
+            counts = {name: int(what.pop("workers")) for name, what in served.items()}
+        except ServiceFailed as error:
+            way_out = "start it (rlvr serve … --host 0.0.0.0), mend the address or leave it out"
+            raise ServiceFailed(f"{error}; {way_out}") from None
+        except UsageError as error:
+            raise UsageError(f"{url}: {error}") from None
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise UsageError(f"{url} does not say what it serves; is it rlvr serve, of the version here?") from None
+        for name, what in served.items():
+            if what == here:
+                return counts[name]
+        same = next((what for what in served.values() if what.get("env") == here["env"]), None)
+        if same is None:
+            names = ", ".join(served) or "nothing"
+            raise UsageError(f"{url} serves {names} and not {here['env']}; start it with `rlvr serve {here['env']}`")
+        raise UsageError(
+            f"{url} serves another {here['env']}: {differences(here, same)}; start it with the options, the files and "
+            "the versions that are used here"
+        )
+
+    def observe(
+        self, items: Sequence[Item], *, on_seen: OnSeen | None = None, give_up: Callable[[], bool] | None = None
+    ) -> list[Seen]:
+        self.warm()
+        seen: dict[int, Seen] = {}
+        rows: list[tuple[int, bytes]] = []
+        for place, item in enumerate(items):
+            try:
+                rows.append((place, encoded_item(item)))
+            except DataError as error:
+                seen[place] = error
+        self._ask(rows, seen)
+        return [seen[place] for place in range(len(items))]
+
+    def _ask(self, rows: Sequence[tuple[int, bytes]], seen: dict[int, Seen]) -> None:
+        """Have the rows looked at in one request, or in halves where a service finds that too much."""
+        if not rows:
+            return
+        try:
+            if len(rows) > 1 and sum(len(row) for _, row in rows) > _MOST_BYTES:
+                raise RequestTooLarge("")
+            head = json.dumps({"identity": self._digest, "request_id": uuid.uuid4().hex})[:-1].encode()
+            body = b'%b, "rows": [%b]}' % (head, b", ".join(row for _, row in rows))
+            for (place, _), line in zip(rows, self._connections.lines("observe", body, len(rows)), strict=True):
+                seen[place] = _read(line)
+        except RequestTooLarge as error:
+            if len(rows) == 1:
+                seen[rows[0][0]] = DataError(f"a service refuses it: {error}")
+                return
+            self._ask(rows[: len(rows) // 2], seen)
+            self._ask(rows[len(rows) // 2 :], seen)
+
+    def close(self) -> None:
+        self._connections.close()
+
+
+def _read(line: bytes) -> Observation:
+    try:
+        return decoded_observation(json.loads(line)["seen"])
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ServiceFailed(f"the response is not that of rlvr serve: {error!r} in {line[:200]!r}") from error

@@ -1,0 +1,152 @@
+"""vLLM servers on this machine that end with the process that started them, also after its SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+from rlvr.errors import UsageError
+
+__all__ = ["StartedServers"]
+
+_START_S: Final = 900.0  # a large model on a loaded machine
+
+
+class StartedServers:
+    """Starts servers, and ends them when it is closed; use it as a context manager.
+
+    Each is in a process group of its own, whose first process holds one end of a pipe.  When this process ends, in
+    whatever way, so does the pipe, and the first process kills its group: vLLM's engine would go on otherwise.
+
+    Args:
+        model: folder with config and tokenizer; the servers begin without weights.
+        count: how many servers.
+        python: of the environment that has vLLM; None for this one.
+        flags: further flags of `rlvr.samplers.vllm_server`.
+        devices: for each server what CUDA_VISIBLE_DEVICES is; None to leave it.
+        log: folder for what the servers print.
+
+    Attributes:
+        urls: of the servers, once they answer.
+
+    Raises:
+        UsageError: a server ended before it answered; the message has its last line.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        count: int,
+        *,
+        python: Path | None = None,
+        flags: Sequence[str] = (),
+        devices: Sequence[str] | None = None,
+        log: Path,
+    ) -> None:
+        self.urls: list[str] = []
+        self._log = log
+        log.mkdir(parents=True, exist_ok=True)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._theirs, self._alive = os.pipe()  # we hold the end that is written to, and nothing is written
+        try:
+            for number in range(count):
+                self._start(number, model, python, flags, devices)
+            os.close(self._theirs)
+            self._wait()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(
+        self, number: int, model: Path, python: Path | None, flags: Sequence[str], devices: Sequence[str] | None
+    ) -> None:
+        port = _free_port()
+        command = [str(python or sys.executable), "-m", "rlvr.samplers.vllm_server", str(model), "--port", str(port)]
+        command += ["--dummy", "--alive-fd", str(self._theirs), *flags]
+        environment = dict(os.environ)
+        if devices is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = devices[number]
+        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+            environment.pop(name, None)  # of torchrun; vLLM would join its processes
+        with self._path(number).open("wb") as log:
+            try:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=[self._theirs],
+                    process_group=0,
+                    env=environment,
+                )
+            except OSError as error:
+                raise UsageError(
+                    f"{command[0]} cannot be started ({error.strerror}); give --sampler-python the Python of the "
+                    "environment that has vLLM"
+                ) from None
+        self._processes.append(process)
+        self.urls.append(f"http://127.0.0.1:{port}")
+
+    def _path(self, number: int) -> Path:
+        return self._log / f"vllm-{number}.log"
+
+    def _wait(self) -> None:
+        """Wait until all servers answer."""
+        until = time.monotonic() + _START_S
+        for number, (url, process) in enumerate(zip(self.urls, self._processes, strict=True)):
+            while not _answers(url):
+                if process.poll() is not None or time.monotonic() > until:
+                    lines = self._path(number).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                    last = lines[-1].strip()[-300:] if lines else "it printed nothing"
+                    raise UsageError(f"the vLLM server did not start: {last} (all of it is in {self._path(number)})")
+                time.sleep(0.2)
+
+    def kill(self, number: int) -> None:
+        """Kill one server with all its processes.
+
+        Args:
+            number: which one.
+        """
+        with suppress(ProcessLookupError):
+            os.killpg(self._processes[number].pid, signal.SIGKILL)
+        self._processes[number].wait()
+
+    def close(self) -> None:
+        """End all servers.  Idempotent."""
+        for number in range(len(self._processes)):
+            self.kill(number)
+        if self._alive >= 0:
+            os.close(self._alive)
+            self._alive = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def _answers(url: str) -> bool:
+    try:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"{url}/health", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False

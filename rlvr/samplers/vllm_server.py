@@ -1,0 +1,180 @@
+"""Starts a vLLM server from which rlvr samples: `python -m rlvr.samplers.vllm_server MODEL --port 8000`.
+
+Runs in the environment that has vLLM.  Every flag that rlvr needs is given, and what stands behind `--` goes to vLLM
+as it is.  The server can be given weights by anyone who reaches its port, with or without a key: it listens on this
+machine alone unless --host says otherwise, and then belongs on a private network.
+
+The server ends with the process that started it, also after a SIGKILL, if that process holds the other end of a pipe
+(--alive-fd): vLLM's engine is a process of its own, which would go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from rlvr.samplers.vllm_shared import EXTENSION, TESTED, is_tested
+
+__all__ = ["environment", "main", "vllm_arguments"]
+
+_GRACE_S: Final = 5.0
+
+
+def vllm_arguments(
+    model: str,
+    *,
+    port: int,
+    host: str = "127.0.0.1",
+    dtype: str = "float32",
+    positions: int | None = None,
+    max_rows: int = 256,
+    lora_rank: int | None = None,
+    dummy: bool = False,
+    on_cpu: bool = False,
+    more: Sequence[str] = (),
+) -> list[str]:
+    """The arguments of vLLM's API server.
+
+    Args:
+        model: folder or hub id.
+        port, host: where it listens.
+        dtype: type of the engine's weights.
+        positions: most tokens of prompt and completion together; None for those of the model.
+        max_rows: most rollouts sampled in parallel.
+        lora_rank: greatest rank of LoRA adapters that are swapped; None for none.
+        dummy: begin with weights that mean nothing: the trainer sends others.
+        on_cpu: vLLM was built for CPUs.
+        more: further arguments.
+    """
+    found = ["--model", model, "--host", host, "--port", str(port), "--dtype", dtype, "--max-num-seqs", str(max_rows)]
+    found += ["--enable-scale-out"]  # the endpoint that takes and gives tokens
+    found += ["--generation-config", "vllm", "--logprobs-mode", "processed_logprobs"]
+    found += ["--worker-extension-cls", EXTENSION, "--enable-prefix-caching", "--disable-uvicorn-access-log"]
+    if positions is not None:
+        found += ["--max-model-len", str(positions)]
+    if lora_rank is not None:
+        found += ["--enable-lora", "--max-lora-rank", str(lora_rank), "--max-loras", "2", "--max-cpu-loras", "2"]
+    if dummy:
+        found += ["--load-format", "dummy"]
+    if on_cpu:
+        found += ["--enforce-eager", "--block-size", "32"]
+    return [*found, *more]
+
+
+def environment(*, on_cpu: bool, lora: bool = False) -> dict[str, str]:
+    """The environment variables of the server; what is set already stays.
+
+    Args:
+        on_cpu: vLLM was built for CPUs.
+        lora: LoRA adapters are swapped.
+    """
+    ours = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
+    if lora:
+        ours["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
+    if on_cpu:
+        ours |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_CI_ENV": "1"}
+        ours |= {"TORCH_COMPILE_DISABLE": "1"}  # takes minutes, and a C++ compiler
+    return {**ours, **os.environ, "VLLM_SERVER_DEV_MODE": "1"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a server until it ends, or until the process that started it does; returns its exit code.
+
+    Args:
+        argv: flags; None for those of the command.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    more = words[words.index("--") + 1 :] if "--" in words else []
+    words = words[: words.index("--")] if "--" in words else words
+    given = _parser().parse_args(words)
+    found = _installed()
+    if found is None or not is_tested(found):
+        have = "no vLLM" if found is None else f"vLLM {found}"
+        sys.stderr.write(f"this Python has {have}, and weights are sent to {TESTED}; see docs/using/vllm.md\n")
+        return 1
+    on_cpu = _built_for_cpus()
+    command = vllm_arguments(
+        given.model,
+        port=given.port,
+        host=given.host,
+        dtype=given.dtype,
+        positions=given.positions,
+        max_rows=given.max_rows,
+        lora_rank=given.lora_rank,
+        dummy=given.dummy,
+        on_cpu=on_cpu,
+        more=more,
+    )
+    os.environ.update(environment(on_cpu=on_cpu, lora=given.lora_rank is not None))
+    if given.key_env:
+        os.environ["VLLM_API_KEY"] = os.environ[given.key_env]
+    arguments = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *command]
+    if given.alive_fd is None:
+        os.execv(sys.executable, arguments)  # takes this process's place, with its signals
+    return _guard(arguments, given.alive_fd)
+
+
+def _guard(arguments: Sequence[str], alive_fd: int) -> int:
+    """Run the server in this process's group, and kill the group when the pipe ends or a signal says so."""
+    if os.getpgrp() != os.getpid():
+        os.setpgrp()
+
+    def wait_for_end() -> None:
+        while os.read(alive_fd, 1):
+            pass
+        _end_group()
+
+    threading.Thread(target=wait_for_end, daemon=True).start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: _end_group())
+    os.set_inheritable(alive_fd, False)
+    subprocess.Popen(arguments).wait()
+    _end_group()
+    return 1  # not reached
+
+
+def _end_group() -> None:
+    """Kill all processes of the group, this one among them: the engine does not end with its server."""
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m rlvr.samplers.vllm_server", description=__doc__)
+    parser.add_argument("model", help="folder or hub id, as for `rlvr train --model`")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine alone)")
+    parser.add_argument("--dtype", default="float32", help="float32, or bfloat16 for --precision bf16")
+    parser.add_argument("--positions", type=int, help="most tokens of prompt and completion together")
+    parser.add_argument("--max-rows", type=int, default=256, help="completions sampled in parallel")
+    parser.add_argument("--lora-rank", type=int, help="take LoRA adapters up to this rank (sampler_lora=swapped)")
+    parser.add_argument("--key-env", help="environment variable with the key that requests have to have")
+    parser.add_argument("--dummy", action="store_true", help="load no weights: the trainer sends them")
+    parser.add_argument("--alive-fd", type=int, help=argparse.SUPPRESS)
+    return parser
+
+
+def _installed() -> str | None:
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+def _built_for_cpus() -> bool:
+    try:
+        return bool(version("vllm-cpu"))
+    except PackageNotFoundError:
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

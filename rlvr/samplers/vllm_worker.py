@@ -1,0 +1,112 @@
+"""What vLLM's workers load by `--worker-extension-cls`, so that the policy's weights can be put into them.
+
+The methods are called by name, in this process or through a server's `/collective_rpc`.  Runs inside vLLM, so it is
+kept small and needs nothing of rlvr but `vllm_shared`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlvr.samplers.vllm_shared import model_sizes, require_names
+
+__all__ = ["WorkerExtension", "checkpoint_names", "pack_tied_head"]
+
+
+class WorkerExtension:
+    """Methods that vLLM adds to its worker.
+
+    Attributes:
+        model_runner, vllm_config: the worker's own.
+    """
+
+    model_runner: Any
+    vllm_config: Any
+
+    def rlvr_describe(self, note: str | None = None) -> dict[str, Any]:
+        """What the engine runs, as plain JSON.
+
+        Args:
+            note: a file in the folder for weights; the result has its text, which shows that the folder is seen.
+        """
+        import vllm
+
+        path = Path(note) if note is not None else None
+        config = self.vllm_config.model_config
+        return {
+            "note": path.read_text(encoding="utf-8") if path is not None and path.is_file() else None,
+            "vllm": vllm.__version__,
+            "names": sorted(checkpoint_names(self.model_runner.get_model())),
+            "sizes": model_sizes(config.hf_config),
+            "tied": bool(getattr(config.hf_config.get_text_config(), "tie_word_embeddings", False)),
+            "positions": config.max_model_len,
+            "logprobs": str(config.logprobs_mode),
+            "dtype": str(config.dtype).removeprefix("torch."),
+            "max_lora_rank": self.vllm_config.lora_config and self.vllm_config.lora_config.max_lora_rank,
+            "prefix_block": self.vllm_config.cache_config.block_size,
+        }
+
+    def rlvr_load(self, weights: Mapping[str, Any] | str) -> list[str]:
+        """Put new weights in the place of all old ones; returns the names that the engine has taken.
+
+        `reload_weights` leaves three things that the caller has to mend: a tied head on a CPU keeps its own packed copy
+        of the embedding, which is packed anew here; a part of the weights is taken without a word, so names are
+        compared first; and keys and values that were computed with the old weights stay in the prefix cache, which
+        the engine (not its worker) clears.
+
+        Args:
+            weights: name → tensor by the names of a checkpoint, or a file of safetensors with them.
+
+        Raises:
+            UsageError: names are missing, or unknown.
+        """
+        model = self.model_runner.get_model()
+        expected, taken = checkpoint_names(model), []
+
+        def noted(pairs: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+            for name, tensor in pairs:
+                taken.append(name)
+                yield name, tensor
+
+        if isinstance(weights, str):
+            from safetensors import safe_open
+
+            with safe_open(weights, framework="pt") as file:
+                require_names(file.keys(), expected)
+                pairs = ((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118  it is no dict
+                self.model_runner.reload_weights(weights_iterator=noted(pairs))
+        else:
+            require_names(weights, expected)
+            self.model_runner.reload_weights(weights_iterator=noted(iter(weights.items())))
+        pack_tied_head(model)
+        return taken
+
+
+def checkpoint_names(model: Any) -> set[str]:
+    """The names of an engine's parameters in a checkpoint: fused ones are there in parts.
+
+    Args:
+        model: vLLM's.
+    """
+    packed: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", None) or {}
+    found: set[str] = set()
+    for name, _ in model.named_parameters():
+        if ".lora_" in name:
+            continue
+        *path, module, last = name.replace(".base_layer.", ".").rsplit(".", 2)
+        found.update(".".join([*path, part, last]) for part in packed.get(module, [module]))
+    return found
+
+
+def pack_tied_head(model: Any) -> None:
+    """Pack a tied head's matrix anew, from the embedding that it shares.
+
+    Args:
+        model: vLLM's; without effect where the head keeps no packed copy, as on a GPU.
+    """
+    head: Any = getattr(model, "lm_head", None)
+    head = getattr(head, "base_layer", head)  # an adapter's layer is around it
+    if hasattr(head, "cpu_linear"):
+        head.quant_method.process_weights_after_loading(head)

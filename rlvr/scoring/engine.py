@@ -1,0 +1,104 @@
+"""What stands behind a `Scorer`: something that looks at completions, on this machine or on others.
+
+Everything that depends on other completions (the order of rows, groups, composition of the reward) is the scorer's;
+everything that contains a completion (kill, memory limit, second try) is the engine's.  One item's observation depends
+on nothing but the item, so a chunk whose machine was lost is sent to another one, with the same result.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TypeAlias
+
+from rlvr.environment import Environment
+from rlvr.rewards import Observation
+from rlvr.scoring.items import Item
+from rlvr.scoring.ordering import Seen
+
+__all__ = ["Engine", "OnSeen"]
+
+OnSeen: TypeAlias = Callable[[int, Observation], None]
+"""Called with the place of an item and its observation."""
+
+
+class Engine(ABC):
+    """Turns items into observations; safe from any thread.  It serves one scorer.
+
+    Attributes:
+        workers: number of processes that look at completions; 0 for this process.
+        chunks_at_once: how many calls of `observe` are worth making at the same time.
+        threads: the greatest number that `chunks_at_once` may become.
+        spread: into how many chunks the completions of one task are split, so that all workers have some.
+        chunk_s: seconds of work per chunk: long against the way to the workers, short enough that none is idle at the
+            end.
+        chunk_items: greatest number of items in a chunk.
+        awaits: whether items go one by one to `begin`, and not in chunks to `observe`.
+    """
+
+    workers: int = 0
+    chunks_at_once: int = 1
+    threads: int = 1
+    spread: int = 1
+    chunk_s: float = 0.3
+    chunk_items: int = 512
+    awaits: bool = False
+
+    @abstractmethod
+    def open(self, env: Environment) -> None:
+        """Take the environment whose completions are to be looked at; starts nothing.  Called once.
+
+        Args:
+            env: the environment.
+
+        Raises:
+            UsageError: it was opened before.
+        """
+
+    @abstractmethod
+    def warm(self) -> None:
+        """Start now what would be started with the first item, and check that it can work.
+
+        Raises:
+            WorkerError: the environment cannot be rebuilt in a worker.
+            UsageError: another machine has another version or environment.
+            ServiceFailed: another machine cannot be reached.
+        """
+
+    @abstractmethod
+    def observe(
+        self, items: Sequence[Item], *, on_seen: OnSeen | None = None, give_up: Callable[[], bool] | None = None
+    ) -> list[Seen]:
+        """Look at the items of a chunk; blocks.  An item that cannot be sent fails alone.
+
+        Args:
+            items: the chunk.
+            on_seen: called in this thread with each observation as soon as it is there.
+            give_up: asked while an item takes long; True ends the call.
+
+        Raises:
+            GivenUp: `give_up` said so.
+            UsageError: the engine was closed.
+            ServiceFailed: no other machine could be reached, for long.
+        """
+
+    def begin(self, item: Item) -> Future[list[Seen]]:
+        """Look at one item in the background, where `awaits` says so; cancelling the future gives it up.
+
+        Args:
+            item: the item.
+
+        Raises:
+            UsageError: the engine was closed.
+        """
+        raise NotImplementedError
+
+    @property
+    def processes(self) -> tuple[int, int]:
+        """(started, lost): worker processes of this machine so far, and how many of them died or were killed."""
+        return 0, 0
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what was started; calls under way raise `UsageError`.  Idempotent."""

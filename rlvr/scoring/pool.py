@@ -1,0 +1,219 @@
+"""The engine of one machine: worker processes that can be killed, or this process.
+
+An item that hangs, fills memory, kills its process or raises is tried once more and is then UNSCORED, with the reason.
+This is one of the two places where exceptions become values; what the completion did wrong is a verdict already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from rlvr.environment import Environment
+from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError, described
+from rlvr.rewards import Observation
+from rlvr.scoring.engine import Engine, OnSeen
+from rlvr.scoring.items import Item
+from rlvr.scoring.ordering import Seen
+from rlvr.scoring.wire import decoded_observation, encoded_observation
+from rlvr.types import Completion, Outcome, Task, Verdict
+from rlvr.validate import require_whole
+from rlvr.workers import AsyncPool, BoundedCalls, Handler, WorkerPool, shipped, usable_cores
+from rlvr.workers.loops import finished
+from rlvr.workers.pool import REPLY_MIB
+
+__all__ = ["MEMORY_MIB", "Pool", "WALL_S", "cancelled_by_us", "unscored"]
+
+WALL_S = 30.0
+MEMORY_MIB = 4096
+
+
+class Pool(Engine):
+    """Worker processes of this machine.
+
+    Args:
+        workers, wall_s, memory_mib: see `rlvr.Scorer`.
+
+    Raises:
+        UsageError: a number is out of range.
+    """
+
+    chunk_s = 0.03  # long against the pipe's delay
+    chunk_items = 64
+
+    def __init__(
+        self, *, workers: int | None = None, wall_s: float = WALL_S, memory_mib: int | None = MEMORY_MIB
+    ) -> None:
+        hint = "0 to score in this process"
+        self.workers = usable_cores() if workers is None else require_whole("workers", workers, 0, hint=hint)
+        self.chunks_at_once = self.threads = self.spread = max(1, self.workers)
+        self._wall_s, self._memory_mib = wall_s, memory_mib
+        self._env: Environment | None = None
+        self._pool: WorkerPool | AsyncPool | None = None
+
+    def open(self, env: Environment) -> None:
+        if self._env is not None:
+            raise UsageError(f"this pool serves a scorer of {self._env.id} already; make another one")
+        self._env, self.awaits = env, env.is_async
+        if self.workers and self.awaits:
+            self._pool = AsyncPool(
+                partial(_async_handler, env.without_tasks()),
+                workers=self.workers,
+                at_once=env.max_concurrent,
+                wall_s=self._wall_s,
+                memory_mib=self._memory_mib,
+            )
+        elif self.workers:
+            setup = partial(_handler, env.without_tasks())
+            self._pool = WorkerPool(setup, workers=self.workers, memory_mib=self._memory_mib)
+        self._here = BoundedCalls(env.max_concurrent, "scorer")
+
+    @property
+    def env(self) -> Environment:
+        """The environment whose completions are looked at."""
+        assert self._env is not None, "open comes first"
+        return self._env
+
+    def warm(self) -> None:
+        if self._pool is not None:
+            self._pool.warm()
+
+    @property
+    def processes(self) -> tuple[int, int]:
+        return (0, 0) if self._pool is None else (self._pool.started, self._pool.lost)
+
+    def close(self) -> None:
+        self._here.close()
+        if self._pool is not None:
+            self._pool.close()
+
+    def begin(self, item: Item) -> Future[list[Seen]]:
+        if self._pool is None:
+            return self._here.submit(_observed_here, self.env, item)
+        assert isinstance(self._pool, AsyncPool)
+        work = (item.task, item.completion)
+        try:
+            return self._pool.submit(work, _seen)
+        except UsageError:
+            if (fault := _fault(work)) is None:
+                raise  # the scorer was closed
+        unsent: Future[list[Seen]] = Future()
+        unsent.set_result([fault])
+        return unsent
+
+    def observe(
+        self, items: Sequence[Item], *, on_seen: OnSeen | None = None, give_up: Callable[[], bool] | None = None
+    ) -> list[Seen]:
+        if self._pool is None:
+            return [one for item in items for one in finished(_observed_here(self.env, item))]
+        work = [(item.task, item.completion) for item in items]
+        try:
+            return [*self._ran(work, on_seen, give_up)]
+        except UsageError:
+            faults = [_fault(one) for one in work]
+            if not any(faults):
+                raise  # the scorer was closed
+        good = iter(self._ran([one for one, fault in zip(work, faults, strict=True) if fault is None], None, give_up))
+        return [next(good) if fault is None else fault for fault in faults]
+
+    def _ran(
+        self, work: list[tuple[Task, Completion]], on_seen: OnSeen | None, give_up: Callable[[], bool] | None
+    ) -> list[Observation]:
+        """Run in the pool; an item that failed is tried once more."""
+        assert isinstance(self._pool, WorkerPool)
+        results: dict[int, Observation | Unscored] = {}
+
+        def note(place: int, result: Any) -> None:
+            results[place] = seen = _read(result)
+            if on_seen is not None and isinstance(seen, Observation):
+                on_seen(place, seen)
+
+        self._pool.run(work, wall_s=self._wall_s, on_result=note, give_up=give_up)
+        for place, seen in results.items():
+            if isinstance(seen, Unscored):
+                [again] = map(_read, self._pool.run([work[place]], wall_s=self._wall_s, give_up=give_up))
+                results[place] = unscored(again) if isinstance(again, Unscored) else again
+        return [seen for _, seen in sorted(results.items()) if isinstance(seen, Observation)]
+
+
+def _handler(env: Environment) -> Handler:
+    def handle(work: tuple[Task, Completion]) -> Any:
+        return encoded_observation(env.observe(*work))
+
+    return handle
+
+
+def _async_handler(env: Environment) -> Handler:
+    async def handle(work: tuple[Task, Completion]) -> Any:
+        return encoded_observation(await env.aobserve(*work))
+
+    return handle
+
+
+def _seen(result: Any) -> list[Seen]:
+    seen = _read(result)
+    return [unscored(seen) if isinstance(seen, Unscored) else seen]
+
+
+def _read(result: Any) -> Observation | Unscored:
+    """What a worker says of an item; what is no observation says nothing of it."""
+    if isinstance(result, Unscored):
+        return result
+    try:
+        return decoded_observation(result)
+    except (TypeError, ValueError, KeyError) as error:
+        return WorkerDied(f"a worker's reply is no observation: {type(error).__name__}: {str(error)[:200]}")
+
+
+async def _observed_here(env: Environment, item: Item) -> list[Seen]:
+    """Without workers: the same handling of exceptions, the same round trip through JSON, no containment."""
+    for attempt in (1, 2):
+        try:
+            observing = env.aobserve(item.task, item.completion)
+            # A task of its own, so that code which cancels itself cancels no more than that.
+            seen = await (asyncio.ensure_future(observing) if env.is_async else observing)
+            text = json.dumps(encoded_observation(seen), allow_nan=False)
+            if len(text) > REPLY_MIB << 20:
+                return [unscored(WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB"))]
+            return [decoded_observation(json.loads(text))]
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # becomes UNSCORED, as in a worker
+            given_up = isinstance(error, asyncio.CancelledError) and cancelled_by_us()
+            if given_up or (env.is_async and isinstance(error, GeneratorExit)):  # after it a coroutine awaits nothing
+                raise
+            if attempt == 2:
+                return [unscored(WorkerError(*described(error)))]
+    raise AssertionError("unreachable")
+
+
+def cancelled_by_us() -> bool:
+    """Whether this call was given up; code of a verifier or a reward may raise CancelledError itself."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # without a loop: this environment is not async, or its loop is gone
+        return False
+    return task is not None and task.cancelling() > 0
+
+
+def unscored(error: Unscored) -> Observation:
+    """What is said of a completion that we failed at.
+
+    Args:
+        error: how.
+    """
+    detail = {"traceback": error.traceback} if isinstance(error, WorkerError) and error.traceback else {}
+    return Observation(Verdict(Outcome.UNSCORED, why=f"{error.reason}: {error}", detail=detail), {})
+
+
+def _fault(work: tuple[Task, Completion]) -> DataError | None:
+    """Why it cannot be sent to a worker."""
+    try:
+        shipped(work)
+    except UsageError as error:
+        return DataError(str(error))
+    return None

@@ -1,0 +1,179 @@
+"""Items and observations as JSON, as they go to workers and other machines, and whether these do the same as we do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from rlvr.environment import Environment
+from rlvr.environment.source import source_of
+from rlvr.errors import DataError, brief
+from rlvr.rewards import Observation
+from rlvr.scoring.items import Item
+from rlvr.types import Completion, Outcome, Task, Verdict
+
+__all__ = [
+    "decoded_item",
+    "decoded_observation",
+    "differences",
+    "digest_of",
+    "encoded_item",
+    "encoded_observation",
+    "identity_of",
+    "package_versions",
+]
+
+_TUPLE = "rlvr:tuple"
+"""The key of an object that stands for a tuple: as a list it would be another reference."""
+
+_DECIDE = ("math-verify", "sympy")  # packages on whose versions verdicts depend
+
+_TASKS_ALONE = ("data", "split")
+"""Options that say which tasks there are; each task is sent with its completion, so they may differ."""
+
+
+def encoded_observation(seen: Observation) -> Any:
+    """An observation as JSON.
+
+    Args:
+        seen: the observation.
+    """
+    v = seen.verdict
+    return v.outcome.value, v.value, v.why, v.answer, dict(v.detail), dict(seen.values)
+
+
+def decoded_observation(data: Any) -> Observation:
+    """The observation that `encoded_observation` encoded.
+
+    Args:
+        data: its JSON.
+
+    Raises:
+        TypeError, ValueError, KeyError: it is none.
+    """
+    outcome, value, why, answer, detail, values = data
+    return Observation(Verdict(Outcome(outcome), value, why, answer, detail), values)
+
+
+def encoded_item(item: Item) -> bytes:
+    """An item as JSON from which another machine makes an equal one.
+
+    Args:
+        item: the item; its id and the columns that are passed through stay here.
+
+    Raises:
+        DataError: it holds something that JSON has not, such as a set.
+    """
+    task, completion = item.task, item.completion
+    row = {
+        "task": task.id,
+        "prompt": _packed(task.prompt, "prompt"),
+        "reference": _packed(task.reference, "reference"),
+        "meta": _packed(dict(task.meta), "meta"),
+        "completion": completion.text,
+        "length_tokens": completion.length_tokens,
+        "truncated": completion.truncated,
+    }
+    try:
+        return json.dumps(row, allow_nan=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"task {task.id!r} cannot be sent to another machine: {error}") from None
+
+
+def decoded_item(row: Any, number: int) -> Item:
+    """The item that `encoded_item` encoded.
+
+    Args:
+        row: its JSON.
+        number: of the row in its request, from 1; the item's id.
+
+    Raises:
+        DataError: it is none.
+    """
+    try:
+        task = Task(row["task"], _unpacked(row["prompt"]), _unpacked(row["reference"]), _unpacked(row["meta"]))
+        return Item(number, task, Completion(row["completion"], row["length_tokens"], row["truncated"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"row {number} is no item of a scorer: {type(error).__name__}: {str(error)[:200]}") from None
+
+
+def _packed(value: Any, where: str) -> Any:
+    kind = type(value)
+    if kind in (str, int, float, bool, type(None)):
+        return value
+    if kind is list:
+        return [_packed(one, where) for one in value]
+    if kind is tuple:
+        return {_TUPLE: [_packed(one, where) for one in value]}
+    if kind is dict and all(type(name) is str and name != _TUPLE for name in value):
+        return {name: _packed(one, where) for name, one in value.items()}
+    raise DataError(
+        f"the task's {where} holds {brief(value)}, a {kind.__name__}, which cannot be sent to another machine as JSON; "
+        "use texts, numbers, lists, tuples and dicts with texts as keys, or score with --workers on this one"
+    )
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unpacked(one) for one in value]
+    if isinstance(value, dict):
+        if value.keys() == {_TUPLE}:
+            return tuple(_unpacked(value[_TUPLE]))
+        return {name: _unpacked(one) for name, one in value.items()}
+    return value
+
+
+def identity_of(env: Environment) -> dict[str, Any]:
+    """What two machines must have in common so that they come to the same observations.
+
+    Args:
+        env: the environment.
+    """
+    primary = env.reward.primary
+    options = {name: value for name, value in env.config.items() if name not in _TASKS_ALONE}
+    return {
+        "env": env.id,
+        "options": json.loads(json.dumps(options, sort_keys=True, default=_named)),
+        "verifier": primary.verifier.id if primary is not None and primary.verifier is not None else None,
+        "reward": str(env.reward),
+        "source": source_of(env),
+        **package_versions(),
+    }
+
+
+def package_versions() -> dict[str, Any]:
+    """The versions on which verdicts depend: of rlvr, and of the packages that it computes with."""
+    return {"rlvr": _version("rlvr"), "versions": {package: _version(package) for package in _DECIDE}}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # a folder that was never installed
+        return "unknown"
+
+
+def _named(value: Any) -> str:
+    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+
+
+def digest_of(identity: Mapping[str, Any]) -> str:
+    """A short text that is the same for equal identities.
+
+    Args:
+        identity: see `identity_of`.
+    """
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
+    """What differs between two identities, for an error message; empty if nothing does.
+
+    Args:
+        here, there: see `identity_of`.
+    """
+    names = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
+    return ", ".join(f"{name} is {brief(there.get(name))} there and {brief(here.get(name))} here" for name in names)

@@ -1,0 +1,126 @@
+"""Opens the sampler that the settings name: the trained model itself, vLLM in this process, or vLLM servers."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from rlvr.errors import UsageError
+from rlvr.samplers.protocol import Sampler
+from rlvr.samplers.servers import ServerSampler
+from rlvr.samplers.servers_started import StartedServers
+from rlvr.samplers.vllm_lora import AdapterSettings
+from rlvr.samplers.vllm_shared import model_sizes
+from rlvr.train.config import Config
+from rlvr.train.policy import Policy
+from rlvr.train.setup import local_sampler
+
+if TYPE_CHECKING:
+    from rlvr.samplers.vllm import VLLMSampler
+
+__all__ = ["open_sampler"]
+
+
+@contextmanager
+def open_sampler(policy: Policy, config: Config, world: int = 1) -> Iterator[Sampler]:
+    """The sampler of a run, until the block ends.  An engine has to be synced before it is used.
+
+    Args:
+        policy: the trained model, before it is sharded.
+        config: settings of the run.
+        world: processes over which the policy will be sharded.
+
+    Raises:
+        UsageError: the engine cannot run this model, or not on several ranks.
+        MissingDependency: vLLM is not installed.
+    """
+    if config.engine == "local":
+        yield local_sampler(policy, config, world)
+        return
+    if config.engine == "vllm":
+        if world > 1:
+            raise UsageError(
+                f"sampler is {config.sampler!r} in one of {world} processes of torchrun, whose groups vLLM's own would "
+                "meet; sample from servers (--sampler http://…), which run beside them"
+            )
+        with tempfile.TemporaryDirectory(prefix="rlvr-model-") as folder, _in_process(policy, config, folder) as engine:
+            yield engine
+        return
+    with ExitStack() as stack:
+        urls = config.sampler.split(",")
+        if config.serve_samplers is not None:
+            urls = stack.enter_context(_started(policy, config)).urls
+        yield stack.enter_context(
+            ServerSampler(
+                urls,
+                policy.tokenization,
+                model_sizes(policy.model.config),
+                key_env=config.sampler_key_env,
+                folder=config.sampler_folder,
+                in_flight=config.max_rows,
+                adapter=_adapter(policy, config),
+            )
+        )
+
+
+def _in_process(policy: Policy, config: Config, folder: str) -> VLLMSampler:
+    from rlvr.samplers.vllm import VLLMSampler
+
+    policy.save_description(folder)
+    return VLLMSampler(
+        folder,
+        policy.tokenization,
+        dtype=_dtype(config),
+        positions=config.sampler_positions,
+        max_rows=config.max_rows,
+        memory=config.sampler_memory,
+        adapter=_adapter(policy, config),
+        sleeps=config.sampler_sleep,
+    )
+
+
+@contextmanager
+def _started(policy: Policy, config: Config) -> Iterator[StartedServers]:
+    """Servers on this machine, each on a GPU of its own where there are enough."""
+    assert config.serve_samplers is not None
+    flags = ["--dtype", _dtype(config), "--max-rows", str(config.max_rows)]
+    adapter = _adapter(policy, config)
+    if adapter is not None and adapter.swap:
+        flags += ["--lora-rank", str(adapter.engine_rank)]
+    if config.sampler_positions is not None:
+        flags += ["--positions", str(config.sampler_positions)]
+    devices = None
+    if policy.device.type == "cuda":
+        there = torch.cuda.device_count()
+        if there <= config.serve_samplers:
+            raise UsageError(
+                f"serve_samplers is {config.serve_samplers}, and beside the trainer's there are {there - 1} GPUs; give "
+                "fewer, or sample in this process (--sampler vllm)"
+            )
+        devices = [str(there - 1 - number) for number in range(config.serve_samplers)]  # the first is the trainer's
+    with tempfile.TemporaryDirectory(prefix="rlvr-model-") as folder:
+        policy.save_description(folder)
+        with StartedServers(
+            Path(folder),
+            config.serve_samplers,
+            python=config.sampler_python,
+            flags=flags,
+            devices=devices,
+            log=config.run / "samplers",
+        ) as servers:
+            yield servers
+
+
+def _dtype(config: Config) -> Literal["float32", "bfloat16"]:
+    return "float32" if config.precision == "fp32" else "bfloat16"
+
+
+def _adapter(policy: Policy, config: Config) -> AdapterSettings | None:
+    if policy.lora is None:
+        return None
+    return AdapterSettings(policy.lora.config, swap=config.sampler_lora == "swapped")

@@ -1,0 +1,133 @@
+"""A Ray cluster as the engine of a scorer, with two simulated nodes.  `make test-ray` runs it, with Ray installed."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+ray = pytest.importorskip("ray")
+
+from ray._private.test_utils import get_other_nodes  # noqa: E402
+from ray.cluster_utils import Cluster  # noqa: E402
+
+import rlvr  # noqa: E402
+from rlvr.engines import RayCluster, engine_of  # noqa: E402
+from rlvr.errors import ServiceFailed, UsageError  # noqa: E402
+from tests.environments import Siblings, Trials, right  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A head without CPUs, and two nodes of one CPU."""
+    small = {"object_store_memory": 100 << 20}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **small})
+    for _ in range(2):
+        cluster.add_node(num_cpus=1, **small)
+    yield cluster
+    cluster.shutdown()
+
+
+def keys(scored) -> list[tuple]:
+    return [(one.item.id, one.score) for one in scored]
+
+
+ROWS = [*right(*range(300)), {"x": 1}, {"task": 1, "completion": "\ud800@raise"}, {"task": 3, "completion": " "}]
+
+
+def test_scores_are_those_of_the_pool(cluster):
+    """Whole scores, rows that cannot be used, UNSCORED ones; a class of these tests is not installed on the nodes."""
+    said: list[list[tuple]] = [[], []]
+    with rlvr.Scorer(Trials(), workers=1) as scorer:
+        expected = keys(scorer.stream(ROWS, on_error=lambda number, error: said[0].append((number, str(error)))))
+    with rlvr.Scorer(Trials(), engine=RayCluster(cluster.address)) as scorer:
+        got = keys(scorer.stream(ROWS, on_error=lambda number, error: said[1].append((number, str(error)))))
+        assert scorer.workers == 2
+    assert got == expected
+    assert said[0] == said[1]
+
+
+def test_groups_are_combined_here(cluster):
+    """And two scorers share the nodes."""
+    rows = [{"task": i // 4, "completion": f"{i // 4}", "length_tokens": 5 * i % 7 + 1} for i in range(40)]
+    with rlvr.Scorer(Siblings(), workers=0) as scorer:
+        expected = keys(scorer.stream(rows))
+    with (
+        rlvr.Scorer(Siblings(), engine=RayCluster(cluster.address)) as scorer,
+        rlvr.Scorer(Trials(), engine=RayCluster(cluster.address)) as other,
+    ):
+        assert keys(scorer.stream(rows)) == expected
+        assert other.score(Trials().task(4), "4").total == 1.0
+
+
+def test_the_command_gives_the_same_bytes(cluster, tmp_path):
+    """`rlvr score --scorer`, in a process of its own."""
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in right(*range(50))))
+    argv = [sys.executable, "-m", "rlvr", "score", "arithmetic-v1", str(tmp_path / "in.jsonl"), "-o"]
+    for out, flags in (("a.jsonl", ["--workers", "1"]), ("b.jsonl", ["--scorer", f"ray:{cluster.address}"])):
+        done = subprocess.run([*argv, str(tmp_path / out), *flags], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+
+
+def test_what_dies_costs_a_retry(cluster):
+    """An actor is killed, then a node: every row once, equal, in order."""
+    rows = right(*range(3000))
+    with rlvr.Scorer(Trials(), engine=RayCluster(cluster.address)) as scorer:
+        got = []
+        for number, scored in enumerate(scorer.stream(rows)):
+            got.append(scored.score.verdict.answer)
+            if number == 500:
+                ray.kill(scorer.engine._actors[0], no_restart=False)
+            if number == 1500:
+                [node, *_] = get_other_nodes(cluster, exclude_head=True)  # not the one that this process is at
+                cluster.remove_node(node, allow_graceful=False)
+    assert got == [str(i) for i in range(3000)]
+    cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
+
+
+def test_an_environment_that_cannot_be_rebuilt_names_the_node(cluster):
+    """Before anything is scored."""
+
+    class Homesick(Trials):
+        def __reduce__(self):
+            return (_refuse, ())
+
+    with (
+        pytest.raises((ServiceFailed, UsageError), match=r"cannot be rebuilt|WorkerError|homesick"),
+        rlvr.Scorer(Homesick(), engine=RayCluster(cluster.address)),
+    ):
+        pass
+
+
+def _refuse():
+    raise RuntimeError("homesick")
+
+
+def test_a_node_without_rlvr_is_named(cluster, monkeypatch):
+    """With the remedy."""
+
+    def bare(packages: list[str]) -> dict:
+        return {"missing": "No module named 'rlvr'"}
+
+    monkeypatch.setattr("rlvr.engines.cluster._by_value", lambda function: bare)
+    with (
+        pytest.raises(UsageError, match=r"has no rlvr \(No module named 'rlvr'\); install there"),
+        rlvr.Scorer(Trials(), engine=RayCluster(cluster.address)),
+    ):
+        pass
+
+
+def test_no_cluster_is_said_so():
+    """A wrong address is one line."""
+    code = (
+        "import rlvr; from rlvr.engines import engine_of\n"
+        "try: rlvr.Scorer(rlvr.make('arithmetic-v1'), engine=engine_of('ray:127.0.0.1:9')).warm()\n"
+        "except rlvr.errors.RlvrError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert "ray start" in done.stdout, done.stderr
+    assert isinstance(engine_of("ray://auto"), RayCluster)

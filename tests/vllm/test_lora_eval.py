@@ -1,0 +1,108 @@
+"""LoRA adapters in vLLM, swapped and merged; evaluation and episodes over an engine."""
+
+import pytest
+import torch
+
+import rlvr
+from rlvr.collect import Sampling
+from rlvr.collect.evaluation import evaluate
+from rlvr.collect.groups import Groups
+from rlvr.samplers.protocol import TokenRow
+from rlvr.samplers.vllm import VLLMSampler
+from rlvr.samplers.vllm_lora import AdapterSettings
+from tests.train.bandit import Bandit
+from tests.vllm.conftest import made
+from tests.vllm.test_vllm import PROMPTS, apart, differences, drawn, perturbed
+
+
+@pytest.mark.parametrize("swap", [True, False], ids=["swapped", "merged"])
+def test_an_adapter_is_the_policys(engines, tmp_path, swap):
+    """After each of five changes of the adapter; the engine's numbers are those of the policy with it."""
+    engines.close()
+    policy = made(tied=True)
+    policy.add_lora(rank=4)
+    policy.save_description(tmp_path)
+    rows = [
+        TokenRow(policy.tokenization.encode(text), policy.tokenization.encode("46 7+8")[1:]) for text in PROMPTS[:4]
+    ]
+    with VLLMSampler(tmp_path, policy.tokenization, adapter=AdapterSettings(policy.lora.config, swap=swap)) as sampler:
+        for step in range(5):
+            with torch.no_grad():
+                for parameter in policy.lora.parameters.values():
+                    parameter.add_(0.1 * torch.randn(parameter.shape))
+            sampler.sync(policy.weights(), step)
+            theirs = sampler.logprobs(rows)
+            assert max(map(abs, differences(policy.logprobs(rows).tolist(), theirs))) < 1e-4
+            with policy.lora.off():
+                assert max(map(abs, differences(policy.logprobs(rows).tolist(), theirs))) > 1e-3
+        found = drawn(sampler, n=2).values()
+        assert {one.weights_version for one in found} == {4}
+        assert apart(policy, found) < 1e-4
+        probe = sampler.probe(rows, policy.tokenization.encode("12+34=" * 20))[0]
+        assert probe.expected == probe.taken
+
+
+def test_an_evaluation_is_that_of_the_policy(tied):
+    """At temperature 0 its completions are those of the local sampler."""
+    perturbed(tied.policy, scale=0.2)
+    tied.sampler.sync(tied.policy.weights(), 1)
+    greedy = Sampling(max_tokens=8, temperature=0.0)
+    reports = [
+        evaluate(Bandit(split="test"), one, sampling=greedy, limit=20) for one in (tied.sampler, tied.policy.sampler())
+    ]
+    assert [task.correct for task in reports[0].tasks] == [task.correct for task in reports[1].tasks]
+    assert [task.answers for task in reports[0].tasks] == [task.answers for task in reports[1].tasks]
+
+
+class Turns(rlvr.MultiTurnEnv):
+    """Three turns, whatever is said."""
+
+    def reset(self, *, seed=None, options=None):
+        self.said = 0
+        return f"{seed or 0}+1=", {}
+
+    def step(self, action):
+        self.said += 1
+        if self.said < 3:
+            return "2=", 0.0, False, False, {}
+        verdict = rlvr.Verdict("correct", why="three turns")
+        return "", 1.0, True, False, {"score": rlvr.Score(1.0, {"correct": 1.0}, verdict)}
+
+
+def test_commands_sample_from_the_engine(engines, tmp_path, say):
+    """`rlvr eval --sampler vllm` and `rlvr train --sampler vllm`: the model's weights are sent, and checked."""
+    engines.close()
+    model = tmp_path / "model"
+    made(tied=True, family="llama").save(model)
+    where = "tests.train.bandit:Bandit"
+    code, said = say(
+        "eval", where, "--model", model, "--sampler", "vllm", "--limit", 8, "--max-tokens", 4, "--workers", 0
+    )
+    assert code == 0, said
+    assert "avg@1" in said
+    code, said = say(
+        "train", "--env", where, "--model", model, "--run", tmp_path / "run", "--sampler", "vllm", "--steps", 2,
+        "--prompts", 4, "--group-size", 4, "--max-tokens", 4, "--workers", 0, "--eval-tasks", 4, "--algorithm", "grpo",
+    )  # fmt: skip
+    assert code == 0, said
+    assert (tmp_path / "run" / "model" / "config.json").is_file()
+
+
+def test_episodes_of_several_turns(tied):
+    """The next turn continues the tokens of the conversation; log-probabilities are right in every turn."""
+    stops = Sampling(max_tokens=48, stop=("=", "1", "2"))
+    with Groups(Turns(), tied.sampler, group_size=2, sampling=stops) as groups:
+        assert groups.schedule == "ready"
+        found = dict(groups.sample([(0, 0), (1, 1)]))
+    rollouts = [rollout for group in found.values() for rollout in group.rollouts]
+    assert len(rollouts) == 4
+    assert any(len(rollout.turns or ()) > 1 for rollout in rollouts)
+    rows = [TokenRow(rollout.prompt_ids, rollout.completion_ids) for rollout in rollouts]
+    for ours, rollout in zip(tied.policy.logprobs(rows).tolist(), rollouts, strict=True):
+        trained = [
+            abs(a - b)
+            for a, b, mask in zip(ours, rollout.behaviour_logprobs, rollout.completion_mask, strict=False)
+            if mask
+        ]
+        assert trained
+        assert max(trained) < 1e-4
