@@ -43,9 +43,9 @@ watch water weary wheat wheel while white whole width woman world worry worth wo
 
 
 def _moves(said: str) -> list[str]:
-    """The moves of a turn, after its thinking."""
+    """The moves of a turn, after its thinking; 007 is 7."""
     begin = after_thinking(said)
-    return [] if begin is None else [move.lower() for move in _MOVE.findall(said, begin)]
+    return [] if begin is None else [move.lower().lstrip("0") or "0" for move in _MOVE.findall(said, begin)]
 
 
 def _last_verdict(episode: rlvr.Episode, secret: str) -> rlvr.Verdict:

@@ -417,6 +417,8 @@ class Rollout:
         truncated: True if it hit the token limit.
         score: None until scored.
         turns: the policy's turns in order; empty for a single-turn rollout.
+        branches: further rows of the same episode, where an agent's requests did not extend one another; see
+            `rlvr.agents`.  They share the score, and have no branches of their own.
         token_versions: version of the weights for each token, shape [T]; empty if all have `weights_version`.
         episode: the record of an episode with tools; None for others.
     """
@@ -431,6 +433,7 @@ class Rollout:
     truncated: bool = False
     score: Score | None = None
     turns: Sequence[Turn] = ()
+    branches: Sequence[Rollout] = ()
     token_versions: Sequence[int] = ()
     episode: Episode | None = None
 
@@ -459,7 +462,8 @@ class Rollout:
         That of an episode with tools has the policy's answer as its text, since the rest holds what tools said.
         """
         text = self.text if self.episode is None else self.episode.answer
-        return Completion(text, sum(map(bool, self.completion_mask)), self.truncated, self.episode)
+        length = sum(sum(map(bool, row.completion_mask)) for row in (self, *self.branches))
+        return Completion(text, length, self.truncated, self.episode)
 
 
 @dataclass(frozen=True, slots=True)

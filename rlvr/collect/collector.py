@@ -17,6 +17,7 @@ from typing import Any, Literal
 from rlvr.collect.flight import Flight
 from rlvr.collect.groups import STEP_S, Groups
 from rlvr.collect.mixing import cursor_of
+from rlvr.collect.players import OwnLoopEnv
 from rlvr.collect.prefixes import PrefixValues, prefix_values
 from rlvr.collect.scheduler import Schedule
 from rlvr.collect.serialization import group_as_dict, group_from_dict
@@ -184,11 +185,19 @@ class Collector:
                 rollouts go on with the new ones if the sampler has `take_back`, see `Sampler`, or begin again.
             trained_at: version of the weights that these groups will be trained with; None for the sampler's.
 
+        Raises:
+            UsageError: `ahead` is not 0, and the environment owns its loop.
+
         Warns:
             RuntimeWarning: there are fewer groups; only the first time.
         """
         require_whole("prompts", prompts, 1)
         require_whole("ahead", ahead, 0)
+        if ahead and isinstance(self.env, OwnLoopEnv):
+            raise UsageError(
+                f"{self.env.id} owns its loop, which cannot stand still while the weights change: groups cannot be "
+                "collected ahead of it; set max_staleness to 1 or 0"
+            )
         before = self._cursor.state_dict(), self._left, self._flight.asked
         oldest = (self.sampler.version if trained_at is None else trained_at) - self.max_staleness
         try:
@@ -281,8 +290,7 @@ class Collector:
     def _masked_rollout(self, rollout: Rollout) -> Rollout:
         if _is_scored(rollout) and not (self.overlong == "mask" and rollout.truncated):
             return rollout
-        T = len(rollout.completion_ids)
-        return replace(rollout, completion_mask=[False] * T, behaviour_logprobs=[0.0] * T)
+        return replace(_untrained(rollout), branches=tuple(map(_untrained, rollout.branches)))
 
     def prefix_values(
         self, rollouts: Sequence[Rollout], *, k: int = 9, steps: str | Sequence[Sequence[int]] = "\n"
@@ -335,6 +343,11 @@ class Collector:
             "group_size": self.groups.group_size,
             **({"envs": self.env.config["envs"]} if isinstance(self.env, Mixture) else {}),
         }
+
+
+def _untrained(row: Rollout) -> Rollout:
+    T = len(row.completion_ids)
+    return replace(row, completion_mask=[False] * T, behaviour_logprobs=[0.0] * T)
 
 
 def _rollouts(groups: Sequence[Group]) -> list[Rollout]:

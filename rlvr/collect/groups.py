@@ -7,6 +7,7 @@ from concurrent.futures import Future
 
 from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.episodes import Episodes, unscored
+from rlvr.collect.players import OwnLoopEnv, Players
 from rlvr.collect.scheduler import Play, Schedule, chosen_schedule
 from rlvr.collect.tool_episodes import ToolEpisodes
 from rlvr.environment import Environment, Mixture, MultiTurnEnv, SingleTurnEnv, TasksEnv, ToolEnv
@@ -85,10 +86,15 @@ class Groups:
         self.scorer = scorer or self._own
         threads = max(1, self.scorer.at_once) if self.scorer else _STEP_THREADS
         self.background = BackgroundCalls(threads + env.max_concurrent if isinstance(env, ToolEnv) else threads)
-        self._episodes: Episodes | ToolEpisodes | None = None
+        self._episodes: Episodes | ToolEpisodes | Players | None = None
+        self._players: Players | None = None
         if isinstance(env, ToolEnv):
             self._episodes = ToolEpisodes(
                 env, sampler, self.background, sampling, key=self.key, task=lambda index: self._made(env, index)
+            )
+        elif isinstance(env, OwnLoopEnv):
+            self._episodes = self._players = env.players(
+                sampler, self.background, sampling, max_turns=int(max_turns), step_s=step_s, key=self.key
             )
         elif isinstance(env, MultiTurnEnv):
             self._episodes = Episodes(
@@ -98,6 +104,8 @@ class Groups:
     def close(self) -> None:
         """End the threads, and the workers unless a scorer was given."""
         self.background.close()
+        if self._players is not None:
+            self._players.close()
         if self._own is not None:
             self._own.close()
 
@@ -146,7 +154,7 @@ class Groups:
         Args:
             indices: of the tasks.
         """
-        if isinstance(self._episodes, Episodes):
+        if self._episodes is not None and not isinstance(self._episodes, ToolEpisodes):
             return self._episodes.tasks(indices)
         assert isinstance(self.env, TasksEnv)
         return [self._made(self.env, index) for index in indices]

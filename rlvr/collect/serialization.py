@@ -58,6 +58,7 @@ def rollout_as_dict(rollout: Rollout) -> dict[str, Any]:
         "token_versions": list(map(int, rollout.token_versions)),
         "truncated": rollout.truncated,
         "turns": [[turn.start, turn.stop, turn.reward] for turn in rollout.turns],
+        "branches": [rollout_as_dict(branch) for branch in rollout.branches],
         **({} if rollout.episode is None else {"episode": rollout.episode.as_dict()}),
         "score": score and {"total": score.total, "parts": dict(score.parts), "verdict": _verdict(score.verdict)},
     }
@@ -83,6 +84,7 @@ def rollout_from_dict(data: Mapping[str, Any], task: Task) -> Rollout:
         **{
             **data,
             "turns": tuple(Turn(*turn) for turn in data["turns"]),
+            "branches": tuple(rollout_from_dict(branch, task) for branch in data.get("branches", ())),
             "token_versions": tuple(data["token_versions"]),
             "episode": Episode.from_dict(data["episode"]) if data.get("episode") is not None else None,
             "score": score and Score(score["total"], score["parts"], verdict),

@@ -50,10 +50,10 @@ def own_tokens(rollout: Rollout) -> int:
     """Number of tokens that the policy generated, masked or not, without an environment's replies.
 
     Args:
-        rollout: of one turn or several.
+        rollout: of one turn or several, with its branches.
     """
     if rollout.turns:
-        return sum(turn.stop - turn.start for turn in rollout.turns)
+        return sum(turn.stop - turn.start for row in (rollout, *rollout.branches) for turn in row.turns)
     return len(rollout.completion_ids)
 
 

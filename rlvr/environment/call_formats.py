@@ -1,9 +1,8 @@
 """How models write calls of tools: one reader for each wire format, text in, `PolicyTurn` out.
 
 Which one a model uses is told by its chat template, see `rlvr.samplers.tokenization`.  A reader never raises.  A
-call that
-is begun and cannot be read comes with its fault, which the model is told; text that begins no call is the answer.
-Calls inside of a model's thinking are none.
+call that is begun and cannot be read comes with its fault, which the model is told; text that begins no call is the
+answer.  Calls inside of a model's thinking are none.
 """
 
 from __future__ import annotations

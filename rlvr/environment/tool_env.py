@@ -39,8 +39,7 @@ class ToolEnv(TasksEnv, MultiTurnEnv):
 
     A call over `call_seconds` is ended: a coroutine is cancelled; else `kill()` of the state is called where it has
     one, as a sandbox session does, or the items of a state that is a tuple, list, mapping or dataclass.  The reply is
-    "error: time
-    limit".  Code that cannot be killed goes on in its thread, and no further call of the episode is made.
+    "error: time limit".  Code that cannot be killed goes on in its thread, and no further call of the episode is made.
 
     Options:
         turns: most turns of the policy.

@@ -166,8 +166,7 @@ class RunningEpisode:
 
         Args:
             turn: as it was read; or a chat message with OpenAI's `tool_calls`; or a text, whose calls are in
-            <tool_call>
-                tags.
+                <tool_call> tags.
             last: why this turn is the last, "tokens" or "positions"; "" if it need not be.
 
         Returns:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rlvr.errors import UsageError
 
-__all__ = ["Keys", "LEAST_KEY_LETTERS"]
+__all__ = ["Keys", "LEAST_KEY_LETTERS", "given_key"]
 
 LEAST_KEY_LETTERS = 16
 """Of a key where other machines can reach the service: shorter ones can be guessed."""
@@ -61,14 +61,8 @@ class Keys:
         Args:
             authorization: the value of the header; empty if there was none.
         """
-        scheme, _, credentials = authorization.partition(" ")
-        given = credentials.strip().encode("utf-8", "surrogateescape")
-        if scheme.lower() == "basic":
-            try:
-                given = base64.b64decode(given, validate=True).partition(b":")[2]
-            except binascii.Error:
-                return None
-        elif scheme.lower() != "bearer":
+        given = given_key(authorization)
+        if given is None:
             return None
         self._look()
         found = None
@@ -108,6 +102,22 @@ class Keys:
         if not named:
             raise UsageError(f"{file} holds no key; write lines of a name and a key")
         self._named = named
+
+
+def given_key(authorization: str) -> bytes | None:
+    """The key in a header, see `Keys.caller`; None if it carries none.
+
+    Args:
+        authorization: the value of the header; empty if there was none.
+    """
+    scheme, _, credentials = authorization.partition(" ")
+    given = credentials.strip().encode("utf-8", "surrogateescape")
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(given, validate=True).partition(b":")[2]
+        except binascii.Error:
+            return None
+    return given if scheme.lower() == "bearer" else None
 
 
 def _checked(key: str, what: str) -> bytes:

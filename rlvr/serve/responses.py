@@ -15,7 +15,7 @@ from rlvr.serve.jobs import Job
 from rlvr.serve.limits import ServiceLimits
 from rlvr.serve.refused import Refused
 
-__all__ = ["Left", "ScoresResponse", "error_response", "json_response"]
+__all__ = ["Left", "ScoresResponse", "error_response", "json_response", "while_connected"]
 
 _PIECE_BYTES = 1 << 16
 _WATCH_AFTER_S = 0.02  # most answers are there before it is worth watching whether the caller is
@@ -88,7 +88,7 @@ class ScoresResponse:
         if not self._stream and await self._job.ends_within(_WATCH_AFTER_S):
             await self._send_in_time(send)
             return
-        async with _while_connected(receive):
+        async with while_connected(receive):
             await self._send_in_time(send)
 
     async def _send_in_time(self, send: Send) -> None:
@@ -190,8 +190,11 @@ async def _next(batches: AsyncIterator[list[bytes]]) -> list[bytes] | None:
 
 
 @asynccontextmanager
-async def _while_connected(receive: Receive) -> AsyncIterator[None]:
+async def while_connected(receive: Receive) -> AsyncIterator[None]:
     """Ends what is under way when the caller disconnects.
+
+    Args:
+        receive: of ASGI.
 
     Raises:
         Left: it did.

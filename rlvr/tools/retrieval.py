@@ -25,8 +25,7 @@ class Corpus:
 
     Args:
         source: a mapping from title to text; or a file or folder: each paragraph of .txt and .md files is a passage
-        with
-            the file's name as its title (long ones are cut), each line of .jsonl one with "title" and "text".
+            with the file's name as its title (long ones are cut), each line of .jsonl one with "title" and "text".
 
     Attributes:
         passages: (title, text) of each.

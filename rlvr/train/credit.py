@@ -26,7 +26,18 @@ from rlvr.collect.prefixes import PrefixValues
 from rlvr.errors import UsageError
 from rlvr.types import Group, Outcome, Rollout, Score, Verdict
 
-__all__ = ["Batch", "Credit", "chosen", "collate", "credit", "laid_out", "minibatches", "save_batch", "totals"]
+__all__ = [
+    "Batch",
+    "Credit",
+    "chosen",
+    "collate",
+    "credit",
+    "laid_out",
+    "minibatches",
+    "rows_of",
+    "save_batch",
+    "totals",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +45,7 @@ class Batch:
     """Rows with all inputs of an update.  Its tensors are on the CPU; micro-batches are moved to the device.
 
     Attributes:
-        rows: rollouts, group after group.
+        rows: rollouts, group after group, and then the branches of these.
         completion_mask: True for tokens that are trained on.
         behaviour_logprobs: log-probabilities under the policy that sampled.
         advantages: one per token; 0 until `credit` has computed them.
@@ -84,7 +95,7 @@ def collate(groups: Sequence[Group]) -> Batch:
     Args:
         groups: at least one.
     """
-    rows = list(chain.from_iterable(group.rollouts for group in groups))
+    rows = rows_of(groups)
     width = max(len(row.completion_ids) for row in rows)
     mask = torch.zeros(len(rows), width, dtype=torch.bool)
     behaviour = torch.zeros(len(rows), width)
@@ -92,6 +103,22 @@ def collate(groups: Sequence[Group]) -> Batch:
         mask[i, : len(row.completion_ids)] = torch.tensor(list(row.completion_mask), dtype=torch.bool)
         behaviour[i, : len(row.completion_ids)] = torch.tensor(list(row.behaviour_logprobs))
     return Batch(rows, mask, behaviour, torch.zeros(len(rows), width))
+
+
+def rows_of(groups: Sequence[Group]) -> list[Rollout]:
+    """The rows of a batch: the rollouts of all groups, and behind them all their branches.
+
+    Args:
+        groups: of the batch.
+    """
+    rollouts = list(chain.from_iterable(group.rollouts for group in groups))
+    return [*rollouts, *chain.from_iterable(rollout.branches for rollout in rollouts)]
+
+
+def _owners(groups: Sequence[Group]) -> list[int]:
+    """For each branch, the index of its rollout."""
+    rollouts = list(chain.from_iterable(group.rollouts for group in groups))
+    return [i for i, rollout in enumerate(rollouts) for _ in rollout.branches]
 
 
 laid_out = collate  # documented name until 0.1
@@ -129,9 +156,14 @@ def credit(
         values: prefix values of each row, for VinePPO.
         average: the moving average of earlier scores, for a baseline of this kind; None before the first batch.
 
+    The branches of an episode have its advantage.  An episode counts once in a group's mean, whatever its rows.
+
     Raises:
-        UsageError: the algorithm needs rewards of steps, and no rollout has them.
+        UsageError: the algorithm needs rewards of steps, and no rollout has them; or it gives each token an advantage
+            of its own, and an episode has branches.
     """
+    if owners := _owners(groups):
+        return _credit_of_branches(groups, owners, batch, algorithm, minibatch_of, values, average)
     if len({len(group.rollouts) for group in groups}) > 1:
         return _credit_of_sizes(groups, batch, algorithm, minibatch_of, values, average)
     entry = algorithm.pieces["advantage"]
@@ -144,6 +176,33 @@ def credit(
     advantages = advantages.reshape(mask.shape)
     whitened = whiten(advantages, mask) if algorithm.whiten and mask.any() else advantages
     return Credit(torch.where(mask, whitened, 0.0), returns)
+
+
+def _credit_of_branches(
+    groups: Sequence[Group],
+    owners: Sequence[int],
+    batch: Batch,
+    algorithm: Algorithm,
+    minibatch_of: Sequence[int] | None,
+    values: Sequence[PrefixValues] | None,
+    average: float | None,
+) -> Credit:
+    """`credit` of the rollouts alone, whose advantages their branches take over."""
+    count = len(batch.rows) - len(owners)
+    alone = [replace(group, rollouts=[replace(one, branches=()) for one in group.rollouts]) for group in groups]
+    numbers = None if minibatch_of is None else minibatch_of[:count]
+    found = credit(alone, batch.part(range(count)), algorithm, minibatch_of=numbers, values=values, average=average)
+    mask = batch.completion_mask[:count, : found.advantages.shape[1]]
+    of_row = found.advantages.gather(1, mask.int().argmax(dim=1, keepdim=True)).squeeze(1)  # of its first trained token
+    varies = bool(torch.where(mask, found.advantages != of_row[:, None], False).any())
+    if found.returns is not None or values is not None or varies:
+        raise UsageError(
+            f"{algorithm.advantage} gives each token an advantage of its own, and an episode has several rows, because "
+            "its agent's requests did not all extend one another; use an algorithm with one advantage for each "
+            "completion, such as grpo without a KL penalty in the reward"
+        )
+    whole = torch.cat([of_row, of_row[list(owners)]])
+    return Credit(torch.where(batch.completion_mask, whole[:, None], 0.0))
 
 
 def chosen(groups: Sequence[Group], batch: Batch, algorithm: Algorithm, generator: torch.Generator) -> Batch:
@@ -160,7 +219,8 @@ def chosen(groups: Sequence[Group], batch: Batch, algorithm: Algorithm, generato
     scores, scored = totals(groups)
     choose = function("subset", algorithm.subset.rule).bound(algorithm)
     there = torch.arange(scores.shape[1]) < torch.tensor([len(group.rollouts) for group in groups])[:, None]
-    mask = batch.completion_mask & choose(scores, scored, generator=generator)[there][:, None]
+    keep = choose(scores, scored, generator=generator)[there]
+    mask = batch.completion_mask & torch.cat([keep, keep[_owners(groups)]])[:, None]
     return replace(batch, completion_mask=mask, advantages=torch.where(mask, batch.advantages, 0.0))
 
 

@@ -32,7 +32,7 @@ from rlvr.train import checkpoint
 from rlvr.train.alarm import Alarms, OpinionAlarm, ScoringAlarm, SecondOpinion, lr_alarm
 from rlvr.train.canary import Canary
 from rlvr.train.config import Config
-from rlvr.train.credit import Batch, chosen, collate, credit, minibatches, save_batch
+from rlvr.train.credit import Batch, chosen, collate, credit, minibatches, rows_of, save_batch
 from rlvr.train.learner import Learner
 from rlvr.train.memory import forecast, longest_prompt, require_room
 from rlvr.train.metrics import Log, evaluation_metrics, log_rollouts, open_loggers
@@ -259,7 +259,7 @@ class Trainer:
         if sampled is not None:
             found = credit(
                 sampled.groups,
-                replace(batch, rows=sampled.rollouts),  # with their turns, which the others do without
+                replace(batch, rows=rows_of(sampled.groups)),  # with their turns, which the others do without
                 algorithm,
                 minibatch_of=[first[row] for row in range(len(batch.rows))],
                 values=sampled.values,

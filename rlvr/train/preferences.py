@@ -327,6 +327,11 @@ def examples_of_groups(groups: Sequence[Group], algorithm: Algorithm, *key: str 
     rules = PairRules(chosen.per_task, unparsed=chosen.unparsed, truncated=algorithm.overlong != "mask")
     needs, report, found = algorithm.needs, PairReport(), list[Example]()
     for group in groups:
+        if any(rollout.branches for rollout in group.rollouts):
+            raise UsageError(
+                f"an episode of task {group.task.id!r} has several rows, because its agent's requests did not all "
+                "extend one another; preferences are learned from one row, so use an algorithm such as grpo"
+            )
         rollouts = [rollout for rollout in group.rollouts if any(rollout.completion_mask)]
         candidates = [_candidate(rollout) for rollout in rollouts]
         drawn = draw(candidates, rules, group.task.id, *key)

@@ -148,3 +148,4 @@ def test_games_answer_one_move_in_a_turn():
             low, high = (said[-1] + 1, high) if told == "Higher." else (low, said[-1] - 1)
     assert said[-1] == secret
     assert env.score(task, env.completion_of(running.record)).total == 1.0
+    assert played(env, 0, [f"[00{secret}]"])[1].total == 1.0

@@ -1,0 +1,631 @@
+"""An OpenAI-compatible endpoint in front of a sampler, in this process, with a key for each episode.
+
+    with AgentEndpoint(sampler) as endpoint:
+        with endpoint.open(sampling=Sampling(max_tokens=1024)) as episode:
+            run_agent(base_url=episode.base_url, api_key=episode.api_key)
+        rollout = episode.rollout(task, score)
+
+Served are `POST /v1/chat/completions`, in one piece or streamed, and `GET /v1/models`.  The server, its limits and its
+way of refusing are those of `rlvr serve`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Final, Self
+
+import uvicorn
+from starlette.requests import ClientDisconnect
+from starlette.types import Message as Sent
+from starlette.types import Receive, Scope, Send
+
+from rlvr.agents.conversations import Asking, Conversations
+from rlvr.agents.messages import ChatRequest, chat_response, choice_of, chunks, read_reply, read_request
+from rlvr.agents.sampling import SamplerThread
+from rlvr.environment.call_formats import read_turn_of
+from rlvr.episode import Ask, PolicyTurn
+from rlvr.errors import RlvrError, SamplingFailed, UsageError
+from rlvr.samplers.protocol import Request, Sample, Sampler, Sampling, TokenIds, rollout_seed
+from rlvr.serve.body import Asked, BodyReader
+from rlvr.serve.connections import Connection, Connections
+from rlvr.serve.keys import given_key
+from rlvr.serve.limits import ServiceLimits
+from rlvr.serve.memory import Memory, MemoryShare
+from rlvr.serve.metrics import Metrics
+from rlvr.serve.refused import Refused
+from rlvr.serve.responses import Left, json_response, while_connected
+from rlvr.serve.server import listen
+from rlvr.types import Message, Rollout, Score, Task
+from rlvr.validate import require_whole
+
+__all__ = ["AgentEndpoint", "AgentEpisode", "spoken"]
+
+_START_S: Final = 30.0
+_STOP_S: Final = 5.0
+_STILL_S: Final = 10.0  # between two signs of life in a stream that has nothing to send yet
+_MOST_REFUSED: Final = 20  # requests beyond the budget, after which the agent is taken for one that never ends
+
+_log = logging.getLogger("rlvr.agents")
+
+
+class AgentEpisode:
+    """What one agent asks for and gets, behind a key of its own.  Close it, or use it as a context manager.
+
+    Made by `AgentEndpoint.open`.
+
+    Attributes:
+        base_url: where the agent finds the API.
+        api_key: the agent's key; it holds until `close`.
+        requests: completions that were begun.
+        tokens: of all finished completions.
+        ignored: how often a setting was sent that has no effect, such as a temperature.
+        truncated: whether a limit on tokens, requests or positions has refused a request or cut a completion.
+        failed: why the last request could not be sampled; None if it could.
+    """
+
+    def __init__(
+        self,
+        endpoint: AgentEndpoint,
+        sampling: Sampling,
+        *,
+        max_requests: int,
+        request_tokens: int | None,
+        seed_key: Sequence[str | int],
+    ) -> None:
+        self._endpoint, self.sampling, self._seed_key = endpoint, sampling, tuple(seed_key)
+        self.max_requests, self.request_tokens = max_requests, request_tokens or sampling.max_tokens
+        self.base_url, self.api_key = endpoint.base_url, secrets.token_urlsafe(24)
+        self.requests = self.tokens = self.refused = 0
+        self.ignored: Counter[str] = Counter()
+        self.truncated = False
+        self.failed: SamplingFailed | None = None
+        self.closed = False
+        self._conversations = Conversations()
+        self._reserved = 0  # tokens that requests under way may still take
+        self._asked: Counter[bytes] = Counter()
+        self._under_way, self._since, self._spent_s = 0, time.monotonic(), 0.0
+        self._lock = threading.Lock()  # over `closed` and the conversations
+        self._answer = ""
+        self.pending: set[Future[Any]] = set()
+
+    @property
+    def answer(self) -> str:
+        """The text of the completion that was finished last; "" before the first."""
+        return self._answer
+
+    @property
+    def completions(self) -> int:
+        """Number of finished completions."""
+        return len(self._conversations.exchanges)
+
+    @property
+    def own_s(self) -> float:
+        """Wall seconds of the agent's own since its last completion, or since `start`; 0 while it waits for one."""
+        return 0.0 if self._under_way else time.monotonic() - self._since
+
+    @property
+    def never_ends(self) -> bool:
+        """True once the agent has sent many requests beyond its budget."""
+        return self.refused > _MOST_REFUSED
+
+    def rollout(self, task: Task, score: Score) -> Rollout:
+        """The episode's tokens, with a score; `rollout.branches` has the rows beyond the first.
+
+        Args:
+            task: what the agent worked on.
+            score: of the episode.
+
+        Raises:
+            UsageError: the episode is not closed yet.
+        """
+        if not self.closed:
+            raise UsageError("this episode is still open, and its agent may ask again; close it first")
+        version = self._endpoint.sampler.version
+        return self._conversations.rollout(task, score, version, truncated=self.truncated)
+
+    def close(self) -> None:
+        """Refuse the key from now on, and abort what is under way.  Idempotent."""
+        self._endpoint.forget(self)
+
+    def end(self) -> None:
+        """Take no further completion; `close` calls this."""
+        with self._lock:
+            self.closed = True
+        for future in list(self.pending):
+            future.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """The agent's own time begins now."""
+        self._since = time.monotonic()
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """The time inside is not the agent's own.  If it does not raise, the agent's own time begins anew."""
+        if not self._under_way:
+            self._spent_s = time.monotonic() - self._since
+        self._under_way += 1
+        try:
+            yield
+            self._spent_s = 0.0
+        finally:
+            self._under_way -= 1
+            self._since = time.monotonic() - self._spent_s
+
+    def orders(self, request: ChatRequest) -> list[_Order]:
+        """One order for each completion of a request.
+
+        Args:
+            request: the request.
+
+        Raises:
+            Refused: the budget of requests is used up.
+        """
+        if self.requests + request.choices > self.max_requests:
+            raise self._beyond(
+                "budget", f"this episode has asked for {self.requests} of its {self.max_requests} completions; end it"
+            )
+        self.requests += request.choices
+        self.ignored.update(request.ignored)
+        return [_Order(self, request) for _ in range(request.choices)]
+
+    def _beyond(self, limit: str, what: str) -> Refused:
+        self.refused += 1
+        self.truncated = True
+        return Refused(400, limit, what)
+
+    # ------------------------------------------------------------------------------- in the sampler's thread
+
+    def limit_of(self, asking: Asking, most: int | None) -> int:
+        """Most tokens of a completion; they are reserved.  0: it has to wait for one that is under way.
+
+        Args:
+            asking: the request.
+            most: what was asked for; None for any number.
+
+        Raises:
+            Refused: no token is left, or the conversation is as long as the model has positions.
+        """
+        positions: int | None = getattr(self._endpoint.sampler, "positions", None)
+        room = self.sampling.max_tokens if positions is None else positions - len(asking.context)
+        if room < 1:
+            raise self._beyond(
+                "context_length_exceeded",
+                f"the conversation has {len(asking.context)} tokens and the model {positions} positions; shorten it",
+            )
+        left = self.sampling.max_tokens - self.tokens
+        if left < 1:
+            raise self._beyond("budget", f"this episode has used its {self.sampling.max_tokens} tokens; end it")
+        free = left - self._reserved
+        if free < 1:
+            return 0
+        limit = min(free, room, self.request_tokens, most or free)
+        self._reserved += limit
+        return limit
+
+    def release(self, reserved: int) -> None:
+        """Return what was reserved.
+
+        Args:
+            reserved: tokens.
+        """
+        self._reserved -= reserved
+
+    def seed(self, context: TokenIds, given: int | None) -> int:
+        """A seed that does not depend on the order in which parallel requests arrive.
+
+        Args:
+            context: the request's tokens.
+            given: the agent's own seed.
+        """
+        digest = blake2b(repr((tuple(map(int, context)), given)).encode(), digest_size=16).digest()
+        self._asked[digest] += 1
+        return rollout_seed(*self._seed_key, digest.hex(), self._asked[digest])
+
+    def begin(self, sampler: Sampler, request: ChatRequest) -> Asking:
+        """The tokens of a request.
+
+        Args:
+            sampler: encodes them.
+            request: the request.
+        """
+        return self._conversations.begin(sampler, request.messages, request.tools)
+
+    def take(self, asking: Asking, reply: Message, sample: Sample, sampling: Sampling) -> None:
+        """Record a completion.
+
+        Args:
+            asking: the request.
+            reply: the message that the agent gets.
+            sample: the completion.
+            sampling: the settings that it was sampled with.
+        """
+        with self._lock:
+            if self.closed:
+                return
+            self._conversations.add(asking, read_reply(reply), sample, sampling)
+            self.tokens += len(sample.completion_ids)
+            self.failed = None
+            self._answer = sample.text
+            self.truncated = self.truncated or self.tokens >= self.sampling.max_tokens
+
+
+@dataclass(slots=True, eq=False)
+class _Answer:
+    """A completion as the agent is told of it."""
+
+    message: Message
+    sample: Sample
+    logprobs: list[dict[str, Any]] | None
+
+
+class _Order:
+    """One completion of an agent's request, see `rlvr.agents.sampling.Order`."""
+
+    def __init__(self, episode: AgentEpisode, request: ChatRequest) -> None:
+        self._episode, self._request = episode, request
+        self._asking: Asking | None = None
+        self._reserved = 0
+        self._sampling = replace(episode.sampling, stop=(*episode.sampling.stop, *request.stop))
+
+    def request(self, id: int) -> Request | None:
+        episode, sampler = self._episode, self._episode._endpoint.sampler
+        if episode.closed:
+            raise _gone()
+        if self._asking is None:
+            self._asking = episode.begin(sampler, self._request)
+        self._reserved = episode.limit_of(self._asking, self._request.most)
+        if not self._reserved:
+            return None
+        context = self._asking.context
+        return Request(id, context, self._sampling, episode.seed(context, self._request.seed), self._reserved)
+
+    def finished(self, sample: Sample) -> _Answer:
+        assert self._asking is not None
+        episode, sampler = self._episode, self._episode._endpoint.sampler
+        self.dropped()
+        message = spoken(sampler, sample, self._request.tools, episode.completions)
+        episode.take(self._asking, message, sample, self._sampling)
+        logprobs = None
+        if self._request.logprobs:
+            texts = [sampler.decode([token]) for token in sample.completion_ids]
+            logprobs = [
+                {"token": text, "logprob": value, "bytes": list(text.encode()), "top_logprobs": []}
+                for text, value in zip(texts, map(float, sample.logprobs), strict=True)
+            ]
+        return _Answer(message, sample, logprobs)
+
+    def dropped(self) -> None:
+        self._episode.release(self._reserved)
+        self._reserved = 0
+
+
+def spoken(sampler: Sampler, sample: Sample, tools: Sequence[Mapping[str, Any]], number: int) -> dict[str, Any]:
+    """A completion as a message of the assistant.
+
+    Args:
+        sampler: that sampled it.
+        sample: the completion.
+        tools: that the model may call; without any, its text is taken as it is.
+        number: of the completion in its episode, for ids of calls.
+    """
+    if not tools:
+        return {"role": "assistant", "content": sample.text}
+    parse = getattr(sampler, "parse", None)
+    said: PolicyTurn = read_turn_of("hermes", sample.text) if parse is None else parse(sample.completion_ids, tools)
+    if any(call.fault for call in said.calls):  # the agent sees what the policy wrote, and makes of it what it will
+        return {"role": "assistant", "content": sample.text}
+    message: dict[str, Any] = {"role": "assistant", "content": said.text}
+    if said.calls:
+        message |= {
+            "content": said.text or None,
+            "tool_calls": [_called(call, number, i) for i, call in enumerate(said.calls)],
+        }
+    return message
+
+
+def _called(call: Ask, number: int, index: int) -> dict[str, Any]:
+    """A call as the API has it.  Some templates want ids of nine letters and digits."""
+    function = {"name": call.name, "arguments": json.dumps(dict(call.arguments), ensure_ascii=False)}
+    return {"id": call.id or f"c{number:04d}{index:04d}", "type": "function", "function": function}
+
+
+def _gone() -> Refused:
+    return Refused(401, "unauthorized", "this episode is over, or there was none with this key")
+
+
+class AgentEndpoint:
+    """The endpoint, see above.  Close it, or use it as a context manager.
+
+    Args:
+        sampler: makes the completions, in a thread of this object.  Before it is synced or used elsewhere, close all
+            episodes and call `settle`.
+        host: address to listen on.  The default can be reached from this machine alone; agents in containers or on
+            other machines need another one.
+        port: 0 for any that is free.
+        name: of the model, for agents that ask.
+        limits: sizes and times that requests must keep to.
+
+    Attributes:
+        base_url: where the API begins, such as http://127.0.0.1:41234/v1.
+
+    Raises:
+        UsageError: the address cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        name: str = "policy",
+        limits: ServiceLimits | None = None,
+    ) -> None:
+        self.sampler, self.name = sampler, name
+        self.limits = limits or ServiceLimits()
+        self._memory, self._bodies = Memory(self.limits.held_mib), BodyReader(self.limits)
+        self._episodes: dict[bytes, AgentEpisode] = {}
+        self._numbers = itertools.count(1)
+        listening = listen(host, port, beyond_this_machine=True)  # each request needs a key that cannot be guessed
+        address, bound = listening.getsockname()[:2]
+        shown = f"[{address}]" if ":" in address else address
+        self.base_url = f"http://{shown}:{bound}/v1"
+        connections = Connections(self.limits, Metrics())
+        config = uvicorn.Config(
+            self._app,
+            http=partial(Connection, connections=connections),  # type: ignore[arg-type]  # makes a protocol
+            interface="asgi3",  # which uvicorn does not see on a bound method
+            ws="none",
+            lifespan="off",
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = _Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([listening],), name="rlvr-agents-http", daemon=True
+        )
+        self._thread.start()
+        deadline = time.monotonic() + _START_S
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                raise RlvrError("the endpoint for agents did not start; the log says why")
+            time.sleep(0.005)
+        self._samples = SamplerThread(sampler)
+
+    def open(
+        self,
+        *,
+        sampling: Sampling,
+        max_requests: int = 64,
+        request_tokens: int | None = None,
+        seed_key: Sequence[str | int] = (),
+    ) -> AgentEpisode:
+        """Begin an episode.
+
+        Args:
+            sampling: how completions are sampled, whatever the agent asks for; `max_tokens` is for all of them
+                together.  An agent may add stop texts, and ask for fewer tokens.
+            max_requests: most completions.
+            request_tokens: most tokens of one completion; None for what the episode has left.  Until it is finished, a
+                request holds all tokens that it may take, so parallel ones wait for each other without this.
+            seed_key: with a request's tokens, it seeds each completion.
+
+        Raises:
+            UsageError: a number is out of range, or the endpoint is closed.
+        """
+        require_whole("max_requests", max_requests, 1)
+        if request_tokens is not None:
+            require_whole("request_tokens", request_tokens, 1)
+        if self._samples.error is not None:
+            raise self._samples.error
+        episode = AgentEpisode(
+            self, sampling, max_requests=max_requests, request_tokens=request_tokens, seed_key=seed_key
+        )
+        self._episodes[episode.api_key.encode()] = episode
+        return episode
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the sampler failed with, so that nothing can be sampled any more; None while it works."""
+        return self._samples.error
+
+    def settle(self) -> None:
+        """Wait until the requests of closed episodes are aborted."""
+        self._samples.settle()
+
+    def forget(self, episode: AgentEpisode) -> None:
+        """Refuse the key of an episode from now on, see `AgentEpisode.close`.
+
+        Args:
+            episode: of this endpoint.
+        """
+        self._episodes.pop(episode.api_key.encode(), None)
+        episode.end()
+
+    def close(self) -> None:
+        """End all episodes, the server and the sampler's thread; the sampler is free again.  Idempotent."""
+        for episode in list(self._episodes.values()):
+            episode.close()
+        self._samples.close()
+        self._server.should_exit = True
+        self._thread.join(_STOP_S)
+        self._bodies.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------------ requests
+
+    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application."""
+        began = False
+
+        async def noting(message: Sent) -> None:
+            nonlocal began
+            began = True
+            await send(message)
+
+        share = MemoryShare(self._memory)
+        try:
+            await self._respond(scope, receive, noting, share)
+        except (ClientDisconnect, Left):
+            pass
+        except Exception as error:  # noqa: BLE001  a refusal, or a bug, which the log has
+            refused = error if isinstance(error, Refused) else _refusal_of(error)
+            if not began:
+                await _error_response(refused)(scope, receive, send)
+        finally:
+            share.release()
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send, share: MemoryShare) -> None:
+        connection = scope.get("rlvr.connection")
+        if connection is not None and connection.crowded:
+            raise Refused(503, "crowded", "there are too many connections; ask again in 1 s", retry_after_s=1)
+        headers = dict(reversed(scope["headers"]))
+        path, method = scope["path"], scope["method"]
+        episode = self._episodes.get(given_key(headers.get(b"authorization", b"").decode("latin-1")) or b"")
+        if episode is None:
+            raise _gone()
+        if path in ("/v1/models", f"/v1/models/{self.name}") and method == "GET":
+            model = {"id": self.name, "object": "model", "created": 0, "owned_by": "rlvr"}
+            listed = {"object": "list", "data": [model]} if path == "/v1/models" else model
+            await json_response(listed)(scope, receive, send)
+            return
+        if path != "/v1/chat/completions" or method != "POST":
+            raise Refused(
+                404, "no-such-page", f"{method[:20]} {path[:200]} is not served; POST /v1/chat/completions is"
+            )
+        body = await self._bodies.read(Asked(scope, receive, headers, share, ""))
+        request = read_request(body.asked)
+        with episode.asking():
+            await self._complete(episode, request, receive, send)
+
+    async def _complete(self, episode: AgentEpisode, request: ChatRequest, receive: Receive, send: Send) -> None:
+        pending = [self._samples.ask(order) for order in episode.orders(request)]
+        episode.pending.update(pending)
+        answers = asyncio.gather(*map(asyncio.wrap_future, pending))
+        try:
+            async with while_connected(receive):
+                if request.stream:
+                    await self._send_stream(request, answers, send)
+                else:
+                    body = json.dumps(self._whole(request, await answers)).encode()
+                    await _begin(send, b"application/json", len(body))
+                    await self._write(send, body, more=False)
+        except SamplingFailed as error:
+            episode.failed = error
+            raise
+        except asyncio.CancelledError:
+            if episode.closed:
+                raise _gone() from None
+            raise
+        finally:
+            answers.cancel()  # which reaches the sampler; what is done stays as it is
+            episode.pending.difference_update(pending)
+
+    def _whole(self, request: ChatRequest, answers: Sequence[_Answer]) -> dict[str, Any]:
+        return chat_response(self._head(request), _choices(answers), _usage(answers))
+
+    def _head(self, request: ChatRequest) -> dict[str, Any]:
+        return {"id": f"chatcmpl-{next(self._numbers)}", "created": int(time.time()), "model": request.model}
+
+    async def _send_stream(self, request: ChatRequest, asked: asyncio.Future[list[_Answer]], send: Send) -> None:
+        """The answer as server-sent events; what is refused within the first seconds has a status of its own."""
+        await asyncio.wait([asked], timeout=_STILL_S)
+        if asked.done():
+            asked.result()  # raises before anything is sent
+        await _begin(send, b"text/event-stream")
+        while not asked.done():
+            await self._write(send, b": sampling\n\n")
+            await asyncio.wait([asked], timeout=_STILL_S)
+        try:
+            answers = asked.result()
+        except Exception as error:
+            refused = error if isinstance(error, Refused) else _refusal_of(error)
+            await self._write(send, b"data: %s\n\n" % json.dumps(_error(refused)).encode(), more=False)
+            raise
+        usage = _usage(answers) if request.usage else None
+        for piece in chunks(self._head(request), _choices(answers), usage):
+            await self._write(send, b"data: %s\n\n" % json.dumps(piece).encode())
+        await self._write(send, b"data: [DONE]\n\n", more=False)
+
+    async def _write(self, send: Send, piece: bytes, *, more: bool = True) -> None:
+        try:
+            async with asyncio.timeout(self.limits.stall_s):
+                await send({"type": "http.response.body", "body": piece, "more_body": more})
+        except TimeoutError:
+            raise Left("stalled") from None
+
+
+class _Server(uvicorn.Server):
+    """A server in a thread: signals are the program's own."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _begin(send: Send, kind: bytes, length: int | None = None) -> None:
+    headers = [(b"content-type", kind), (b"cache-control", b"no-store")]
+    if length is not None:
+        headers.append((b"content-length", b"%d" % length))
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+def _choices(answers: Sequence[_Answer]) -> list[dict[str, Any]]:
+    return [choice_of(index, one.message, one.sample, logprobs=one.logprobs) for index, one in enumerate(answers)]
+
+
+def _usage(answers: Sequence[_Answer]) -> dict[str, int]:
+    prompt, own = len(answers[0].sample.prompt_ids), sum(len(one.sample.completion_ids) for one in answers)
+    return {"prompt_tokens": prompt, "completion_tokens": own, "total_tokens": prompt + own}
+
+
+def _refusal_of(error: Exception) -> Refused:
+    """An exception as an answer: what the request asks for cannot be done, or the sampler failed."""
+    if isinstance(error, UsageError):
+        return Refused(400, "bad-request", str(error))
+    if isinstance(error, SamplingFailed):
+        return Refused(502, "sampling-failed", str(error))
+    _log.error("a request of an agent failed", exc_info=error)
+    return Refused(500, "bug", f"a bug in the endpoint, {type(error).__name__}; its log has the traceback")
+
+
+def _error(refused: Refused) -> dict[str, Any]:
+    kind = "invalid_request_error" if refused.status < 500 else "server_error"
+    return {"error": {"message": str(refused), "type": kind, "param": None, "code": refused.reason}}
+
+
+def _error_response(refused: Refused) -> Any:
+    """An error in OpenAI's form."""
+    response = json_response(_error(refused), refused.status)
+    if refused.retry_after_s is not None:
+        response.headers["retry-after"] = str(refused.retry_after_s)
+    if refused.status in (401, 404, 408, 413, 503):
+        response.headers["connection"] = "close"  # the rest of the body is not read
+    return response

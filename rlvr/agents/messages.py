@@ -1,0 +1,251 @@
+"""The wire format of chat completions: what a request may ask for, and what it is answered with.
+
+What would change the distribution that tokens are drawn from is not the agent's to choose, since training needs to know
+it: `temperature` and its like are ignored.  What promises a form of the answer is refused, since nothing enforces it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rlvr.errors import brief
+from rlvr.samplers.protocol import Sample
+from rlvr.serve.refused import Refused
+from rlvr.types import Message
+from rlvr.validate import is_whole
+
+__all__ = ["ChatRequest", "chat_response", "choice_of", "chunks", "read_reply", "read_request"]
+
+_ROLES: Final = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+_IGNORED: Final = ("temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "logit_bias")
+_FORMS: Final = ("functions", "function_call", "prediction", "audio", "guided_json", "guided_regex", "guided_choice")
+_MOST_CHOICES: Final = 64
+_MOST_STOPS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A request, checked.
+
+    Attributes:
+        messages: for the chat template: arguments of calls are objects, replies of tools carry the tool's name.
+        tools: schemas, as they were sent; empty if the model is not to call any.
+        stop: texts that end a completion.
+        most: most tokens of a completion; None for what the episode has left.
+        choices: number of completions.
+        seed: of the agent; None if it gave none.
+        stream: whether the answer comes in pieces.
+        usage: whether these end with the counts of tokens.
+        logprobs: whether the log-probabilities are wanted.
+        model: the name that was asked for; any will do.
+        ignored: names of settings that were sent and have no effect.
+    """
+
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, Any]]
+    stop: tuple[str, ...]
+    most: int | None
+    choices: int
+    seed: int | None
+    stream: bool
+    usage: bool
+    logprobs: bool
+    model: str
+    ignored: tuple[str, ...]
+
+
+def read_request(asked: Mapping[str, Any]) -> ChatRequest:
+    """A request from the JSON object of its body.
+
+    Args:
+        asked: the object.
+
+    Raises:
+        Refused: it cannot be answered as it asks.
+    """
+    for name in _FORMS:
+        if asked.get(name) is not None:
+            raise _bad(name, "is not served: nothing here makes the model keep to it; leave it out")
+    form = asked.get("response_format")
+    if form is not None and not (isinstance(form, Mapping) and form.get("type") == "text"):
+        raise _bad("response_format", "is not served: tokens are not constrained; ask for it in the prompt")
+    tools = asked.get("tools") or []
+    if not (isinstance(tools, list) and all(map(_is_tool, tools))):
+        raise _bad("tools", "must be a list of {'type': 'function', 'function': {'name': …}}")
+    choice = asked.get("tool_choice")
+    if choice not in (None, "auto", "none"):
+        raise _bad("tool_choice", f"is {brief(choice)}; 'auto' and 'none' are served, as no call can be enforced")
+    if asked.get("top_logprobs"):
+        raise _bad("top_logprobs", "is not served; the log-probabilities of the sampled tokens are")
+    most = asked.get("max_completion_tokens")
+    options = asked.get("stream_options")
+    return ChatRequest(
+        messages=_messages(asked.get("messages")),
+        tools=() if choice == "none" else tools,
+        stop=_stop(asked.get("stop")),
+        most=_whole("max_tokens", asked.get("max_tokens") if most is None else most, 1),
+        choices=_whole("n", asked.get("n"), 1, _MOST_CHOICES) or 1,
+        seed=_whole("seed", asked.get("seed"), -(2**63), 2**64),
+        stream=asked.get("stream") is True,
+        usage=isinstance(options, Mapping) and options.get("include_usage") is True,
+        logprobs=asked.get("logprobs") is True,
+        model=str(asked.get("model") or "policy")[:200],
+        ignored=tuple(name for name in _IGNORED if asked.get(name) is not None),
+    )
+
+
+def _bad(name: str, what: str) -> Refused:
+    return Refused(400, name, f"{name} {what}")
+
+
+def _is_tool(tool: Any) -> bool:
+    if not isinstance(tool, Mapping) or tool.get("type") != "function":
+        return False
+    function = tool.get("function")
+    return isinstance(function, Mapping) and isinstance(function.get("name"), str)
+
+
+def _whole(name: str, value: Any, least: int, most: int = 2**31) -> int | None:
+    if value is None:
+        return None
+    if not is_whole(value) or not least <= value <= most:
+        raise _bad(name, f"is {brief(value)}; it must be a whole number from {least} to {most}")
+    return int(value)
+
+
+def _stop(value: Any) -> tuple[str, ...]:
+    texts = [value] if isinstance(value, str) else value or []
+    if not isinstance(texts, list) or len(texts) > _MOST_STOPS or not all(isinstance(t, str) and t for t in texts):
+        raise _bad("stop", f"is {brief(value)}; it must be a text, or a list of at most {_MOST_STOPS} texts")
+    return tuple(texts)
+
+
+def _messages(value: Any) -> list[Message]:
+    if not isinstance(value, list) or not value:
+        raise _bad("messages", f"is {brief(value)}; it must be a list of messages, at least one")
+    names: dict[str, str] = {}  # of the tools that were called, by the id of the call
+    found = [_message(number, message, names) for number, message in enumerate(value)]
+    if found[-1]["role"] == "assistant":
+        raise _bad("messages", "end with one of the assistant; end them with one of the user or of a tool")
+    return found
+
+
+def _message(number: int, message: Any, names: dict[str, str]) -> Message:
+    where = f"messages[{number}]"
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or message["role"] not in _ROLES:
+        raise _bad(where, f"is {brief(message)}; it needs a role, one of {', '.join(_ROLES)}")
+    role = _ROLES[message["role"]]
+    found: dict[str, Any] = {"role": role, "content": _content(where, message.get("content"))}
+    if role == "assistant" and message.get("tool_calls"):
+        found["tool_calls"] = [_call(where, call, names) for call in message["tool_calls"]]
+    if role == "tool":
+        call_id = message.get("tool_call_id")
+        if not isinstance(call_id, str):
+            raise _bad(where, f"has the tool_call_id {brief(call_id)}; it must be that of the call that it answers")
+        found["tool_call_id"] = call_id
+        name = names.get(call_id, message.get("name"))
+        if isinstance(name, str):
+            found["name"] = name
+    return found
+
+
+def read_reply(message: Message) -> Message:
+    """The assistant's message of an answer as it is read when the agent sends it back.
+
+    Args:
+        message: of a choice.
+    """
+    return _message(0, message, {})
+
+
+def _content(where: str, content: Any) -> str:
+    """Text, or the texts of a list of parts."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list):
+        raise _bad(where, f"has the content {brief(content)}; it must be a text, or a list of parts with texts")
+    for part in content:
+        if not isinstance(part, Mapping) or not isinstance(part.get("text"), str):
+            raise _bad(where, f"has the part {brief(part)}; only texts are served")
+    return "".join(part["text"] for part in content)
+
+
+def _call(where: str, call: Any, names: dict[str, str]) -> dict[str, Any]:
+    """A call of the assistant; templates write arguments from an object."""
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise _bad(where, f"has the call {brief(call)}; it needs a function with a name")
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            read = json.loads(arguments)
+        except (ValueError, RecursionError):
+            read = arguments  # as the model wrote it
+        arguments = read if isinstance(read, dict) else arguments
+    call_id = call.get("id")
+    if isinstance(call_id, str):
+        names[call_id] = function["name"]
+    return {"id": call_id, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
+
+
+# ------------------------------------------------------------------------------------------------------------- answers
+
+
+def chat_response(
+    head: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], usage: Mapping[str, int]
+) -> dict[str, Any]:
+    """The answer as one object.
+
+    Args:
+        head: its id, time and model.
+        choices: as `choice_of` makes them.
+        usage: counts of tokens.
+    """
+    return {**head, "object": "chat.completion", "choices": list(choices), "usage": dict(usage)}
+
+
+def chunks(
+    head: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], usage: Mapping[str, int] | None
+) -> list[dict[str, Any]]:
+    """The answer in pieces: for each choice its role, its content, its calls, and why it ended; then the counts.
+
+    Args:
+        head: see `chat_response`.
+        choices: see `chat_response`.
+        usage: None if they are not wanted.
+    """
+    head = {**head, "object": "chat.completion.chunk"}
+    found = []
+    for choice in choices:
+        message, index = choice["message"], choice["index"]
+        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": message["content"] or ""}]
+        for number, call in enumerate(message.get("tool_calls") or ()):
+            deltas.append({"tool_calls": [{"index": number, **call}]})
+        found += [{"index": index, "delta": delta, "finish_reason": None} for delta in deltas]
+        found[-len(deltas)]["logprobs"] = choice["logprobs"]
+        found.append({"index": index, "delta": {}, "finish_reason": choice["finish_reason"]})
+    pieces = [{**head, "choices": [one]} for one in found]
+    return pieces if usage is None else [*pieces, {**head, "choices": [], "usage": dict(usage)}]
+
+
+def choice_of(
+    index: int, message: Message, sample: Sample, *, logprobs: Sequence[Mapping[str, Any]] | None
+) -> dict[str, Any]:
+    """A choice of an answer.
+
+    Args:
+        index: its number.
+        message: of the assistant.
+        sample: the completion that it is made of.
+        logprobs: of its tokens; None if they are not wanted.
+    """
+    reason = "length" if sample.truncated else "tool_calls" if message.get("tool_calls") else "stop"
+    return {
+        "index": index,
+        "message": message,
+        "finish_reason": reason,
+        "logprobs": None if logprobs is None else {"content": list(logprobs), "refusal": None},
+    }
