@@ -29,6 +29,7 @@ __all__ = [
     "OverlongHandling",
     "PRESETS",
     "Preference",
+    "Replay",
     "Reset",
     "Rule",
     "SoftClip",
