@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from tyro.conf import Positional, UseAppendAction, arg
 
+from rlvr import viewer
 from rlvr.cli.arguments import (
     MemoryMib,
     NameValues,
@@ -71,7 +72,7 @@ class AuditCommand:
     worst: int = 20
     """Number of cases of each kind that the report keeps."""
     html: Path | None = None
-    """Write the whole report to this HTML page."""
+    """Write the whole report to this HTML page; needs the extra `view`."""
     output: Annotated[Path | None, arg(aliases=["-o"], metavar="OUT")] = None
     """Write the whole report to this file, as JSON."""
     overwrite: Overwrite = False
@@ -110,7 +111,6 @@ class AuditCommand:
 
     def _audit(self, env_id: str, file: Path, out: Console, err: Console) -> int:
         from rlvr.testing.audit import audit, inert
-        from rlvr.testing.audit_page import page
 
         read_rows(file)  # a missing file should not cost the start of workers
         say_if_unprotected(file, err)
@@ -136,7 +136,7 @@ class AuditCommand:
                 line = inert(f"{case.kind} {case.id}: {case.why[:200]}")
                 out.print(line, soft_wrap=True, markup=False, emoji=False, highlight=False)
         if self.html is not None:
-            write_whole(self.html, page(found).encode("utf-8", "backslashreplace"))
+            write_whole(self.html, viewer.report_page(found.as_dict()))
         if self.output is not None:
             write_whole(self.output, (json.dumps(found.as_dict(), indent=2, default=str) + "\n").encode())
 

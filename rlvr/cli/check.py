@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
 from tyro.conf import arg
 
-from rlvr.cli.arguments import EnvironmentArgument, NameValues, SandboxLevel, environment_of, print_json
+from rlvr import viewer
+from rlvr.cli.arguments import (
+    EnvironmentArgument,
+    NameValues,
+    Overwrite,
+    SandboxLevel,
+    environment_of,
+    print_json,
+    require_outputs,
+)
+from rlvr.data.files import write_whole
 from rlvr.scoring import WALL_S
 
 __all__ = ["CheckCommand"]
@@ -43,12 +55,18 @@ class CheckCommand:
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
     sandbox: SandboxLevel = None
+    html: Path | None = None
+    """Write the report to this HTML page; needs the extra `view`."""
+    output: Annotated[Path | None, arg(aliases=["-o"], metavar="OUT")] = None
+    """Write the report to this file, as JSON; `rlvr view` shows it."""
+    overwrite: Overwrite = False
     json: bool = False
     """Print the report as JSON instead of a table."""
 
     def run(self, out: Console, err: Console) -> int:
         from rlvr.testing import check
 
+        require_outputs([self.html, self.output], [], overwrite=self.overwrite)
         report = check(
             environment_of(self.env, self.option, self.sandbox),
             tasks=None if self.every else self.tasks,
@@ -62,4 +80,8 @@ class CheckCommand:
             print_json(out, report.as_dict())
         else:
             report.show(out)
+        if self.html is not None:
+            write_whole(self.html, viewer.report_page(report.as_dict()))
+        if self.output is not None:
+            write_whole(self.output, (json.dumps(report.as_dict(), indent=2, default=str) + "\n").encode())
         return int(not report.clean)

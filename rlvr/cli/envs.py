@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import MISSING, dataclass
+from importlib.resources import files
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from rlvr.environment import MultiTurnEnv
 from rlvr.environment.registry import environment_ids, load
@@ -16,27 +18,41 @@ __all__ = ["EnvsCommand"]
 
 @dataclass
 class EnvsCommand:
-    """List the environments that `rlvr.make` knows, with domain, turns and options; `rlvr check` tests one.
+    """List the environments that `rlvr.make` knows, with domain, turns, check and options.
 
     Example: rlvr envs
+
+    The column "check" has what `rlvr check` found in the bundled environments when this version was made; `rlvr check
+    ENV` looks for holes in any of them.
     """
 
     def run(self, out: Console, err: Console) -> int:
-        table = Table("id", "domain", "turns", "options", "what it is")
+        names = environment_ids()
+        longest = max(map(len, names), default=0)
+        table = Table(Column("id", min_width=longest), "domain", "turns", "check", "options", "what it is")
+        checked = json.loads(files("rlvr.testing").joinpath("checked.json").read_text())
         failed = 0
-        for name in environment_ids():
+        for name in names:
             try:
                 cls = load(name)
             except Exception as error:  # noqa: BLE001  a plugin may raise anything; the others are listed all the same
-                table.add_row(name, "", "", "", f"[red]cannot be loaded: {escape(str(error))}")
+                table.add_row(name, "", "", "", "", f"[red]cannot be loaded: {escape(str(error))}")
                 failed = 1
                 continue
             options = ", ".join(
                 option if value is MISSING else f"{option}={value!r}" for option, value in cls.options().items()
             )
             turns = "several" if issubclass(cls, MultiTurnEnv) else "1"
-            table.add_row(
-                name, escape(cls.domain), turns, escape(options), escape((cls.__doc__ or "").strip().partition("\n")[0])
-            )
+            said = (cls.__doc__ or "").strip().partition("\n")[0]
+            table.add_row(name, *map(escape, (cls.domain, turns, _found(checked.get(name)), options, said)))
         out.print(table)
         return failed
+
+
+def _found(record: dict[str, int] | None) -> str:
+    """The result of a check in a few words."""
+    if record is None:
+        return "not checked"
+    if record["holes"] or record["warnings"]:
+        return f"{record['holes']} holes, {record['warnings']} warnings"
+    return "passes"

@@ -8,7 +8,7 @@
 checks    `check` and `check_environment`, made of tasks, scores, repeats and episodes
 exploits  the catalogue of completions that deserve nothing, with `answers` for texts that must not count
 findings  the holes by name, and the report
-audit     verdicts compared with labels; audit_page shows them as HTML
+audit     verdicts compared with labels; `rlvr.viewer.reports` shows them as HTML
 """
 
 from rlvr.testing.checks import check, check_environment

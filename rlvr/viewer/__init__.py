@@ -1,9 +1,11 @@
 """`rlvr view`: scored files and training runs in the browser (docs/using/viewing.md).
 
-sources           what a path holds: scored rows, or a run
+sources           what a path holds: scored rows, a run, or a report
+reports           audits, checks and evaluations as tables and cases; needs Jinja2 alone
 index             one table per source in DuckDB, of all that rows are counted and filtered by; texts stay in the files
 texts             completions as safe HTML: escaped, cut, the answer marked
 curves            metrics as inline SVG
+rendering         the templates
 pages, app        what a page shows; the routes, and who may ask
 one_page          one page that needs no server
 
@@ -17,11 +19,12 @@ from rlvr.errors import import_optional
 if TYPE_CHECKING:
     from rlvr.viewer.app import app_of, run
     from rlvr.viewer.one_page import export
+    from rlvr.viewer.reports import report_page
     from rlvr.viewer.sources import Shown
 
-__all__ = ["Shown", "app_of", "export", "run"]
+__all__ = ["Shown", "app_of", "export", "report_page", "run"]
 
-_MODULES = {"Shown": "sources", "app_of": "app", "export": "one_page", "run": "app"}
+_MODULES = {"Shown": "sources", "app_of": "app", "export": "one_page", "report_page": "reports", "run": "app"}
 
 
 def __getattr__(name: str) -> Any:

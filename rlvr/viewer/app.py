@@ -27,7 +27,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rlvr.errors import RlvrError
 from rlvr.viewer import pages
 from rlvr.viewer.filters import Filters
-from rlvr.viewer.sources import RunSource, Shown, Source
+from rlvr.viewer.rendering import render
+from rlvr.viewer.sources import ReportSource, RunSource, Shown, Source
 
 __all__ = ["app_of", "run"]
 
@@ -88,6 +89,8 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
     def overview(key: int, request: Request) -> Response:
         if (source := source_of(key)) is None:
             return missing_page()
+        if isinstance(source, ReportSource):
+            return _page("report.html", sources=sources, report=source.report)
         if not isinstance(source, RunSource):
             return rows(key, request)
         source.index.update(wait_s=0)
@@ -97,7 +100,7 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
 
     @app.get("/{key}/rows")
     def rows(key: int, request: Request) -> Response:
-        if (source := source_of(key)) is None:
+        if (source := rows_of(key)) is None:
             return missing_page()
         filters = Filters.of(request.query_params)
         state = read(source, int(filters.step) if filters.step else None)
@@ -105,7 +108,7 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
 
     @app.get("/{key}/row/{n}")
     def row(key: int, n: int, start: int = 0) -> Response:
-        if (source := source_of(key)) is None or not 0 <= n < 1 << 62:
+        if (source := rows_of(key)) is None or not 0 <= n < 1 << 62:
             return missing_page()
         state = read(source, n >> 32)
         found = pages.row_page(source, n, start)
@@ -113,14 +116,14 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
 
     @app.get("/{key}/group")
     def group(key: int, task: str, env: str = "", step: int = 0) -> Response:
-        if (source := source_of(key)) is None or not 0 <= step < 1 << 31:
+        if (source := rows_of(key)) is None or not 0 <= step < 1 << 31:
             return missing_page()
         state = read(source, step)
         return _page("group.html", **state, key=key, **pages.group_page(source, task, env, step))
 
     @app.get("/{key}/text/{n}/{name}")
     def text(key: int, n: int, name: str) -> Response:
-        source = source_of(key)
+        source = rows_of(key)
         known = source is not None and 0 <= n < 1 << 62 and name in pages.FIELDS
         found = pages.row_text(source, n, name) if source is not None and known else None
         if found is None:
@@ -129,6 +132,9 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
 
     def source_of(key: int) -> Source | None:
         return sources.all[key] if 0 <= key < len(sources.all) else None
+
+    def rows_of(key: int) -> Source | None:
+        return None if isinstance(source := source_of(key), ReportSource) else source
 
     def missing_page() -> Response:
         return missing(None, Exception())  # type: ignore[arg-type]  # which it does not look at
@@ -142,7 +148,7 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
 
 
 def _page(template: str, status: int = 200, **values: Any) -> Response:
-    return Response(pages.render(template, **values), status, media_type="text/html; charset=utf-8")
+    return Response(render(template, **values), status, media_type="text/html; charset=utf-8")
 
 
 class _Guard:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Any, Final
-
-from markupsafe import Markup
 
 from rlvr.viewer import pages
 from rlvr.viewer.filters import Filters
-from rlvr.viewer.sources import RunSource, Shown, Source
+from rlvr.viewer.rendering import render, style
+from rlvr.viewer.sources import ReportSource, RunSource, Shown, Source
 
 __all__ = ["export"]
 
@@ -23,9 +21,8 @@ def export(sources: Shown) -> bytes:
     Args:
         sources: what it shows.
     """
-    style = resources.files("rlvr.viewer").joinpath("static", "style.css").read_text(encoding="utf-8")
     found = [_section(source) for source in sources.all]
-    return pages.render("export.html", style=Markup(style), found=found, refused=sources.refused)
+    return render("export.html", style=style(), found=found, refused=sources.refused)
 
 
 def _section(source: Source) -> dict[str, Any]:
@@ -38,6 +35,7 @@ def _section(source: Source) -> dict[str, Any]:
         reasons.append((outcome, reason, rows))
     return {
         "source": source,
+        "report": source.report if isinstance(source, ReportSource) else None,
         "run": pages.run_page(source, None) if isinstance(source, RunSource) else None,
         "counts": counts if counts["total"] else None,
         "reasons": reasons,

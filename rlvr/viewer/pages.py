@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from rlvr.errors import DataError
-from rlvr.testing.audit import inert
 from rlvr.viewer.curves import panels
 from rlvr.viewer.filters import BROKEN, OUTCOMES, Filters
 from rlvr.viewer.index import parts_of
+from rlvr.viewer.rendering import templates
 from rlvr.viewer.sources import RunSource, Shown, Source
 from rlvr.viewer.texts import answer_at, as_text, excerpt, piece
 
 __all__ = [
     "FIELDS",
     "group_page",
-    "render",
     "row_page",
     "row_text",
     "rows_of_reason",
@@ -39,27 +36,7 @@ FIELDS: Final = ("completion", "prompt", "reference", "answer", "why", "detail",
 
 _ROW = "n, step, line, id, task, env, outcome, reason, total, length, truncated, dropped, error"
 
-_templates = Environment(
-    loader=PackageLoader("rlvr.viewer"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_templates.filters["inert"] = inert
-_templates.filters["number"] = lambda value: "–" if value is None else f"{value + 0.0:.4g}"  # not -0
-_templates.globals["OUTCOMES"] = OUTCOMES
-_templates.globals["BROKEN"] = BROKEN
-
-
-def render(template: str, **values: Any) -> bytes:
-    """A page as UTF-8; what that cannot hold (lone surrogates) is escaped.
-
-    Args:
-        template: its file name.
-        values: for the template.
-    """
-    return _templates.get_template(template).render(**values).encode("utf-8", "backslashreplace")
+templates.globals.update(OUTCOMES=OUTCOMES, BROKEN=BROKEN)
 
 
 def summary(source: Source, filters: Filters) -> dict[str, Any]:

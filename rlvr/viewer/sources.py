@@ -1,4 +1,4 @@
-"""What a path holds: scored completions, or a training run."""
+"""What a path holds: scored completions, a training run, or a report."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import Any
 from rlvr.errors import DataError, brief
 from rlvr.train.metrics import read_metrics
 from rlvr.viewer.index import Index, RowsFile
+from rlvr.viewer.reports import Report, read_report
 
-__all__ = ["RunSource", "Shown", "Source"]
+__all__ = ["ReportSource", "RunSource", "Shown", "Source"]
 
 _STEP = re.compile(r"step-(\d{1,12})\.parquet")
 
@@ -34,6 +35,7 @@ class Source:
     """
 
     is_run = False
+    what = "scored completions"
 
     def __init__(self, path: Path, name: str, folder: Path) -> None:
         self.path, self.name = path, name
@@ -48,6 +50,7 @@ class RunSource(Source):
     """A training run: its metrics, its settings, and the rollouts that it kept."""
 
     is_run = True
+    what = "run"
 
     def files(self) -> list[RowsFile]:
         """The files of rollouts, by step.  A link that leads out of the run's folder is not followed."""
@@ -84,15 +87,34 @@ class RunSource(Source):
         return path.resolve().is_relative_to(self.path.resolve())
 
 
+class ReportSource(Source):
+    """An audit, a check or an evaluation, which has no rows.
+
+    Args:
+        path, name, folder: see `Source`.
+        report: what it says.
+    """
+
+    what = "report"
+
+    def __init__(self, path: Path, name: str, folder: Path, report: Report) -> None:
+        super().__init__(path, name, folder)
+        self.report = report
+
+    def files(self) -> list[RowsFile]:
+        """No files of rows."""
+        return []
+
+
 class Shown:
     """All that one viewer shows, by number; nothing else can be reached through it.
 
     Args:
-        paths: scored files, and folders of runs.
+        paths: scored files, folders of runs, and reports of audits, checks and evaluations.
 
     Attributes:
         all: the sources, in order.
-        refused: a line for each path that is neither.
+        refused: a line for each path that is none of these.
 
     Raises:
         DataError: none of the paths can be shown.
@@ -120,8 +142,13 @@ class Shown:
         names = {source.name for source in self.all}
         short = path.resolve().name
         name = next(it for it in (short, str(path), f"{path} ({len(self.all)})") if it not in names)
+        report = None if is_run else read_report(path)
         folder.mkdir()
-        source = (RunSource if is_run else Source)(path.absolute(), name, folder)
+        source: Source
+        if report is not None:
+            source = ReportSource(path.absolute(), name, folder, report)
+        else:
+            source = (RunSource if is_run else Source)(path.absolute(), name, folder)
         self._stack.callback(source.index.close)
         self.all.append(source)
 

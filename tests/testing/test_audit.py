@@ -8,9 +8,14 @@ import pytest
 from rich.console import Console
 
 import rlvr
+from rlvr import viewer
 from rlvr.testing.audit import Rate, audit, label_of
-from rlvr.testing.audit_page import page
 from tests.environments import Trials
+
+
+def page(found) -> str:
+    """The audit as one page."""
+    return viewer.report_page(found.as_dict()).decode()
 
 
 class Lenient(Trials):
@@ -203,7 +208,9 @@ def test_a_completion_is_inert_on_the_page(text: str):
     rows = [row(1, text, True, **{"model<b>": text, "id": f"{text}1"}), row(2, "2", True, **{"model<b>": "plain"})]
     shown = page(audit(Trials(), rows, by=("model<b>",), against=Lenient(), workers=0))
     tags = Tags(shown).seen
-    known = set("html head meta title style body h1 h2 table tr th td p details summary pre".split())
+    known = set(
+        "html head meta title style body main section h1 h2 table caption tr th td p details summary pre".split()
+    )
     assert {tag for tag, _ in tags} <= known
     assert sum(tag == "style" for tag, _ in tags) == 1
     assert not {name for _, attrs in tags for name in attrs} - {
@@ -213,6 +220,8 @@ def test_a_completion_is_inert_on_the_page(text: str):
         "content",
         "name",
         "class",
+        "scope",
+        "aria-label",
     }
     assert "default-src 'none'" in shown
     assert "\x1b" not in shown

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import rlvr
+import rlvr.testing
 from rlvr.testing import check
 
 GSM8K = [
@@ -164,4 +165,13 @@ def test_every_bundled_environment_is_checked():
     """A new one has to be added here."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     elsewhere = {"reasoning-gym-v1"}  # tests/interop/test_reasoning_gym.py
+    elsewhere |= {"bash-v1", "guess-v1", "python-tool-math-v1", "search-v1", "wordle-v1"}  # envs/test_tool_envs.py
     assert set(OURS) | elsewhere == set(project["project"]["entry-points"]["rlvr.envs"])
+
+
+def test_what_rlvr_envs_shows_was_found_by_a_check():
+    """`python -m benchmarks.checked_environments` writes it; one that does not pass is to be mended, not recorded."""
+    recorded = json.loads((Path(rlvr.testing.__file__).parent / "checked.json").read_text())
+    assert set(recorded) <= set(OURS)  # one that is not recorded is shown as not checked
+    assert not [name for name, found in recorded.items() if found["holes"] or found["warnings"]]
+    assert min(found["completions"] for found in recorded.values()) > 70

@@ -1,0 +1,38 @@
+"""The templates of the viewer; every value in them is escaped."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from rlvr.testing.audit import inert
+
+__all__ = ["render", "style", "templates"]
+
+templates = Environment(
+    loader=PackageLoader("rlvr.viewer"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+templates.filters["inert"] = inert
+templates.filters["number"] = lambda value: "–" if value is None else f"{value + 0.0:.4g}"  # not -0
+
+
+def render(template: str, **values: Any) -> bytes:
+    """A page as UTF-8; what that cannot hold (lone surrogates) is escaped.
+
+    Args:
+        template: its file name.
+        values: for the template.
+    """
+    return templates.get_template(template).render(**values).encode("utf-8", "backslashreplace")
+
+
+def style() -> Markup:
+    """The style sheet, for pages that need no other file."""
+    return Markup(resources.files("rlvr.viewer").joinpath("static", "style.css").read_text(encoding="utf-8"))

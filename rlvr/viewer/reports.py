@@ -1,0 +1,220 @@
+"""Audits, checks and evaluations as tables and cases, from what their commands write as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rlvr.errors import DataError
+from rlvr.viewer.rendering import render, style
+
+__all__ = ["Report", "ReportTable", "read_report", "report_page", "told"]
+
+_LARGEST: Final = 256 << 20  # bytes of a file
+_TEXT: Final = 4000  # characters of a completion
+_CELL: Final = 1000  # and of a cell
+_LEFT_OUT: Final = 100  # rows that are listed
+_KINDS: Final = {
+    "audit": ("total", "slices", "reasons", "cases", "left_out"),
+    "check": ("findings", "completions", "tasks"),
+    "evaluation": ("metrics", "too_long"),
+}
+"""The kinds of reports, each with keys that it has."""
+
+
+@dataclass(frozen=True)
+class ReportTable:
+    """One table.  Numbers are put to the right; `bad` has (row, column) of cells that should be 0."""
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    bad: frozenset[tuple[int, int]] = frozenset()
+
+
+@dataclass
+class Report:
+    """A report, ready for a page.
+
+    Attributes:
+        title: what it is about.
+        lines: its result in words.
+        tables: in order.
+        cases: headings, each with (summary, facts, text) of its cases.
+    """
+
+    title: str
+    lines: list[str] = field(default_factory=list)
+    tables: list[ReportTable] = field(default_factory=list)
+    cases: list[tuple[str, list[tuple[str, ReportTable, str]]]] = field(default_factory=list)
+
+
+def read_report(path: Path) -> Report | None:
+    """The report in a file; None if it holds something else.
+
+    Args:
+        path: what `rlvr audit -o`, `rlvr check --json` or `rlvr eval -o` wrote.
+
+    Raises:
+        DataError: it begins as a report does, and cannot be read.
+    """
+    if path.suffix != ".json":
+        return None
+    if path.stat().st_size > _LARGEST:
+        raise DataError(f"{path} has more than {_LARGEST >> 20} MiB; no report is so large")
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read as JSON: {error}") from None
+    if not any(_is(tree, kind) for kind in _KINDS):
+        return None
+    try:
+        return told(tree)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{path} looks like a report, and lacks something: {error!r}") from None
+
+
+def report_page(tree: Mapping[str, Any]) -> bytes:
+    """One page that needs no server, no script and no other file.
+
+    Args:
+        tree: a report as JSON has it.
+    """
+    return render("report_alone.html", report=told(tree), style=style())
+
+
+def told(tree: Mapping[str, Any]) -> Report:
+    """A report as tables and cases.
+
+    Args:
+        tree: a report as JSON has it.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is none.
+    """
+    if _is(tree, "audit"):
+        return _audit(tree)
+    return _check(tree) if _is(tree, "check") else _evaluation(tree)
+
+
+def _is(tree: Any, kind: str) -> bool:
+    return isinstance(tree, Mapping) and all(key in tree for key in _KINDS[kind])
+
+
+# ------------------------------------------------------------------------------------------------------ audits
+
+
+def _audit(tree: Mapping[str, Any]) -> Report:
+    found = Report(f"Audit of {tree['env']}")
+    total = tree["total"]
+    matrix = [
+        ("labelled right", total["true_positive"], total["false_negative"]),
+        ("labelled wrong", total["false_positive"], total["true_negative"]),
+    ]
+    head: tuple[str, ...] = (f"column {tree['label']}", "said correct", "said not")
+    found.tables.append(ReportTable("verdicts against labels", head, matrix, frozenset(((0, 2), (1, 1)))))
+    rates = [(name, _rate(rate)) for name, rate in total["rates"].items()]
+    found.tables.append(ReportTable("rates, 95 % interval (Wilson)", ("rate", "value"), rates))
+    found.lines.append(f"Not scored, by a failure of ours: {total['unscored']:,}.")
+    for column, values in tree["slices"].items():
+        rows = [
+            (value, _rate(it["rates"]["false positives"]), _rate(it["rates"]["false negatives"]), it["unscored"])
+            for value, it in values.items()
+        ]
+        head = (column, "false positives", "false negatives", "unscored")
+        found.tables.append(ReportTable(f"by {column}", head, rows))
+    for kind, reasons in tree["reasons"].items():
+        found.tables.append(ReportTable(f"{kind}: why", ("reason", "count"), list(reasons.items())))
+    found.cases += _cases(tree["cases"])
+    if (second := tree.get("disagreement")) is not None:
+        found.lines.append(f"Against {second['against']}: they differ in {_rate(second['rate'])}.")
+        accepted = [("both", second["both"]), (tree["env"], second["only_first"]),
+                (second["against"], second["only_second"]), ("neither", second["neither"])]  # fmt: skip
+        found.tables.append(ReportTable(f"against {second['against']}", ("accepted by", "count"), accepted))
+        found.cases += _cases(second["cases"])
+    if left_out := tree["left_out"]:
+        found.lines.append(f"Rows left out: {len(left_out):,}.")
+        rows_out = [(_cut(why),) for why in left_out[:_LEFT_OUT]]
+        found.tables.append(ReportTable(f"rows left out: {len(left_out):,}", ("why",), rows_out))
+    return found
+
+
+def _cases(cases: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, ReportTable, str]]]]:
+    kinds: dict[str, list[tuple[str, ReportTable, str]]] = {}
+    for case in cases:
+        facts = [tuple(map(_cut, (case["reference"], case["answer"], case["why"], case["label"])))]
+        table = ReportTable("", ("reference", "answer", "reason", "label"), facts)
+        said = f"{case['id']}, task {case['task']}: {case['why'][:200]}"
+        kinds.setdefault(f"{case['kind']}: cases", []).append((said, table, _shown(case["completion"])))
+    return list(kinds.items())
+
+
+def _rate(rate: Mapping[str, Any]) -> str:
+    if rate["value"] is None:
+        return "no completions"
+    low, high = rate["interval"]
+    return f"{rate['value']:.2%} [{low:.2%}, {high:.2%}], {rate['k']:,} of {rate['n']:,}"
+
+
+# -------------------------------------------------------------------------------------- checks and evaluations
+
+
+def _check(tree: Mapping[str, Any]) -> Report:
+    found = Report(f"Check of {tree['env']}")
+    count = {name: sum(it["severity"] == name for it in tree["findings"]) for name in ("hole", "warning", "note")}
+    holes, warnings = count["hole"], count["warning"]
+    found.lines.append(
+        "It passes: no holes, no warnings." if not holes + warnings else f"Holes: {holes}. Warnings: {warnings}."
+    )
+    found.lines.append(
+        f"{tree['completions']:,} completions for {tree['tasks']:,} tasks; a score takes {tree['median_ms']:.2g} ms "
+        f"(median), {tree['slowest_ms']:.3g} ms at most."
+    )
+    rows = [(it["severity"], it["hole"], it["what"], it["count"], it["tried"]) for it in tree["findings"]]
+    if rows:
+        bad = frozenset((at, 0) for at, row in enumerate(rows) if row[0] == "hole")
+        found.tables.append(ReportTable("findings", ("severity", "hole", "what", "found", "of"), rows, bad))
+    guess, floor = tree.get("guess"), tree.get("floor")
+    figures = [
+        ("right by the best constant answer", "unknown" if guess is None else f"{guess:.1%}"),
+        ("earned by no text", "unknown" if floor is None else f"{floor:g}"),
+        ("seed of the sample", tree.get("seed", 0)),
+        *((f"option {name}", _cut(value)) for name, value in tree.get("config", {}).items()),
+    ]
+    found.tables.append(ReportTable("figures", ("figure", "value"), figures))
+    cases = [
+        (
+            f"{it['severity']} {it['hole']}: {it['what']}",
+            ReportTable("", ("task", "got", "wanted"), [(_cut(it["task"]), _cut(it["got"]), _cut(it["wanted"]))]),
+            _shown(it["completion"]),
+        )
+        for it in tree["findings"]
+    ]
+    found.cases += [("first case of each finding", cases)] if cases else []
+    return found
+
+
+def _evaluation(tree: Mapping[str, Any]) -> Report:
+    found = Report(f"Evaluation of {tree.get('model') or 'a model'}")
+    found.lines.append(
+        f"Mean length {tree['length']:.1f} tokens, {tree['truncated']:.1%} truncated, {tree['unscored']:,} unscored."
+    )
+    rows = [
+        (name, f"{it['value']:.4f}", f"{it['low']:.4f} to {it['high']:.4f}", it["tasks"])
+        for name, it in tree["metrics"].items()
+    ]
+    found.tables.append(ReportTable("metrics", ("metric", "value", "95 % interval", "tasks"), rows))
+    return found
+
+
+def _shown(text: Any) -> str:
+    text = str(text)
+    return text if len(text) <= _TEXT else f"{text[:_TEXT]}\n… {len(text):,} characters"
+
+
+def _cut(value: Any) -> str:
+    text = "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _CELL else f"{text[:_CELL]} …"
