@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from rlvr.interop.openrlhf import to_openrlhf
     from rlvr.interop.reasoning_gym import from_reasoning_gym
     from rlvr.interop.trl import from_trl, to_trl
+    from rlvr.interop.trl_environment import to_trl_environment
     from rlvr.interop.verl import to_verl
 
-__all__ = ["from_reasoning_gym", "from_trl", "to_gymnasium", "to_openrlhf", "to_trl", "to_verl"]
+__all__ = ["from_reasoning_gym", "from_trl", "to_gymnasium", "to_openrlhf", "to_trl", "to_trl_environment", "to_verl"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Self, TypeAlias
 
-from rlvr.environment import Environment, SingleTurnEnv
+from rlvr.environment import Environment, TasksEnv, ToolEnv
 from rlvr.errors import DataError, Unscored, UsageError, brief
 from rlvr.rewards import Reward
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
@@ -64,6 +64,11 @@ class Adapter:
         wall_s: float = WALL_S,
         memory_mib: int | None = MEMORY_MIB,
     ) -> None:
+        if isinstance(env, ToolEnv):
+            raise UsageError(
+                f"{env.id} has tools, and a completion alone is no episode; use to_trl_environment or to_gymnasium, or "
+                "rlvr's own trainer"
+            )
         self._settings: dict[str, Any] = {"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib}
         self.scorer = Scorer(env, workers=workers, wall_s=wall_s, memory_mib=memory_mib)  # starts nothing yet
         self.env = env
@@ -186,13 +191,13 @@ def finite_tasks(env: Environment, count: int | None) -> Iterator[Task]:
     """The first `count` tasks, or all of them.
 
     Args:
-        env: a single-turn environment.
+        env: a single-turn environment, or one with tools.
         count: number of tasks; None for all.
 
     Raises:
         UsageError: `count` is None and the environment generates tasks without end.
     """
-    if not isinstance(env, SingleTurnEnv):
+    if not isinstance(env, TasksEnv):
         raise UsageError(f"{type(env).__name__} has no tasks to make a data set of")
     if count is None and env.size is None:
         raise UsageError(f"{env.id} makes tasks without end: say how many, tasks=10_000")

@@ -16,7 +16,7 @@ from typing import Any, Final, Self, overload
 
 import numpy as np
 
-from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv
+from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv, ToolEnv
 from rlvr.errors import MissingDependency, UsageError
 from rlvr.interop.adapter import (
     Adapter,
@@ -238,9 +238,11 @@ class GymEnv(gymnasium.Env[Any, str]):
         return self._task
 
     def close(self) -> None:
-        """End the worker.  May be called again."""
+        """End the worker, and an episode with tools.  May be called again."""
         if self._judge is not None:
             self._judge.close()
+        if isinstance(self._env, ToolEnv):
+            self._env.close()
 
 
 class GymVectorEnv(VectorEnv[Any, Any, Any]):
