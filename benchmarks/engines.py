@@ -1,7 +1,7 @@
 r"""A pool, two services and a Ray cluster of two nodes on one machine, and 16 shards: equal results, kills, rates.
 
     python -m benchmarks.engines rates       # wants an idle machine; with Ray installed also Ray
-    python -m benchmarks.engines kills
+    python -m benchmarks.engines kills       # ray-kills with Ray installed
     python -m benchmarks.engines shards
     python -m benchmarks.engines code        # programs in the sandbox of a service, one run
 
@@ -166,7 +166,7 @@ def rates(count: int, slow: int, cpu_ms: float, rounds: int) -> None:
     print(f"load {load:.1f}")
 
 
-def kills(count: int, cpu_ms: float) -> None:
+def kills(count: int, cpu_ms: float, *, on_ray: bool) -> None:
     """Machines that die under load, ten times each."""
     asked = rows(count)
     env = rlvr.make(PLACE, cpu_ms=cpu_ms)
@@ -191,26 +191,27 @@ def kills(count: int, cpu_ms: float) -> None:
         print(f"| {name} | {killed} | {len(got):,} | {same:,} |", flush=True)
 
     holder: list[rlvr.Scorer] = []
-    with services(cpu_ms) as (make, again):
-        killing("a service, started anew", make, again)
-    if not importlib.util.find_spec("ray"):
+    if not on_ray:
+        with services(cpu_ms) as (make, again):
+            killing("a service, started anew", make, again)
         return
     import ray
     from ray._private.test_utils import get_other_nodes
 
     with ray_cluster() as (make, cluster):
         killing("an actor", make, lambda k: ray.kill(holder[-1].engine._actors[k % 2], no_restart=False))
-    gone = 0
-    for number in range(KILLS):  # a run for each node: a node that came later has no actor of this run
-        with ray_cluster() as (make, cluster), rlvr.Scorer(env, engine=make()) as scorer:
+        same, few = 0, count // 8  # a run for each node: one that comes later has no actor of this run
+        for _ in range(KILLS):
 
-            def at(at_row: int, cluster: Any = cluster) -> None:
-                if at_row == count // 2:
+            def at(number: int) -> None:
+                if number == few // 2:
                     cluster.remove_node(get_other_nodes(cluster, exclude_head=True)[0], allow_graceful=False)
 
-            gone += records(scorer, asked, at) == wanted
-        print(f"node {number + 1}: {gone} runs identical", file=sys.stderr, flush=True)
-    print(f"| a node | {KILLS} | {count:,} in each of {KILLS} runs | {gone} of {KILLS} runs |", flush=True)
+            with rlvr.Scorer(env, engine=make()) as scorer:
+                same += records(scorer, asked[:few], at) == wanted[:few]
+            cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
+            print(f"nodes so far: {same} runs of {few} rows identical", file=sys.stderr, flush=True)
+    print(f"| a node | {KILLS} | {few:,} in each of {KILLS} runs | all of {same} runs |", flush=True)
 
 
 def shards(count: int, cpu_ms: float, number: int = 16) -> None:
@@ -271,7 +272,7 @@ def code(count: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("rates", "kills", "shards", "code"))
+    parser.add_argument("what", choices=("rates", "kills", "ray-kills", "shards", "code"))
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--slow-rows", type=int, default=1_000)
     parser.add_argument("--cpu-ms", type=float, default=5.0, help="of the slow rows")
@@ -279,8 +280,8 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.what == "rates":
         rates(asked.rows, asked.slow_rows, asked.cpu_ms, asked.rounds)
-    elif asked.what == "kills":
-        kills(asked.rows, 1.0)
+    elif asked.what in ("kills", "ray-kills"):
+        kills(asked.rows, 1.0, on_ray=asked.what == "ray-kills")
     elif asked.what == "shards":
         shards(asked.rows, 0.5)
     else:

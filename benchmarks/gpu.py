@@ -209,8 +209,33 @@ def check_ranks(place: Place) -> dict[str, float]:
 
 
 def check_vllm(place: Place) -> dict[str, float]:
-    """Weights given to vLLM between steps."""
-    raise CannotRun("rlvr has no sampler for vLLM yet")
+    """Weights given to vLLM between steps, and the memory that its sleep frees; on a CPU it frees none."""
+    if importlib.util.find_spec("vllm") is None:
+        raise CannotRun("vLLM is not installed in this environment; see docs/using/vllm.md")
+    from rlvr.samplers.vllm import VLLMSampler
+
+    policy, on_gpu = place.policy(), place.device.type == "cuda"
+    row = TokenRow(policy.tokenization.encode("12+34="), policy.tokenization.encode("46 7+8")[1:])
+    apart, times = 0.0, []
+    with tempfile.TemporaryDirectory() as folder:
+        policy.save_description(folder)
+        with VLLMSampler(folder, policy.tokenization, max_rows=place.rows, memory=0.3, sleeps=on_gpu) as sampler:
+            for version in range(5):
+                with torch.no_grad():
+                    for parameter in policy.model.parameters():
+                        parameter.add_(0.01 * torch.randn_like(parameter))
+                times.append(timed(place, lambda version=version: sampler.sync(policy.weights(), version)))
+                ours, theirs = policy.logprobs([row])[0].tolist(), sampler.logprobs([row])[0]
+                apart = max(apart, *(abs(a - b) for a, b in zip(ours, theirs, strict=True)))
+            awake = torch.cuda.mem_get_info()[0] if on_gpu else 0
+            sampler.sleep()
+            freed = (torch.cuda.mem_get_info()[0] if on_gpu else 0) - awake
+            sampler.sync(policy.weights(), 5)
+            theirs = sampler.logprobs([row])[0]
+            apart = max(apart, *(abs(a - b) for a, b in zip(ours, theirs, strict=True)))
+    require("difference of log-probabilities", apart, 1e-3)
+    bytes_ = sum(p.numel() * p.element_size() for p in policy.model.parameters())
+    return {"apart": apart, "sync s": min(times), "weights MiB": bytes_ / 2**20, "freed by sleep MiB": freed / 2**20}
 
 
 CHECKS: dict[str, Callable[[Place], dict[str, float]]] = {

@@ -21,7 +21,7 @@ from rlvr.collect.players import OwnLoopEnv
 from rlvr.collect.prefixes import PrefixValues, prefix_values
 from rlvr.collect.scheduler import Schedule
 from rlvr.collect.serialization import group_as_dict, group_from_dict
-from rlvr.collect.stats import Dropped, collection_stats, dropped_group, mixture_stats, unscored_reasons
+from rlvr.collect.stats import Dropped, collection_stats, dropped_group, mixture_stats, tool_stats, unscored_reasons
 from rlvr.environment import Environment, Mixture
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Sampler, Sampling
@@ -240,7 +240,7 @@ class Collector:
             _warn_of_fewer(len(groups), prompts, rounds, dropped)
             self._has_warned = True
         numbers = collection_stats(sampled, groups, dropped, self.groups.background.take_timings())
-        numbers |= mixture_stats(self.env, sampled, groups) | self._cursor.stats()
+        numbers |= mixture_stats(self.env, sampled, groups) | tool_stats(sampled) | self._cursor.stats()
         numbers |= {"rounds": float(rounds), "left": float(len(self._left)), "missing": float(missing)}
         numbers |= {"in_flight": float(len(self._flight)), "requeued": float(requeued)}
         return Collected(groups, dropped, numbers, indices)

@@ -9,9 +9,18 @@ from statistics import fmean
 
 from rlvr.collect.background import Timings
 from rlvr.environment import Environment, Mixture
+from rlvr.episode import ToolCall
 from rlvr.types import Group, Rollout, Score
 
-__all__ = ["Dropped", "collection_stats", "dropped_group", "mixture_stats", "own_tokens", "unscored_reasons"]
+__all__ = [
+    "Dropped",
+    "collection_stats",
+    "dropped_group",
+    "mixture_stats",
+    "own_tokens",
+    "tool_stats",
+    "unscored_reasons",
+]
 
 _REASONS = ("all-correct", "all-wrong", "few-scored", "stale", "too-long")
 
@@ -121,6 +130,42 @@ def collection_stats(
         **asdict(timings),
     }
     return {name: float(value) for name, value in numbers.items()}
+
+
+def tool_stats(groups: Sequence[Group]) -> dict[str, float]:
+    """Metrics of episodes with tools, over all sampled rollouts; none where no rollout has a record.
+
+        tools/calls                  mean number of calls of an episode
+        tools/used                   share of episodes with a call
+        tools/errors                 share of calls whose reply is an error of the policy's
+        tools/seconds                mean wall seconds of a call that was made
+        tools/turns                  mean number of turns of an episode
+        tools/NAME/calls             the same for each tool that was called; names that are no tool are left out
+        tools/NAME/errors tools/NAME/seconds
+
+    Args:
+        groups: that were sampled.
+    """
+    episodes = [one.episode for group in groups for one in group.rollouts if one.episode is not None]
+    if not episodes:
+        return {}
+    calls = [call for episode in episodes for call in episode.calls]
+    found = {
+        "tools/calls": len(calls) / len(episodes),
+        "tools/used": fmean(bool(episode.calls) for episode in episodes),
+        "tools/turns": fmean(len(episode.turns) for episode in episodes),
+        **_call_stats("tools", calls),
+    }
+    for name in sorted({call.name for call in calls if not call.error}):  # the policy may make up others without end
+        own = [call for call in calls if call.name == name]
+        found |= {f"tools/{name}/calls": len(own) / len(episodes), **_call_stats(f"tools/{name}", own)}
+    return {name: float(value) for name, value in found.items()}
+
+
+def _call_stats(prefix: str, calls: Sequence[ToolCall]) -> dict[str, float]:
+    made = [call.seconds for call in calls if call.seconds > 0]
+    errors = {f"{prefix}/errors": fmean(call.error for call in calls)} if calls else {}
+    return errors | ({f"{prefix}/seconds": fmean(made)} if made else {})
 
 
 def mixture_stats(env: Environment, sampled: Sequence[Group], groups: Sequence[Group]) -> dict[str, float]:

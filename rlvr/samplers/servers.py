@@ -32,15 +32,17 @@ from torch import Tensor
 
 from rlvr.episode import PolicyTurn
 from rlvr.errors import RlvrError, SamplingFailed, ServiceFailed, UsageError, brief
-from rlvr.samplers.protocol import Probe, Request, Sample, Sampling, Tokenized
+from rlvr.samplers.protocol import Begun, Probe, Request, Sample, Sampling, Tokenized
 from rlvr.samplers.tokenization import Tokenization
 from rlvr.samplers.vllm_lora import AdapterFiles, AdapterSettings
 from rlvr.samplers.vllm_shared import (
     EXTENSION,
     TESTED,
+    begun_with,
     checkpoint_weights,
     differing_sizes,
     is_tested,
+    prompt_of,
     require_names,
     require_room,
     sample_of,
@@ -89,6 +91,18 @@ class _Server:
     missed: int = 0
     adapter: str | None = None
     running: dict[Hashable, tuple[Request, asyncio.Task[None]]] = field(default_factory=dict)
+
+
+class _TakenBackError(Exception):
+    """A completion was ended before its time.
+
+    Args:
+        begun: its tokens.
+    """
+
+    def __init__(self, begun: Begun) -> None:
+        super().__init__()
+        self.begun = begun
 
 
 class ServerSampler:
@@ -141,8 +155,11 @@ class ServerSampler:
         self._sizes, self._adapter = sizes, adapter
         self._key_env, self._key = key_env, _key(key_env)
         self._queue: deque[Request] = deque()
-        self._asked: dict[Hashable, int] = {}  # requests, and how often a server failed on each
-        self._done: SimpleQueue[tuple[Hashable, Sample | SamplingFailed]] = SimpleQueue()
+        self._asked: dict[Hashable, Request] = {}
+        self._failures: dict[Hashable, int] = {}  # how often a server has failed on each
+        self._done: SimpleQueue[tuple[Request, Sample | SamplingFailed]] = SimpleQueue()
+        self._taking: set[Hashable] = set()  # requests that are taken back just now
+        self._taken_back: dict[Hashable, Begun] = {}
         self._fatal: Exception | None = None
         self._none_since: float | None = None
         self._weights: Path | None = None  # the current ones
@@ -172,7 +189,8 @@ class ServerSampler:
         """
         require_room(request, self.positions)
         sampling_parameters(request, self.tokenization)  # refuses what vLLM cannot do, here and not in the loop
-        self._asked[request.id] = 0
+        self._asked[request.id] = request
+        self._failures.pop(request.id, None)
         self._loop.loop.call_soon_threadsafe(self._enqueue, request)
 
     def poll(self) -> list[tuple[Hashable, Sample | SamplingFailed]]:
@@ -184,11 +202,12 @@ class ServerSampler:
         """
         found: list[tuple[Hashable, Sample | SamplingFailed]] = []
         with suppress(Empty):
-            name, sample = self._done.get(timeout=_POLL_S)
+            request, sample = self._done.get(timeout=_POLL_S)
             while True:
-                if self._asked.pop(name, None) is not None:  # else it was dropped
-                    found.append((name, sample))
-                name, sample = self._done.get_nowait()
+                if self._asked.get(request.id) is request:  # else it was dropped
+                    del self._asked[request.id]
+                    found.append((request.id, sample))
+                request, sample = self._done.get_nowait()
         if self._fatal is not None:
             raise self._fatal
         since = self._none_since
@@ -205,6 +224,18 @@ class ServerSampler:
         dropped = {name for name in ids if self._asked.pop(name, None) is not None}
         if dropped:
             self._loop.loop.call_soon_threadsafe(self._drop, dropped)
+
+    def take_back(self, ids: Iterable[Hashable]) -> dict[Hashable, Begun]:
+        """Drop requests and return the tokens that they have, see `Sampler`.
+
+        Args:
+            ids: of requests.
+        """
+        taken = {name for name in ids if name in self._asked}
+        found = self._loop.call(self._take_back, taken) if taken else {}
+        for name in taken:
+            self._asked.pop(name, None)
+        return found
 
     def encode(self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()) -> list[int]:
         """See `Tokenization.encode`."""
@@ -336,7 +367,7 @@ class ServerSampler:
             if not ready:
                 return
             server, request = min(ready, key=lambda one: len(one.running)), self._queue.popleft()
-            if request.id in self._asked:
+            if self._asked.get(request.id) is request:
                 task = asyncio.get_running_loop().create_task(self._serve(server, request))
                 server.running[request.id] = request, task
 
@@ -347,12 +378,41 @@ class ServerSampler:
                 server.running.pop(name)[1].cancel()  # the server aborts what nobody waits for any more
         self._dispatch()
 
+    async def _take_back(self, taken: set[Hashable]) -> dict[Hashable, Begun]:
+        """End these completions; the servers answer with the tokens that they have."""
+        found: dict[Hashable, Begun] = {}
+        self._taking, self._taken_back = taken, found
+        try:
+            while True:
+                for request in [one for one in self._queue if one.id in taken]:
+                    self._queue.remove(request)
+                    if request.begun is not None:
+                        found.setdefault(request.id, request.begun)
+                busy = [server for server in self._servers if taken & server.running.keys()]
+                if not busy:
+                    return found
+                # Again and again: a request may be on its way to the server while that is told to end all.
+                await asyncio.gather(*(self._post(one, "/abort_requests") for one in busy), return_exceptions=True)
+                tasks = [task for one in busy for name, (_, task) in one.running.items() if name in taken]
+                if tasks:
+                    await asyncio.wait(tasks, timeout=_POLL_S)
+        finally:
+            self._taking = set()
+
     async def _serve(self, server: _Server, request: Request) -> None:
         """Ask a server for a completion.  If it is gone the request waits for another one."""
         try:
             answer = await self._generate(server, request)
         except _GONE as error:
             self._lose(server, f"no answer ({type(error).__name__})")
+            return
+        except _TakenBackError as error:
+            server.running.pop(request.id, None)
+            if request.id not in self._taking:  # another program has ended it: it goes on here
+                self._queue.append(request)
+                self._dispatch()
+            elif error.begun.completion_ids:
+                self._taken_back[request.id] = error.begun
             return
         except SamplingFailed as error:
             self._finish(server, request, error)
@@ -368,17 +428,16 @@ class ServerSampler:
 
     def _finish(self, server: _Server, request: Request, result: Sample | SamplingFailed) -> None:
         server.running.pop(request.id, None)
-        self._done.put((request.id, result))
+        self._done.put((request, result))
         self._dispatch()
 
     def _fail(self, request: Request, error: ServiceFailed) -> None:
         """A server says that it failed: try again, as the fault may be the server's or the request's."""
-        failures = self._asked.get(request.id)
-        if failures is not None and failures + 1 < _ATTEMPTS:
-            self._asked[request.id] = failures + 1
+        failures = self._failures[request.id] = self._failures.get(request.id, 0) + 1
+        if failures < _ATTEMPTS:
             self._queue.append(request)
         else:
-            self._done.put((request.id, SamplingFailed(str(error))))
+            self._done.put((request, SamplingFailed(str(error))))
         self._dispatch()
 
     def _lose(self, server: _Server, why: str) -> None:
@@ -405,7 +464,8 @@ class ServerSampler:
         """Look at every server now and then: those that do not answer are lost, and those that do again are used."""
         while True:
             await asyncio.sleep(_HEALTH_S)
-            await asyncio.gather(*(self._look(server) for server in self._servers))
+            # What is wrong with one server, in whatever way, must not end the watch over the others.
+            await asyncio.gather(*(self._look(server) for server in self._servers), return_exceptions=True)
 
     async def _look(self, server: _Server) -> None:
         assert self._client is not None
@@ -485,6 +545,9 @@ class ServerSampler:
         server.version, server.ready, server.why = version, True, ""
 
     async def _swap(self, server: _Server, name: str, folder: Path) -> None:
+        if server.version < 0:  # it may have kept the adapter, and would refuse its name
+            with suppress(RlvrError):
+                await self._post(server, "/v1/unload_lora_adapter", {"lora_name": name})
         before, server.adapter = server.adapter, None
         await self._post(server, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
         server.adapter = name
@@ -495,12 +558,15 @@ class ServerSampler:
 
     async def _generate(self, server: _Server, request: Request) -> Sample:
         parameters = sampling_parameters(request, self.tokenization)
-        choice = await self._choice(server, list(request.context), parameters)
-        if choice["finish_reason"] == "abort":
-            raise httpx.RemoteProtocolError("the server has dropped the completion")
+        choice = await self._choice(server, prompt_of(request), parameters)
+        is_aborted = choice["finish_reason"] == "abort"
         try:
-            ids, logprobs = choice["token_ids"], [one["logprob"] for one in choice["logprobs"]["content"]]
-            spans = [(one["version"], one["start"], one["end"]) for one in choice["weight_versions"]]
+            ids = choice["token_ids"] or []
+            logprobs = [one["logprob"] for one in (choice["logprobs"] or {}).get("content") or []]
+            spans = [(one["version"], one["start"], one["end"]) for one in choice["weight_versions"] or []]
+            if is_aborted:
+                versions = [version_of(one) for one, start, end in spans for _ in range(start, end)]
+                raise _TakenBackError(begun_with(request, ids, logprobs, versions))
             sample = sample_of(request, self.tokenization, ids, logprobs, finish=choice["finish_reason"], spans=spans)
         except (KeyError, TypeError, ValueError) as error:
             raise ServiceFailed(f"{server.url}: an answer of another shape: {brief(choice)}") from error

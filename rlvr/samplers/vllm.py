@@ -26,14 +26,16 @@ from torch import Tensor
 
 from rlvr.episode import PolicyTurn
 from rlvr.errors import MissingDependency, SamplingFailed, UsageError
-from rlvr.samplers.protocol import Probe, Request, Sample, Sampling, Tokenized
+from rlvr.samplers.protocol import Begun, Probe, Request, Sample, Sampling, Tokenized
 from rlvr.samplers.tokenization import Tokenization
 from rlvr.samplers.vllm_lora import AdapterFiles, AdapterSettings
 from rlvr.samplers.vllm_shared import (
     EXTENSION,
     TESTED,
+    begun_with,
     checkpoint_weights,
     is_tested,
+    prompt_of,
     require_head_size,
     require_room,
     sample_of,
@@ -109,6 +111,7 @@ class VLLMSampler:
         self.tokenization, self.version, self._adapter = tokenization, -1, adapter
         self._asked: dict[str, tuple[Request, float]] = {}  # requests by the engine's name for them; when they began
         self._names: dict[Hashable, str] = {}
+        self._sofar: dict[str, Any] = {}  # what the engine last said of each
         self._count = itertools.count()
         self._taken: Sequence[str] = ()
         self.asleep = False
@@ -149,7 +152,7 @@ class VLLMSampler:
         from vllm import SamplingParams
 
         parameters = SamplingParams(**sampling_parameters(request, self.tokenization))
-        prompt = {"type": "token", "prompt_token_ids": list(request.context)}
+        prompt = {"type": "token", "prompt_token_ids": prompt_of(request)}
         self._engine.add_request(name, prompt, parameters, lora_request=self._lora)
         self._asked[name] = request, time.monotonic()
         self._names[request.id] = name
@@ -161,7 +164,10 @@ class VLLMSampler:
             if not self._asked or found:
                 break
             for output in self._step():
-                if output.finished and output.request_id in self._asked:
+                if output.request_id not in self._asked:
+                    continue
+                self._sofar[output.request_id] = output.outputs[0]
+                if output.finished:
                     request, _ = self._forget(output.request_id)
                     found.append((request.id, self._sample(request, output.outputs[0])))
         return found or self._overdue()
@@ -189,12 +195,13 @@ class VLLMSampler:
     def _forget(self, name: str) -> tuple[Request, float]:
         request, began = self._asked.pop(name)
         del self._names[request.id]
+        self._sofar.pop(name, None)
         return request, began
 
     def _sample(self, request: Request, output: Any) -> Sample | SamplingFailed:
         if output.finish_reason not in ("stop", "length"):
             return SamplingFailed(f"vLLM ended the completion with {output.finish_reason!r}")
-        logprobs = [entry[token].logprob for token, entry in zip(output.token_ids, output.logprobs, strict=True)]
+        logprobs = _logprobs_of(output)
         spans = [(one.version, one.start, one.end) for one in output.weight_versions]
         return sample_of(
             request, self.tokenization, output.token_ids, logprobs, finish=output.finish_reason, spans=spans
@@ -211,6 +218,22 @@ class VLLMSampler:
             self._engine.abort_request(names)
         for name in names:
             self._forget(name)
+
+    def take_back(self, ids: Iterable[Hashable]) -> dict[Hashable, Begun]:
+        """Drop requests and return the tokens that they have, see `Sampler`.
+
+        Args:
+            ids: of requests.
+        """
+        found, dropped = {}, set(ids)
+        for name, (request, _) in self._asked.items():
+            if request.id in dropped and (output := self._sofar.get(name)) is not None and output.token_ids:
+                versions = [self.version] * len(output.token_ids)
+                found[request.id] = begun_with(request, output.token_ids, _logprobs_of(output), versions)
+            elif request.id in dropped and request.begun is not None:
+                found[request.id] = request.begun
+        self.abort(dropped)
+        return found
 
     def encode(self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()) -> list[int]:
         """See `Tokenization.encode`."""
@@ -349,6 +372,11 @@ class VLLMSampler:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _logprobs_of(output: Any) -> list[float]:
+    """The log-probabilities of a completion's tokens."""
+    return [entry[token].logprob for token, entry in zip(output.token_ids, output.logprobs, strict=True)]
 
 
 def _last(output: Any, row: Tokenized) -> Sequence[Mapping[int, Any]]:

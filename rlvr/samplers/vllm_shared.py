@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rlvr.errors import UsageError
-from rlvr.samplers.protocol import Request, Sample, cut_at_stop
+from rlvr.samplers.protocol import Begun, Request, Sample, cut_at_stop, rollout_seed
 from rlvr.samplers.tokenization import Tokenization
 
 if TYPE_CHECKING:
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 __all__ = [
     "EXTENSION",
     "TESTED",
+    "begun_with",
     "checkpoint_weights",
     "differing_sizes",
     "is_tested",
     "model_sizes",
+    "prompt_of",
     "require_head_size",
     "require_names",
     "require_room",
@@ -70,20 +72,20 @@ def sampling_parameters(request: Request, tokenization: Tokenization) -> dict[st
     completions from one.
 
     Args:
-        request: what is asked for.
+        request: what is asked for.  One that was begun goes on with other random numbers than those of its tokens.
         tokenization: of the policy.
 
     Raises:
         UsageError: the temperature is one that vLLM changes.
     """
-    sampling = request.sampling
+    sampling, done = request.sampling, 0 if request.begun is None else len(request.begun.completion_ids)
     if 0 < sampling.temperature < _COLDEST:
         raise UsageError(
             f"temperature is {sampling.temperature}, and vLLM raises it to {_COLDEST}; use 0 or at least {_COLDEST}"
         )
     return {
         "n": 1,
-        "max_tokens": request.limit,
+        "max_tokens": request.limit - done,
         "min_tokens": 0,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -92,7 +94,7 @@ def sampling_parameters(request: Request, tokenization: Tokenization) -> dict[st
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
         "repetition_penalty": 1.0,
-        "seed": request.seed,
+        "seed": rollout_seed("go on", request.seed, done) if done else request.seed,
         "stop": list(sampling.stop),
         "stop_token_ids": sorted(tokenization.end_ids_with(sampling.stop)),
         "ignore_eos": False,
@@ -115,22 +117,55 @@ def sample_of(
     """A sample of what the engine answered.
 
     Args:
-        request: what was asked for.
+        request: what was asked for; the tokens with which it was begun are put before the others.
         tokenization: of the policy; the text is made here, as the policy's other samplers make it.
-        ids, logprobs: of the completion, shape [T].
+        ids, logprobs: of the completion, or of what was added to it.
         finish: why it ended, as vLLM says: "stop" or "length".
         spans: (label of the weights, first token, end) as vLLM labels them.
     """
-    versions = [version_of(label) for label, start, end in spans for _ in range(start, end)]
+    whole = begun_with(
+        request, ids, logprobs, [version_of(one) for one, start, end in spans for _ in range(start, end)]
+    )
+    tokens, stop = len(whole.completion_ids), request.sampling.stop
+    truncated = finish == "length"
+    if request.begun is not None and stop:  # vLLM looks for stop texts in what it has added alone
+        for end in range(len(request.begun.completion_ids) + 1, tokens):
+            text = tokenization.decode(whole.completion_ids[:end])
+            if any(one in text for one in stop):
+                tokens, truncated = end, False
+                break
+    versions = list(whole.versions[:tokens])
     return Sample(
-        cut_at_stop(tokenization.decode(ids), request.sampling.stop),
+        cut_at_stop(tokenization.decode(whole.completion_ids[:tokens]), stop),
         list(request.context),
-        list(ids),
-        list(logprobs),
-        truncated=finish == "length",
+        list(whole.completion_ids[:tokens]),
+        list(whole.logprobs[:tokens]),
+        truncated=truncated,
         weights_version=min(versions),
         token_versions=versions if len(set(versions)) > 1 else None,
     )
+
+
+def begun_with(request: Request, ids: Sequence[int], logprobs: Sequence[float], versions: Sequence[int]) -> Begun:
+    """The tokens of a completion so far: those with which it was begun, and those that were added.
+
+    Args:
+        request: what was asked for.
+        ids, logprobs, versions: of what was added.
+    """
+    before = request.begun
+    if before is None:
+        return Begun(list(ids), list(logprobs), None, list(versions))
+    return Begun([*before.completion_ids, *ids], [*before.logprobs, *logprobs], None, [*before.versions, *versions])
+
+
+def prompt_of(request: Request) -> list[int]:
+    """The tokens that the engine continues.
+
+    Args:
+        request: what is asked for.
+    """
+    return [*request.context, *(() if request.begun is None else request.begun.completion_ids)]
 
 
 def version_of(label: str) -> int:

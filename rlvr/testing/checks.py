@@ -9,17 +9,18 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv
+from rlvr.environment import Environment, MultiTurnEnv, SingleTurnEnv, ToolEnv
 from rlvr.errors import NonConforming, UsageError
 from rlvr.scoring import WALL_S
 from rlvr.testing.findings import CheckReport, Findings, Severity
-from rlvr.testing.repeats import check_episodes, check_gym, check_repeats, check_task_repeats
+from rlvr.testing.repeats import check_episodes, check_gym, check_repeats, check_task_repeats, check_tools
 from rlvr.testing.scores import TimeBudget, Tries, score_tasks
 from rlvr.testing.tasks import check_tasks, sample
 from rlvr.validate import require_optional_whole, require_seconds
 
 __all__ = ["check", "check_environment"]
 
+_EPISODES = 6  # tasks of an environment with tools that are played
 _HALF = 0.5  # share of the catalogue; a report on less is a warning
 
 
@@ -56,7 +57,9 @@ def check(
     require_seconds("budget_s", budget_s)
     require_seconds("wall_s", wall_s)
     started, found, done, count = time.monotonic(), Findings(only, skip), Tries(), 0
-    if isinstance(env, MultiTurnEnv):
+    if isinstance(env, ToolEnv):
+        count = _check_tools(env, tasks, seed, wall_s, found)
+    elif isinstance(env, MultiTurnEnv):
         if found.wants("episodes"):
             check_episodes(env, found, seed, wall_s)
     else:
@@ -126,6 +129,18 @@ def _check_single(
         what = f"the time was up: {budget.left_out} tasks or batches were not tried to the end"
         found.add("not-checked", severity, what, got=f"{done.share:.0%} of the catalogue" if done.shares else "")
     return len(drawn)
+
+
+def _check_tools(env: ToolEnv, tasks: int | None, seed: int, wall_s: float, found: Findings) -> int:
+    """Run the checks of an environment with tools; never clean over no task."""
+    drawn = sample(env, found, tasks, random.Random(seed))
+    if not drawn or (found.wants("tasks") and not check_tasks(env, drawn, found)):
+        return 0
+    if not found.wants("episodes"):
+        found.add("not-checked", Severity.WARNING, "nothing was scored")
+        return len(drawn)
+    check_tools(env, drawn[:_EPISODES], found, wall_s)
+    return len(drawn[:_EPISODES])
 
 
 def _say_what_is_missing(found: Findings, done: Tries) -> None:

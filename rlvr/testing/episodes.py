@@ -6,6 +6,7 @@ A finding is plain data: (hole, severity, what, got).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 from numbers import Real
 from typing import Any, Final, TypeAlias
@@ -16,11 +17,14 @@ from rlvr.testing.findings import Severity
 from rlvr.testing.scores import as_completion
 from rlvr.types import Outcome, Score
 
-__all__ = ["Breach", "JUNK", "episode_breaches", "gym_breaches", "junk_breaches", "trace"]
+__all__ = ["Breach", "JUNK", "episode_breaches", "greedy_breaches", "gym_breaches", "junk_breaches", "trace"]
 
 Breach: TypeAlias = tuple[str, str, str, str]
 
 _TURNS = 100
+_ENDLESS = 1000
+_LONG = 100_000  # characters of an observation
+_NAMED = re.compile(r"secret|answer|target|solution|goal|word|number|reference|hidden|truth|key", re.IGNORECASE)
 _RAISES = "an episode raises; a bad action is answered, not raised"
 
 JUNK: Final = {
@@ -83,6 +87,90 @@ def episode_breaches(env: MultiTurnEnv, seed: int) -> list[Breach]:
     elif not isinstance(played[-1][4].get("score"), Score):
         found.append(_breach("episode", "the last step's info has no Score under 'score'"))
     return found
+
+
+def greedy_breaches(env: MultiTurnEnv, seed: int) -> list[Breach]:
+    """What a policy could earn with what it is told, with many answers in one action, and with one action many times.
+
+    What decides an episode is told by the names of the environment's attributes, such as `_secret`.
+
+    Args:
+        env: the environment.
+        seed: of the reset.
+    """
+    try:
+        return list(dict.fromkeys(_greedy_breaches(env, seed)))
+    except Exception as error:  # noqa: BLE001  see above
+        return [_breach("episode", _RAISES, _said(error))]
+
+
+def _greedy_breaches(env: MultiTurnEnv, seed: int) -> Iterator[Breach]:
+    told, info, secrets = _begun(env, seed)
+    longest = max((len(str(step[0])) for step in _played(env, seed, ["move"] * 3)), default=0)
+    if longest > _LONG:
+        yield "long-reply", Severity.WARNING, "an observation is longer than any context", f"{longest} characters"
+    others = [one for other in range(seed + 1, seed + 9) for one in _begun(env, other)[2] if one not in secrets]
+    for secret in secrets:
+        if _holds(f"{told} {info}", secret) and not any(_holds(f"{told} {info}", one) for one in others):
+            yield _breach("secret", "the first observation or its info holds what decides the episode", secret)
+    for action in _actions(secrets):
+        step = _first_step(env, seed, action)
+        if _is_paid(step):
+            several = " ".join([*others[:6], action, *others[:6]])
+            if others and _is_paid(_first_step(env, seed, several)):
+                yield _breach("hedge", "many answers in one action, one of them right, are paid", several[:80])
+        yield from _again(env, seed, action)
+    last = _played(env, seed, [f"move {turn}" for turn in range(_ENDLESS)])[-1]
+    if not (last[2] or last[3]):
+        what = f"an episode of {_ENDLESS} turns has no end: set terminated, or truncated at a limit"
+        yield "episode", Severity.WARNING, what, ""
+    if not secrets or not any(_is_paid(_first_step(env, seed, one)) for one in secrets):
+        numbers = " ".join(map(str, range(1001)))
+        if _is_paid(_first_step(env, seed, numbers)):
+            yield _breach("hedge", "an action that names every number is paid", "0 1 2 … 1000")
+    seen = " ".join(str(step[0]) for step in _played(env, seed, [f"move {turn}" for turn in range(3)])[1:])
+    leaked = [one for one in secrets if _holds(seen, one) and not any(_holds(seen, other) for other in others)]
+    for secret in leaked:
+        yield _breach("secret", "a reply holds what decides the episode", secret)
+
+
+def _actions(secrets: list[str]) -> list[str]:
+    return [*secrets, "1", "yes", "a", "help", "look", "move", "I do not know."]
+
+
+def _again(env: MultiTurnEnv, seed: int, action: str) -> Iterator[Breach]:
+    """The same action again and again."""
+    high = env.reward.bounds[1]
+    steps = _played(env, seed, [action] * 10)[1:]
+    paid = [float(step[1]) for step in steps if step[1] > 0]
+    if len(paid) > 1 and sum(paid) > high + 1e-9:
+        got = f"{action[:40]!r} earns {sum(paid):g} in {len(steps)} turns, and the reward's upper bound is {high:g}"
+        yield _breach("collected-twice", "the same action earns a reward again and again", got)
+
+
+def _begun(env: MultiTurnEnv, seed: int) -> tuple[str, str, list[str]]:
+    """The first observation, its info, and texts under attributes that are no options, and so decide the episode."""
+    told, info = env.reset(seed=seed)
+    options = getattr(type(env), "__dataclass_fields__", {})
+    first = {name: value for name, value in vars(env).items() if name not in options or name.startswith("_")}
+    kept = [value for name, value in first.items() if _NAMED.search(name)]
+    found = [str(value) for value in kept if isinstance(value, (str, int)) and not isinstance(value, bool)]
+    return str(told), str(info), [one for one in dict.fromkeys(found) if 0 < len(one) < 100]
+
+
+def _first_step(env: MultiTurnEnv, seed: int, action: str) -> Any:
+    return _played(env, seed, [action])[-1]
+
+
+def _is_paid(step: Any) -> bool:
+    if not (isinstance(step, tuple) and len(step) == 5):
+        return False
+    score = step[4].get("score")
+    return bool(step[1] > 0 or (isinstance(score, Score) and score.verdict.outcome is Outcome.CORRECT))
+
+
+def _holds(text: str, word: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def junk_breaches(env: MultiTurnEnv, given: tuple[int, str]) -> list[Breach]:

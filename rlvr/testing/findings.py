@@ -100,6 +100,9 @@ _EPISODES: Final = {
     "reset": "reset does not return what Gymnasium's does",
     "step": "step does not return what Gymnasium's does",
     "episode": "an episode breaks the contract",
+    "secret": "what the policy is told, or can ask a tool for, holds the answer",
+    "collected-twice": "the same action earns a reward again and again",
+    "long-reply": "a reply is longer than any context",
     "not-checked": "something was left out",
 }
 

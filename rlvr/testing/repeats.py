@@ -11,17 +11,18 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
-from rlvr.environment import Environment, MultiTurnEnv, RowsEnv, SingleTurnEnv
+from rlvr.environment import Environment, MultiTurnEnv, RowsEnv, SingleTurnEnv, ToolEnv
 from rlvr.errors import RlvrError, Unscored, UsageError
 from rlvr.scoring import MEMORY_MIB
-from rlvr.testing.episodes import JUNK, episode_breaches, gym_breaches, junk_breaches, trace
+from rlvr.testing.episodes import JUNK, episode_breaches, greedy_breaches, gym_breaches, junk_breaches, trace
 from rlvr.testing.exploits import harmless
 from rlvr.testing.findings import HOLES, Findings, Severity
 from rlvr.testing.scores import TimeBudget, Tries
+from rlvr.testing.tool_episodes import TOOLS_S, tool_breaches, tool_trace
 from rlvr.types import Completion, Score, Task
 from rlvr.workers import Handler, WorkerPool
 
-__all__ = ["check_episodes", "check_gym", "check_repeats", "check_task_repeats"]
+__all__ = ["check_episodes", "check_gym", "check_repeats", "check_task_repeats", "check_tools"]
 
 _HASH_SEED = 20_231  # any other than 0, under which workers score
 _MOST = 200  # completions that are scored again
@@ -163,11 +164,35 @@ def check_episodes(env: MultiTurnEnv, found: Findings, seed: int, wall_s: float)
                 for hole in JUNK:
                     if not _report(pool, ("junk", (seed, hole)), wall_s, found):
                         return
+                if all(it.severity is Severity.NOTE for it in found.listed()):
+                    _report(pool, ("greedy", seed), 4 * wall_s, found)
             seen.append(_asked(pool, ("trace", seed), wall_s)[1])
     found.tried("nondeterministic")
     if seen[0] != seen[1]:
         what = "the same seed and actions give another episode in another process"
         found.add("nondeterministic", Severity.HOLE, what)
+
+
+def check_tools(env: ToolEnv, tasks: Sequence[Task], found: Findings, wall_s: float) -> None:
+    """Check episodes with tools: the example, replies to probes, answers that deserve nothing, another process.
+
+    Args:
+        env: the environment.
+        tasks: to be played.
+        found: where findings go.
+        wall_s: time limit for each task, in wall seconds, beside that of the calls.
+    """
+    seen = []
+    for hash_seed in (0, _HASH_SEED):
+        with _elsewhere(env, found, hash_seed) as pool:
+            if pool is None:
+                return
+            if hash_seed == 0 and not _report(pool, ("tools", tasks), (TOOLS_S + wall_s) * len(tasks), found):
+                return
+            seen.append(_asked(pool, ("trace", tasks), (TOOLS_S + wall_s) * len(tasks))[1])
+    found.tried("nondeterministic")
+    if seen[0] != seen[1]:
+        found.add("nondeterministic", Severity.HOLE, "the same turns give other replies in another process")
 
 
 def _report(pool: WorkerPool, asked: _Asked, wall_s: float, found: Findings) -> bool:
@@ -202,9 +227,13 @@ def _handler(env: Environment) -> Handler:
                 return list(pool.map(partial(_scored, env), work))
         if what == "find":
             return [_found(env, name) for name in given]
+        if isinstance(env, ToolEnv):
+            return tool_trace(env, given) if what == "trace" else tool_breaches(env, given)
         if isinstance(env, MultiTurnEnv):
             if what == "junk":
                 return junk_breaches(env, given)
+            if what == "greedy":
+                return greedy_breaches(env, given)
             return trace(env, given) if what == "trace" else episode_breaches(env, given)
         assert isinstance(env, SingleTurnEnv)
         return gym_breaches(env, given)

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from rlvr.data.overlap import folded, near_duplicates
-from rlvr.environment import SingleTurnEnv
+from rlvr.environment import TasksEnv, ToolEnv
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.testing.answers import plain_answer, prompt_text
 from rlvr.testing.exploits import harmless
@@ -26,7 +26,7 @@ _FEW, _MANY = 0.01, 0.05  # shares of the tasks that two splits have in common
 _FAR = 10_000  # number of indices of a set without end, of which a sample is drawn
 
 
-def sample(env: SingleTurnEnv, found: Findings, tasks: int | None, rng: random.Random) -> list[Task]:
+def sample(env: TasksEnv, found: Findings, tasks: int | None, rng: random.Random) -> list[Task]:
     """A sample of the tasks, always with the first two; empty if tasks cannot be made.
 
     Args:
@@ -66,7 +66,7 @@ def sample(env: SingleTurnEnv, found: Findings, tasks: int | None, rng: random.R
     return drawn
 
 
-def check_tasks(env: SingleTurnEnv, drawn: Sequence[Task], found: Findings) -> bool:
+def check_tasks(env: TasksEnv, drawn: Sequence[Task], found: Findings) -> bool:
     """Run all checks of tasks that need no verdict.
 
     Args:
@@ -77,6 +77,8 @@ def check_tasks(env: SingleTurnEnv, drawn: Sequence[Task], found: Findings) -> b
     Returns:
         False if the tasks are so broken that further checks have no meaning.
     """
+    if isinstance(env, ToolEnv):
+        return _recordable(drawn, found)  # two tasks may read the same and differ in what the tools have
     try:
         first = _listed(env, _FIRST)
         again = _listed(env, len(first))
@@ -101,7 +103,7 @@ def check_tasks(env: SingleTurnEnv, drawn: Sequence[Task], found: Findings) -> b
     return True
 
 
-def _end(env: SingleTurnEnv, beyond: int) -> int:
+def _end(env: TasksEnv, beyond: int) -> int:
     """Number of tasks of a generator that raises IndexError at the index `beyond`.
 
     Raises:
@@ -119,7 +121,7 @@ def _end(env: SingleTurnEnv, beyond: int) -> int:
     return beyond
 
 
-def _listed(env: SingleTurnEnv, most: int) -> list[Task]:
+def _listed(env: TasksEnv, most: int) -> list[Task]:
     """The first tasks, at most `most`; a generator may end with IndexError."""
     found: list[Task] = []
     try:
@@ -152,7 +154,7 @@ def _recordable(tasks: Sequence[Task], found: Findings) -> bool:
     return True
 
 
-def _repeated(env: SingleTurnEnv, tasks: Sequence[Task], found: Findings) -> None:
+def _repeated(env: TasksEnv, tasks: Sequence[Task], found: Findings) -> None:
     """Repeated prompts: a note for a generator, whose tasks may be few, and a warning for a data set."""
     severity = Severity.NOTE if env.size is None else Severity.WARNING
     seen: dict[str, Task] = {}
@@ -178,7 +180,7 @@ def _repeated(env: SingleTurnEnv, tasks: Sequence[Task], found: Findings) -> Non
             found.add("constant-answer", Severity.NOTE, completion=harmless(answer), got=f"{count} of {len(tasks)}")
 
 
-def _splits(env: SingleTurnEnv, tasks: Sequence[Task], found: Findings) -> None:
+def _splits(env: TasksEnv, tasks: Sequence[Task], found: Findings) -> None:
     """Prompts that another split has too, compared without case and punctuation."""
     base = env.split.partition("[")[0]  # train[:10] shares its tasks with train, and has to
     split = "test" if base == "train" else "train"

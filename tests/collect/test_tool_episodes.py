@@ -68,6 +68,9 @@ def test_a_rollout_has_the_policys_tokens_and_the_record():
     assert (rollout.score.total, other.score.total) == (1.0, 0.0)
     assert rollout.episode.answer == str(rollout.task.reference) == rollout.completion.text
     assert collected.stats["accuracy"] == 0.5
+    told = {name: value for name, value in collected.stats.items() if name.startswith("tools/")}
+    assert [told[f"tools/{name}"] for name in ("calls", "used", "turns", "errors")] == [1, 1, 2, 0]
+    assert told["tools/add/calls"] == 1
     assert not OPEN
 
 

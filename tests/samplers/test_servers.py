@@ -8,7 +8,7 @@ import torch
 from rlvr.collect import Request, Sampler, Sampling
 from rlvr.errors import SamplingFailed, ServiceFailed, UsageError
 from rlvr.samplers import servers as module
-from rlvr.samplers.protocol import TokenRow
+from rlvr.samplers.protocol import Begun, TokenRow
 from rlvr.samplers.servers import ServerSampler
 from rlvr.samplers.vllm_lora import AdapterSettings
 from rlvr.samplers.vllm_shared import (
@@ -242,6 +242,34 @@ def test_what_is_aborted_does_not_come(fakes, over, weights):
     assert sampler.poll() == []
 
 
+def test_what_is_taken_back_has_its_tokens_and_goes_on_from_them(fakes, over, weights):
+    """Those that have begun come with what they have, the others without; all go on with the new weights."""
+    [fake] = fakes(1)
+    fake.slow_s = 30.0
+    sampler = over([fake])
+    sampler.sync(weights, 3)
+    submit(sampler, range(6))
+    until = time.monotonic() + 60
+    while len(fake.asked) < 5 and time.monotonic() < until:  # 4 in flight, and one of the greeting
+        assert sampler.poll() == []
+    begun = sampler.take_back(range(6))
+    assert {name: (one.completion_ids, one.versions) for name, one in begun.items()} == {
+        name: ([4 + name], [3]) for name in range(4)
+    }
+    assert sampler.poll() == []
+    fake.slow_s = 0.0
+    sampler.sync(weights, 4)
+    for name in range(6):
+        sampler.submit(Request(name, (1, 5, 6), PLAIN, seed=name, limit=8, begun=begun.get(name)))
+    found = collected(sampler, 6)
+    assert all(found[name].completion_ids[0] == 4 + name for name in range(6))
+    assert [list(found[name].token_versions) for name in range(4)] == [[3, 4, 4]] * 4
+    assert [found[name].weights_version for name in (0, 5)] == [3, 4]
+    sent = [body for body in fake.asked if body["token_ids"] == [1, 5, 6, 4]]
+    assert sent[0]["sampling_params"]["max_tokens"] == 7
+    assert sent[0]["sampling_params"]["seed"] not in range(6)  # not the numbers that the first token was drawn with
+
+
 def test_the_key_goes_along_and_is_in_no_error(fakes, over, weights, monkeypatch):
     """A wrong one, and none, are named by the flag that mends it."""
     [fake] = fakes(1)
@@ -343,6 +371,17 @@ def test_spans_of_weights_become_a_version_per_token(policy):
     assert (both.weights_version, list(both.token_versions), both.truncated) == (4, [4, 6, 6], True)
     one = sample_of(request, policy.tokenization, [5], [-1.0], finish="stop", spans=[("4", 0, 1)])
     assert (one.weights_version, one.token_versions, one.truncated) == (4, None, False)
+
+
+def test_a_stop_text_that_began_before_the_weights_changed_is_found(policy):
+    """vLLM looks for it in what it adds alone; the tokens behind it are cut off."""
+    ids = policy.tokenizer("12", add_special_tokens=False)["input_ids"]
+    more = policy.tokenizer("345", add_special_tokens=False)["input_ids"]
+    stopping = Sampling(max_tokens=8, stop=("23",))
+    request = Request("a", (1,), stopping, 0, 8, begun=Begun(ids, [-0.5, -0.25], None, [1, 1]))
+    found = sample_of(request, policy.tokenization, more, [-1.0, -2.0, -3.0], finish="length", spans=[("2", 0, 3)])
+    assert (found.text, list(found.logprobs), found.truncated) == ("1", [-0.5, -0.25, -1.0], False)
+    assert list(found.token_versions) == [1, 1, 2]
 
 
 def test_a_temperature_that_vllm_would_raise_is_refused(policy):

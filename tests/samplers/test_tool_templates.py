@@ -177,8 +177,10 @@ def test_what_mistral_writes_is_read():
         {"role": "assistant", "content": "", "tool_calls": asked},
         *({"role": "tool", "tool_call_id": one["id"], "name": "probe", "content": "x"} for one in asked),
     ]
+    policy = pytest.importorskip("mistral_common.tokens.tokenizers.base").SpecialTokenPolicy.KEEP
     made = tokenizers.MistralTokenizer.v3(is_tekken=True)
-    text = made.encode_chat_completion(requests.ChatCompletionRequest(messages=messages, tools=TOOLS)).text
+    ids = made.encode_chat_completion(requests.ChatCompletionRequest(messages=messages, tools=TOOLS)).tokens
+    text = made.decode(ids, special_token_policy=policy)
     turn = text.partition("[/INST]")[2].partition("</s>")[0]
     said = read_turn_of("mistral", turn, TOOLS)
     assert [(call.name, call.arguments, call.id) for call in said.calls] == [
@@ -252,3 +254,17 @@ def test_thinking_makes_no_calls():
     assert not read_turn_of("hermes", f"<think>maybe {call}").calls
     assert len(read_turn_of("hermes", f"<think>maybe</think>{call}").calls) == 1
     assert read_turn_of("hermes", call).calls[0].arguments == json.loads('{"x": "</think>"}')
+
+
+def test_an_endpoint_is_told_the_tools_in_a_message():
+    """Any chat endpoint can then be evaluated; texts alone cannot carry them."""
+    endpoint = pytest.importorskip("rlvr.samplers.endpoint").EndpointSampler
+    with endpoint("http://localhost:1/v1", "m") as sampler:
+        system, user = (token.message for token in sampler.encode("Do.", tools=TOOLS))
+        assert '"name": "probe"' in system["content"]
+        assert '<tool_call>{"name": NAME, "arguments": OBJECT}</tool_call>' in system["content"]
+        assert user == {"role": "user", "content": "Do."}
+        [reply] = sampler.encode([{"role": "tool", "name": "probe", "content": "4", "tool_call_id": "c"}], [1])
+        assert reply.message == {"role": "user", "content": "<tool_response>\n4\n</tool_response>"}
+    with endpoint("http://localhost:1/v1", "m", api="completions") as sampler, pytest.raises(UsageError, match="tools"):
+        sampler.encode("Do.", tools=TOOLS)

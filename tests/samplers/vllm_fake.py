@@ -60,7 +60,7 @@ class Fake:
             "names": sorted(names), "tied": True, "positions": 64, "logprobs": "processed_logprobs",
             "dtype": "float32", "max_lora_rank": None,
         } | about  # fmt: skip
-        self.dead, self.port = False, 0
+        self.dead, self.port, self.ended = False, 0, 0
         self.start()
 
     def start(self):
@@ -103,6 +103,8 @@ class Fake:
             return 200, {"success": "reset_running_requests=true" in whole}
         if path == "/collective_rpc":
             return 200, {"results": [self._rpc(**body)]}
+        if path == "/abort_requests":
+            self.ended += 1
         if path == "/v1/load_lora_adapter":
             self.adapters.append(body["lora_name"])
         if path == "/inference/v1/generate":
@@ -118,8 +120,8 @@ class Fake:
 
     def _generate(self, body):
         self.asked.append(body)
-        label, until = self.label, time.monotonic() + self.slow_s
-        while time.monotonic() < until:
+        label, until, ended = self.label, time.monotonic() + self.slow_s, self.ended
+        while time.monotonic() < until and self.ended == ended:
             time.sleep(0.005)
         if self.dead:
             return None, None
@@ -128,9 +130,11 @@ class Fake:
             entries = [{str(token): {"logprob": -0.5}} for token in body["token_ids"]]
             return 200, {"choices": [{"token_ids": [self.end], "finish_reason": "stop"}], "prompt_logprobs": entries}
         ids = [4 + parameters.get("seed", 0) % 8, self.end][: parameters["max_tokens"]]
+        aborted = self.ended > ended
+        ids = ids[:1] if aborted else ids
         choice = {
             "token_ids": ids,
-            "finish_reason": "stop" if len(ids) == 2 else "length",
+            "finish_reason": "abort" if aborted else "stop" if len(ids) == 2 else "length",
             "logprobs": {"content": [{"logprob": -0.5} for _ in ids]},
             "weight_versions": [{"version": label, "start": 0, "end": len(ids)}],
         }

@@ -1,5 +1,6 @@
 """Scoring with services on other machines: the same scores in the same order, whatever dies."""
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -72,7 +73,6 @@ def test_the_command_gives_the_same_bytes(score, urls, tmp_path):
     rows = right(*range(50))
     score(rows)
     whole = (tmp_path / "out.jsonl").read_bytes()
-    score(rows, "--overwrite", "--workers", 2)
     code, said, _ = score(rows, "--scorer", ",".join(urls), "--overwrite", "--workers", 2)
     assert code == 2
     assert "leave out one" in said
@@ -83,7 +83,8 @@ def test_the_command_gives_the_same_bytes(score, urls, tmp_path):
     assert (tmp_path / "out.jsonl").read_bytes() == whole
 
 
-@pytest.mark.parametrize("after", [pytest.param(0, marks=pytest.mark.slow), 400])
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0, 400])
 def test_a_service_that_dies_costs_a_retry(after):
     """SIGKILL while rows are under way: every row once, equal, by the other one; a new one at its address is found."""
     rows = right(*range(1500))
@@ -194,8 +195,6 @@ def test_tuples_survive_the_way():
     """As lists they would be other references; a set is refused by name."""
     task = Task("t", [{"role": "user", "content": "?"}], ("a", [1, (2.5, None)]), {"k": {"x": (True,)}})
     item = Item(7, task, Completion("c\ud800", 3, True))
-    import json
-
     assert decoded_item(json.loads(encoded_item(item)), 7) == item
     with pytest.raises(DataError, match="reference holds set"):
         encoded_item(Item(1, Task("t", "?", {1}), Completion("c")))

@@ -116,6 +116,9 @@ OURS = {
 }
 
 
+TOOLS = ("bash-v1", "guess-v1", "python-tool-math-v1", "search-v1", "wordle-v1")
+"""Their examples are played in tests/envs/test_tool_envs.py every day."""
+
 EVERY_DAY = ("arithmetic-v1", "mbpp-v2")
 WHOLE = ("arithmetic-v1",)
 """Checked in other processes and as episodes too; for the others that part is slow."""
@@ -161,12 +164,20 @@ def test_a_bundled_environment_passes_its_check(name: str, left_out: tuple[str, 
     assert report.completions > 70
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TOOLS)
+def test_a_bundled_environment_with_tools_passes_its_check(name: str):
+    """The same for episodes; each probe runs in a session of its own."""
+    report = check(rlvr.make(name), tasks=3)
+    assert report.clean, "\n".join(map(str, report.findings))
+    assert report.tasks == 3
+
+
 def test_every_bundled_environment_is_checked():
     """A new one has to be added here."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     elsewhere = {"reasoning-gym-v1"}  # tests/interop/test_reasoning_gym.py
-    elsewhere |= {"bash-v1", "guess-v1", "python-tool-math-v1", "search-v1", "wordle-v1"}  # envs/test_tool_envs.py
-    assert set(OURS) | elsewhere == set(project["project"]["entry-points"]["rlvr.envs"])
+    assert {*OURS, *TOOLS} | elsewhere == set(project["project"]["entry-points"]["rlvr.envs"])
 
 
 def test_what_rlvr_envs_shows_was_found_by_a_check():

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 import rlvr
-from rlvr.collect import Sampling
+from rlvr.collect import Collector, Sampling
 from rlvr.collect.evaluation import evaluate
-from rlvr.collect.groups import Groups
 from rlvr.samplers.protocol import TokenRow
 from rlvr.samplers.vllm import VLLMSampler
 from rlvr.samplers.vllm_lora import AdapterSettings
@@ -91,18 +90,14 @@ def test_commands_sample_from_the_engine(engines, tmp_path, say):
 def test_episodes_of_several_turns(tied):
     """The next turn continues the tokens of the conversation; log-probabilities are right in every turn."""
     stops = Sampling(max_tokens=48, stop=("=", "1", "2"))
-    with Groups(Turns(), tied.sampler, group_size=2, sampling=stops) as groups:
-        assert groups.schedule == "ready"
-        found = dict(groups.sample([(0, 0), (1, 1)]))
-    rollouts = [rollout for group in found.values() for rollout in group.rollouts]
+    with Collector(Turns(), tied.sampler, group_size=2, sampling=stops) as collector:
+        groups = collector.collect(prompts=2).groups
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
     assert len(rollouts) == 4
-    assert any(len(rollout.turns or ()) > 1 for rollout in rollouts)
-    rows = [TokenRow(rollout.prompt_ids, rollout.completion_ids) for rollout in rollouts]
-    for ours, rollout in zip(tied.policy.logprobs(rows).tolist(), rollouts, strict=True):
-        trained = [
-            abs(a - b)
-            for a, b, mask in zip(ours, rollout.behaviour_logprobs, rollout.completion_mask, strict=False)
-            if mask
-        ]
+    assert any(len(rollout.turns) > 1 for rollout in rollouts)
+    ours = tied.policy.logprobs(rollouts).tolist()
+    for left, rollout in zip(ours, rollouts, strict=True):
+        masked = zip(left, rollout.behaviour_logprobs, rollout.completion_mask, strict=False)
+        trained = [abs(a - b) for a, b, mask in masked if mask]
         assert trained
         assert max(trained) < 1e-4

@@ -16,7 +16,7 @@ from rlvr.samplers.servers_started import StartedServers
 from rlvr.samplers.vllm_shared import model_sizes
 from tests.rewards.parts import refusal
 from tests.vllm.conftest import made
-from tests.vllm.test_vllm import PLAIN, PROMPTS, apart, drawn, perturbed
+from tests.vllm.test_vllm import PLAIN, PROMPTS, apart, differences, drawn, perturbed
 
 
 class Pair:
@@ -94,6 +94,28 @@ def test_completions_that_are_under_way_go_on_with_the_new_weights(pair):
         expected = before[:switch] + after[switch:]
         assert max(abs(a - b) for a, b in zip(expected, one.logprobs, strict=True)) < 1e-4
     assert mixed or all(one.weights_version == 1 or len(one.completion_ids) < 200 for one in found.values())
+
+
+def test_what_is_taken_back_goes_on_from_its_tokens(pair):
+    """As the trainer does between steps: tokens of the old weights, then tokens of the new ones, all of them right."""
+    long, old = Sampling(max_tokens=200), made(tied=True, family="llama")
+    context = tuple(pair.sampler.encode("1+1="))
+    for name in range(16):
+        pair.sampler.submit(Request(name, context, long, name + 3, 200))
+    time.sleep(0.3)
+    begun, found = pair.sampler.take_back(range(16)), {}
+    perturbed(pair.policy)
+    pair.sampler.sync(pair.policy.weights(), 1)
+    for name in range(16):
+        pair.sampler.submit(Request(name, context, long, name + 3, 200, begun=begun.get(name)))
+    while len(found) < 16:
+        found.update(pair.sampler.poll())
+    for name, first in begun.items():
+        one, at = found[name], len(first.completion_ids)
+        assert list(one.completion_ids[:at]) == list(first.completion_ids)
+        assert list(one.token_versions) == [0] * at + [1] * (len(one.completion_ids) - at)
+        before, after = old.logprobs([one])[0].tolist(), pair.policy.logprobs([one])[0].tolist()
+        assert max(map(abs, differences([before[:at] + after[at:]], [one.logprobs]))) < 1e-4
 
 
 def test_what_is_aborted_does_not_come(pair):

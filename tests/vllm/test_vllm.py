@@ -246,6 +246,30 @@ def test_completions_that_are_under_way_go_on_with_the_new_weights(tied):
         assert max(map(abs, differences([expected], [one.logprobs]))) < 1e-4
 
 
+def test_what_is_taken_back_goes_on_from_its_tokens(tied):
+    """As the trainer does between steps: tokens of the old weights, then tokens of the new ones, all of them right."""
+    long, old = Sampling(max_tokens=100), made(tied=True)
+    context = tuple(tied.sampler.encode("1+1="))
+    for name in range(8):
+        tied.sampler.submit(Request(name, context, long, name + 3, 100))
+    found = dict(tied.sampler.poll())
+    begun = tied.sampler.take_back(range(8))
+    assert begun
+    assert not tied.sampler._engine.has_unfinished_requests()
+    perturbed(tied.policy)
+    tied.sampler.sync(tied.policy.weights(), 1)
+    for name in set(range(8)) - found.keys():
+        tied.sampler.submit(Request(name, context, long, name + 3, 100, begun=begun.get(name)))
+    while len(found) < 8:
+        found.update(tied.sampler.poll())
+    for name, first in begun.items():
+        one, at = found[name], len(first.completion_ids)
+        assert list(one.completion_ids[:at]) == list(first.completion_ids)
+        assert list(one.token_versions) == [0] * at + [1] * (len(one.completion_ids) - at)
+        before, after = old.logprobs([one])[0].tolist(), tied.policy.logprobs([one])[0].tolist()
+        assert max(map(abs, differences([before[:at] + after[at:]], [one.logprobs]))) < 1e-4
+
+
 def test_sleep_and_waking_bring_new_weights(tied):
     """On a CPU the calls are made and free nothing."""
     perturbed(tied.policy, seed=3)
