@@ -5,6 +5,7 @@
 #   make quick   run the tests that need no torch, sandbox, command or service; under a minute
 #   make test    run all tests but four kinds: `make test-slow` runs the slow ones, `make test-escapes` the attacks,
 #                `make test-ranks` training in several processes, `make test-ray` scoring on a Ray cluster
+#   make test-browser  look at the pages of `rlvr view` in chromium (apt-get install chromium chromium-driver)
 #   make test-gpu  check on a GPU what no other test can run, and print one report; skips all of it without one
 #   make test-vllm  check sampling with vLLM, in .venv-vllm: an environment of its own, 3.9 GB
 #   make check   format, lint, package, types and layers (no tests)
@@ -37,7 +38,7 @@ export PYTHONDONTWRITEBYTECODE :=
 JOBS ?= logical
 PYTEST = $(BIN)/python -m pytest --jaxtyping-packages=rlvr.algo,beartype.beartype -n $(JOBS) --dist worksteal
 
-.PHONY: demo score quick test test-escapes test-gpu test-ranks test-ray test-slow test-vllm check wheel clean
+.PHONY: demo score quick test test-browser test-escapes test-gpu test-ranks test-ray test-slow test-vllm check wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(TRAIN)
@@ -47,14 +48,14 @@ score: $(DEMO)
 	@$(BIN)/python -m recipes.score_arithmetic.run
 
 # By path and not by mark, as importing torch for tests that do not run takes seconds.
-NOT_QUICK := algo cli envs escapes interop ranks ray recipes samplers sandbox testing train vllm workers test_package.py \
+NOT_QUICK := algo browser cli envs escapes interop ranks ray recipes samplers sandbox testing train vllm workers test_package.py \
   serve viewer $(addprefix verifiers/test_,code_sandboxed.py math_concurrency.py math_fuzz.py math_hostile.py math_symbolic.py)
 
 quick: $(DEV)
 	@$(PYTEST) -m "not (docs or slow)" $(addprefix --ignore=tests/,$(NOT_QUICK))
 
 test: $(DEV)
-	@$(PYTEST) -m "not slow" $(addprefix --ignore=tests/,escapes ranks ray vllm)
+	@$(PYTEST) -m "not slow" $(addprefix --ignore=tests/,browser escapes ranks ray vllm)
 
 test-escapes: $(DEV)
 	@$(PYTEST) tests/escapes
@@ -69,11 +70,16 @@ test-ray:
 	  $(RAY)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[ray]' pytest httpx; }
 	@$(RAY)/bin/python -m pytest tests/ray
 
+# One browser for all tests; RLVR_PICTURES=FOLDER keeps a picture of every page.
+test-browser: $(DEV)
+	@$(PIP) selenium axe-selenium-python
+	@$(BIN)/python -m pytest -n 0 tests/browser
+
 test-gpu: $(TRAIN)
 	@$(BIN)/python -W ignore -m benchmarks.gpu
 
 test-slow: $(DEV)
-	@$(PYTEST) -m slow $(addprefix --ignore=tests/,escapes ranks ray vllm)
+	@$(PYTEST) -m slow $(addprefix --ignore=tests/,browser escapes ranks ray vllm)
 
 # One engine for all tests of a process, which takes half a minute to start: so one process.
 test-vllm: $(VLLM)

@@ -1,7 +1,7 @@
 r"""Critics and algorithms against each other, as the tables of docs/benchmarks/trainer.md.
 
     python -m benchmarks.algorithms chain                       # what the critic says of a chain with known values
-    OMP_NUM_THREADS=1 python -m benchmarks.algorithms step      # seconds of a PPO step over those of a GRPO step
+    OMP_NUM_THREADS=1 python -m benchmarks.algorithms step      # a PPO step, and one of LoRA, over a GRPO step
     OMP_NUM_THREADS=1 python -m benchmarks.algorithms demo --seeds 5 --steps 60 [--only ppo grpo]
 
 `demo` trains one warm-started model on small sums with every algorithm.  A step of each begins with the same number of
@@ -89,49 +89,54 @@ def chain(args: argparse.Namespace) -> None:
 
 
 def step(args: argparse.Namespace) -> None:
-    """Print the seconds of an update and its memory, for GRPO and for PPO, on one batch."""
+    """Print the seconds of an update of GRPO, of PPO and of GRPO on a LoRA adapter, in turns, on one batch."""
     rows, length = 32, 96
     draw = torch.Generator().manual_seed(0)
-    found: dict[str, float] = {}
-    for name in ("grpo", "ppo"):
-        made = Policy(*tiny("0123456789abcdef", hidden=256, layers=4, heads=4))
-        changes = {"kl": preset("grpo").kl, "minibatch": None}  # both with the same reference
+    learners = {}
+    for name, lora in (("grpo", None), ("ppo", None), ("grpo, LoRA", 8)):
+        policy = Policy(*tiny("0123456789abcdef", hidden=256, layers=4, heads=4))
+        if lora is not None:
+            policy.add_lora(rank=lora)
+        changes = {"kl": preset("grpo").kl, "minibatch": None}  # all with the same reference
         config = Config(
             env="e",
             model="tiny",
             run=Path("unused"),
-            algorithm=dataclasses.replace(preset(name), **changes),
+            algorithm=dataclasses.replace(preset(name.split(",")[0]), **changes),
             group_size=8,
             prompts=rows // 8,
             max_tokens=length,
+            lora_rank=lora,
             eval_every=None,
         )
-        learner = Learner(made, config)
-        task = rlvr.Task("t", "?")
-        sampled = [
-            rlvr.Rollout(
-                task=task,
-                text="",
-                prompt_ids=[1, 2, 3, 4] * 8,
-                completion_ids=torch.randint(4, 16, (length,), generator=draw).tolist(),
-                completion_mask=[True] * length,
-                behaviour_logprobs=[-2.5] * length,
-                weights_version=0,
-                score=rlvr.Score(float(i % 2), {}, rlvr.Verdict("correct" if i % 2 else "wrong", why="given")),
-            )
-            for i in range(rows)
-        ]
-        groups = [rlvr.Group(task, sampled[i : i + 8]) for i in range(0, rows, 8)]
-        times = []
-        for _ in range(args.steps):
+        learners[name] = Learner(policy, config)
+    task = rlvr.Task("t", "?")
+    sampled = [
+        rlvr.Rollout(
+            task=task,
+            text="",
+            prompt_ids=[1, 2, 3, 4] * 8,
+            completion_ids=torch.randint(4, 16, (length,), generator=draw).tolist(),
+            completion_mask=[True] * length,
+            behaviour_logprobs=[-2.5] * length,
+            weights_version=0,
+            score=rlvr.Score(float(i % 2), {"r": float(i % 2)}, rlvr.Verdict("correct" if i % 2 else "wrong", why="-")),
+        )
+        for i in range(rows)
+    ]
+    groups = [rlvr.Group(task, sampled[i : i + 8]) for i in range(0, rows, 8)]
+    times: dict[str, list[float]] = {name: [] for name in learners}
+    for _ in range(args.steps):
+        for name, learner in learners.items():
             started = perf_counter()
             batch = learner.prepared(collate(groups))
             batch = dataclasses.replace(batch, **credit(groups, batch, learner.algorithm)._asdict())
             learner.update(batch, [range(rows)], lambda mini: None)
-            times.append(perf_counter() - started)
-        found[name] = median(times[1:])
-        print(f"{name}: {found[name]:.3f} s per step (median of {len(times) - 1})")
-    print(f"PPO over GRPO: {found['ppo'] / found['grpo']:.2f}")
+            times[name].append(perf_counter() - started)
+    for name, each in times.items():
+        ratios = sorted(mine / full for mine, full in zip(each[1:], times["grpo"][1:], strict=True))
+        shown = f"{median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f}) of GRPO's"
+        print(f"{name}: {median(each[1:]):.3f} s per step, {shown}, median of {len(ratios)} in turns")
 
 
 DEMO: dict[str, Algorithm] = {

@@ -133,11 +133,12 @@ class Command:
                     [*self.argv], cwd=folder, env=self._variables(call, folder), stdin=stdin, stdout=out, stderr=err,
                     start_new_session=True,
                 )  # fmt: skip
-                call.on_stop(lambda: _kill(process.pid))
+                call.on_stop(lambda: _kill(process))
                 try:
-                    code = process.wait()
+                    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
                 finally:
-                    _kill(process.pid)
+                    _kill(process)
+                    code = process.wait()
                 if code != 0:
                     raise AgentFailed(f"exit code {code}: {_end_of(err)}")
                 if self.answer == "stdout":
@@ -167,10 +168,11 @@ def require_names(names: Sequence[str]) -> None:
             raise UsageError(f"the file {name!r} is not inside of the agent's folder; give a relative name")
 
 
-def _kill(group: int) -> None:
-    """A process group whose leader may have ended; its number is free only once all of it has."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill its group; only before it is waited for, as its number may be another group's afterwards."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _end_of(file: Any, length: int = 4 * _SAID_LETTERS) -> str:

@@ -29,6 +29,7 @@ __all__ = [
     "OverlongHandling",
     "PRESETS",
     "Preference",
+    "Replay",
     "Reset",
     "Rule",
     "SoftClip",
@@ -191,6 +192,23 @@ class Mixing:
     def __post_init__(self) -> None:
         require_whole("mixing.every_steps", self.every_steps, 1)
         require_number("mixing.share", self.share, above=0, most=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Train on groups of earlier steps again (RePO, arXiv:2506.09340; which groups, and how old they may be, is ours).
+
+    Attributes:
+        groups: how many a step trains on besides its own, drawn at random; fewer while there are not so many.
+        max_versions: most training steps between the weights that sampled a token and those that are trained on it.
+    """
+
+    groups: int
+    max_versions: int = 4
+
+    def __post_init__(self) -> None:
+        require_whole("replay.groups", self.groups, 1)
+        require_whole("replay.max_versions", self.max_versions, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +397,7 @@ class Algorithm:
         refill: False: dynamic sampling does not sample others; the remaining groups weigh more, as all denominators
             are theirs alone.
         subset: which completions of a group are trained on; None for all.
+        replay: groups of earlier steps that are trained on again; None for none.
         overlong: what is done with truncated completions.
         overlong_share: greatest soft punishment as a share of the width of the reward's bounds.  1/2 is DAPO's -1 for
             rewards of ±1, and -½ for rewards in [0, 1]: equal after dividing by the std.
@@ -421,6 +440,7 @@ class Algorithm:
     dynamic_sampling: bool = False
     refill: bool = True
     subset: Subset | None = None
+    replay: Replay | None = None
     overlong: OverlongHandling = "keep"
     overlong_share: float = 0.5
     correction: Correction | None = None
@@ -462,6 +482,9 @@ class Algorithm:
                 f"objective {self.objective!r} with epochs {self.epochs}: it has no ratio to the policy that sampled, "
                 "so only the first step on a batch is right; set epochs to 1, or choose the objective 'clipped'"
             )
+        if self.replay is not None and (found := {"once", "prefix_values"} & self.needs):
+            why = "no ratio to the policy that sampled" if "once" in found else "values of its own rollouts alone"
+            raise UsageError(f"replay with {self.advantage} and {self.objective}, which has {why}; leave replay out")
         if self.reset is not None and self.kl is None:
             raise UsageError("reset without kl: there is no reference policy to be reset; give kl or drop reset")
         if self.mixing is not None and not self.has_reference:
@@ -504,7 +527,18 @@ class Algorithm:
         return frozenset(need for piece in self.pieces.values() for need in piece.needs)
 
     def _require_preference_alone(self) -> None:
-        others = ("advantage", "objective", "aggregation", "kl", "clip", "entropy", "correction", "reset", "whiten")
+        others = (
+            "advantage",
+            "objective",
+            "aggregation",
+            "kl",
+            "clip",
+            "entropy",
+            "correction",
+            "reset",
+            "whiten",
+            "replay",
+        )
         if given := [name for name in others if getattr(self, name)]:
             raise UsageError(
                 f"this algorithm learns from preferences, which have no {', '.join(given)}; leave these out, or set "

@@ -288,6 +288,14 @@ ROWS: Final[tuple[TableRow, ...]] = (
         "entropy_target=EntropyTarget(nats)",
     ),
     _row(
+        "RePO, replay of earlier groups",
+        "",
+        "",
+        "arXiv:2506.09340, 3.2",
+        "train/test_replay.py::test_a_step_gets_groups_of_earlier_steps_and_none_that_is_too_old",
+        "replay=Replay(groups, max_versions), in presets with a ratio",
+    ),
+    _row(
         "PODS, down-sampling",
         "subsets.max_variance subsets.random_subset",
         "",

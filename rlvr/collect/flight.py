@@ -7,6 +7,7 @@ begin ─▶ plays of their rollouts ─▶ scores ─▶ finish: the oldest gro
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -176,12 +177,17 @@ class Flight:
             if (begun := self._scheduler.oldest(keys)) is not None:
                 versions.append(begun)
             if min(versions, default=oldest) < oldest:
-                self._cancel(one)
-                self._scheduler.drop(keys)
-                self._open[number] = _Open(one.place, one.index, one.size)
-                self._scheduler.add(self._plays([(one.place, one.index)], number))
+                self._restart(number, keys)
                 again += 1
         return again
+
+    def _restart(self, number: int, keys: Sequence[_Key]) -> None:
+        """Begin a group anew; `keys`: its plays that are with the scheduler."""
+        one = self._open[number]
+        self._cancel(one)
+        self._scheduler.drop(keys)
+        self._open[number] = _Open(one.place, one.index, one.size)
+        self._scheduler.add(self._plays([(one.place, one.index)], number))
 
     def close(self) -> None:
         """Abort what is under way."""
@@ -216,8 +222,8 @@ class Flight:
         Args:
             state: what it returned.
 
-        Raises:
-            UsageError: an environment of several turns does not repeat what it did.
+        Warns:
+            RuntimeWarning: an episode does not repeat what it did; its group begins anew.
         """
         if not state["groups"]:
             return
@@ -233,7 +239,20 @@ class Flight:
             plays |= {key: rest.pop(key) for key in list(rest) if key in begun}
             self._scheduler.add(rest.items())
         self._next = max(self._open) + 1
-        self._scheduler.load_state_dict(state["plays"], plays)
+        other = [cast(_Key, key) for key in self._scheduler.load_state_dict(state["plays"], plays)]
+        for number in sorted({number for number, _ in other}):
+            one = self._open[number]
+            keys = [(number, g) for g in range(one.size) if g not in one.rollouts]
+            self._restart(number, [key for key in keys if key not in other])
+        if other:
+            warnings.warn(
+                f"{len(other)} rollouts that were under way when the checkpoint was written, such as one of task "
+                f"{self._open[other[0][0]].index}, do not repeat themselves, and their groups begin anew: the run goes "
+                "on, but not to the last bit. With the same seed and the same actions an environment should give the "
+                "same replies",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
 
 def sample_groups(groups: Groups, asked: Sequence[tuple[int, int]]) -> Generator[tuple[int, Group], None, None]:

@@ -401,29 +401,34 @@ class Scheduler(Generic[_T]):
         waiting = [as_dict(part, due=due) for part, due in self._waiting.parts()]
         return {"steps": self._parked, "asked": asked, "waiting": waiting}
 
-    def load_state_dict(self, state: Mapping[str, Any], plays: Mapping[Hashable, Play[_T]]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], plays: Mapping[Hashable, Play[_T]]) -> list[Hashable]:
         """Play again what was played when `state_dict` was called: replies are taken from it, calls are made anew.
 
         Args:
             state: what it returned.
             plays: of all keys in it, from their beginning.
 
-        Raises:
-            UsageError: a play does not repeat itself.
+        Returns:
+            The keys of those that do not repeat themselves; they are closed, and not played on.
         """
         self.park()
-        self._parked = int(state["steps"])
+        self._parked, other = int(state["steps"]), list[Hashable]()
         for one in [*state["asked"], *state["waiting"]]:
             key = _key(one["key"])
             part, needs = self._again(key, plays[key], one)
-            if ("begun" in one) != isinstance(needs, Request):
-                raise _not_repeated(key)
-            if isinstance(needs, Request):
+            if isinstance(needs, Request) and "begun" in one:
                 self._asked[needs.id] = part, replace(needs, begun=one["begun"] and Begun(**one["begun"]))
-            else:
+            elif isinstance(needs, Future) and "due" in one:
                 self._waiting.add(part, needs, one["due"])
+            else:
+                part.play.close()
+                other.append(key)
+        return other
 
-    def _again(self, key: Hashable, play: Play[_T], one: Mapping[str, Any]) -> tuple[_Part[_T], Request | Future[Any]]:
+    def _again(
+        self, key: Hashable, play: Play[_T], one: Mapping[str, Any]
+    ) -> tuple[_Part[_T], Request | Future[Any] | None]:
+        """A play that has heard what it had heard, and what it needs; None if it ended before, or asked for more."""
         part, heard = _Part(key, play), deque(one["heard"])
         try:
             needs = play.send(None)
@@ -437,7 +442,7 @@ class Scheduler(Generic[_T]):
                 error = needs.exception()
                 needs = play.send(needs.result()) if error is None else play.throw(error)
         except (StopIteration, IndexError):
-            raise _not_repeated(key) from None
+            return part, None
         return part, needs
 
     def close(self) -> None:
@@ -455,14 +460,6 @@ def _sample_as_dict(sample: Sample) -> dict[str, Any]:
 def _key(key: Any) -> Hashable:
     """As it was before it went through JSON."""
     return tuple(key) if isinstance(key, list) else key
-
-
-def _not_repeated(key: Hashable) -> UsageError:
-    return UsageError(
-        f"rollout {key}, which was under way when the checkpoint was written, does not repeat itself: with the same "
-        "seed and the same actions, the environment has to give the same replies; if it cannot, begin a new run with "
-        "max_staleness at most 1, for which no episode is under way then"
-    )
 
 
 def run(

@@ -14,6 +14,7 @@ for), what failed (408, 409, 5xx), what was cut off and what took too long.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -42,6 +43,19 @@ _CONNECT_S: Final = 10.0
 _MISSHAPEN: Final = 3  # attempts at an answer of another shape, which a proxy may have made or cut
 _HOPELESS: Final = 8  # failed requests after which an endpoint that has never answered is given up
 _OUTAGE: Final = 16  # the same for one that has answered; at least twice as many as are in flight
+
+
+_TOOLS: Final = (
+    "You may call these functions:\n{}\nA call is a JSON object in tags of its own: "
+    '<tool_call>{{"name": NAME, "arguments": OBJECT}}</tool_call>. A message without a call is your answer.'
+)
+
+
+def _spoken(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message; a reply of a tool as one of the user."""
+    if message["role"] != "tool":
+        return dict(message)
+    return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
 
 
 class EndpointSampler:
@@ -147,21 +161,33 @@ class EndpointSampler:
             if (future := self._asked.pop(dropped, None)) is not None:
                 future.cancel()
 
-    def encode(self, prompt: Prompt, after: Sequence[int] = ()) -> list[int]:
+    def encode(
+        self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
         """See `Sampler.encode`.  A text is a message of the user, or with the completions API a text.
+
+        Tools stand in a message of the system, calls in <tool_call> tags, and replies in messages of the user: that
+        works with every endpoint, also those that read no calls.
 
         Args:
             prompt: a text or chat messages.
             after: makes no difference.
+            tools: schemas of the tools.
 
         Raises:
-            UsageError: chat messages for the completions API.
+            UsageError: chat messages or tools for the completions API.
         """
-        if isinstance(prompt, str):
+        if isinstance(prompt, str) and not tools:
             return [TextToken({"role": "user", "content": prompt})]
         if self.api == "completions":
-            raise UsageError("the prompt is chat messages and the completions API takes texts; use the chat API")
-        return [TextToken(dict(message)) for message in prompt]
+            raise UsageError(
+                "the prompt is chat messages or has tools, and the completions API takes texts; use the chat API"
+            )
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(one) for one in prompt]
+        if tools:
+            shown = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+            messages = [{"role": "system", "content": _TOOLS.format(shown)}, *messages]
+        return [TextToken(_spoken(message)) for message in messages]
 
     def decode(self, completion_ids: Sequence[int]) -> str:
         """See `Sampler.decode`.

@@ -464,7 +464,8 @@ class ServerSampler:
         """Look at every server now and then: those that do not answer are lost, and those that do again are used."""
         while True:
             await asyncio.sleep(_HEALTH_S)
-            await asyncio.gather(*(self._look(server) for server in self._servers))
+            # What is wrong with one server, in whatever way, must not end the watch over the others.
+            await asyncio.gather(*(self._look(server) for server in self._servers), return_exceptions=True)
 
     async def _look(self, server: _Server) -> None:
         assert self._client is not None
@@ -544,6 +545,9 @@ class ServerSampler:
         server.version, server.ready, server.why = version, True, ""
 
     async def _swap(self, server: _Server, name: str, folder: Path) -> None:
+        if server.version < 0:  # it may have kept the adapter, and would refuse its name
+            with suppress(RlvrError):
+                await self._post(server, "/v1/unload_lora_adapter", {"lora_name": name})
         before, server.adapter = server.adapter, None
         await self._post(server, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
         server.adapter = name

@@ -213,7 +213,8 @@ class Config:
             UsageError: there is no such preset, or it cannot be trained with these settings.
         """
         algorithm = preset(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
-        others = self.max_staleness or self.engine != "local"  # weights, or an engine whose numbers differ by rounding
+        # Weights of other steps, or an engine whose numbers differ by rounding.
+        others = self.max_staleness or algorithm.replay or self.engine != "local"
         if others and algorithm.correction is None and algorithm.preference is None:
             algorithm = dataclasses.replace(algorithm, correction=Correction())
         if self.overlong is not None:
@@ -245,7 +246,7 @@ class ResolvedConfig(Config):
     """The settings that a run uses; made by `Config.resolve`.  No None is left that stands for a default.
 
     Attributes:
-        algorithm: The algorithm itself, with `overlong` and with the correction that `max_staleness` needs.
+        algorithm: The algorithm itself, with `overlong` and with the correction that `max_staleness` and `replay` need.
         group_size, temperature, overlong, overlong_cache, eval_temperature, canary: See `Config`; never None.
         written: The settings as they were written.
     """
@@ -344,7 +345,8 @@ class ResolvedConfig(Config):
     @property
     def updates(self) -> int:
         """Optimiser steps of the whole run, if every batch is full."""
-        rollouts = self.prompts * self.group_size
+        replayed = 0 if self.algorithm.replay is None else self.algorithm.replay.groups
+        rollouts = (self.prompts + replayed) * self.group_size
         return self.steps * self.algorithm.epochs * math.ceil(rollouts / (self.minibatch or rollouts))
 
     @property

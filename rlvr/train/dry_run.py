@@ -142,7 +142,9 @@ def _origin(settings: ResolvedConfig, number: Number, value: Any, preset: str) -
     own: Any = published if number.part is None else getattr(published, number.part, None)
     if own is not None and getattr(own, number.name) == value:
         return preset
-    return "max_staleness" if number.part == "correction" and settings.max_staleness else "default"
+    if number.part == "correction" and settings.max_staleness:
+        return "max_staleness"
+    return "replay" if number.part == "correction" and settings.algorithm.replay else "default"
 
 
 def _shown(value: Any) -> str:

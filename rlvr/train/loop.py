@@ -39,6 +39,7 @@ from rlvr.train.metrics import Log, evaluation_metrics, log_rollouts, open_logge
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Examples, PreferenceLearner, examples_of_groups
 from rlvr.train.ranks import Ranks
+from rlvr.train.replay import ReplayBuffer
 from rlvr.train.rollout_batch import RolloutBatch, collect_batch
 from rlvr.train.run_dir import claim_run_dir
 from rlvr.train.sampling import open_sampler
@@ -93,6 +94,8 @@ class Trainer:
         self.reports: dict[int, EvaluationReport] = {}
         self._best, self._stalled = float("-inf"), 0  # best validation score, and validations since, for the reset
         self._ahead: RolloutBatch | None = None
+        replay = config.algorithm.replay
+        self._replay = None if replay is None else ReplayBuffer(replay, config.seed)
         self._alarm, self._alarms = ScoringAlarm(config.bad_steps), Alarms(config.bad_steps)
         self._opinion: OpinionAlarm | None = None
         if second_opinion is not None:
@@ -193,14 +196,17 @@ class Trainer:
         sampled, later = self._ahead or self._collect(self.step), None
         self._alarm.check(sampled)
         opinion = {} if self._opinion is None else self._opinion.check(sampled.groups, self.step + 1)
+        trained = sampled if self._replay is None else self._replay.extended(sampled, self.step)
         if self._settings.max_staleness and self.step + 1 < self._settings.steps:
             later = self._thread.submit(self._collect, self.step + 1)
-        numbers = {**sampled.stats, **opinion, **sampled.staleness(self.step), "collect_s": sampled.wall_s}
+        numbers = {**sampled.stats, **opinion, **trained.staleness(self.step), "collect_s": sampled.wall_s}
+        if self._replay is not None:
+            numbers["replayed"] = float(len(trained.groups) - len(sampled.groups))
         if self._settings.sampler_sleep:
             sampler: Any = self.sampler  # of vLLM, which alone sleeps
             sampler.sleep()
         try:
-            numbers |= self._learn(sampled)
+            numbers |= self._learn(trained)
         finally:
             self._ahead = later.result() if later else None  # sampling has to end before its weights change
         if self._settings.rollouts_every and self.step % self._settings.rollouts_every == 0:
@@ -350,6 +356,7 @@ class Trainer:
             self._ahead and self._ahead.state_dict(),
             [self._best, self._stalled, self._opinion and self._opinion.counts],
             checkpoint.rng_state(self.policy.device),
+            self._replay and self._replay.state_dict(),
         )
         state = dict(zip(_STATE, parts, strict=True))
         return checkpoint.save(path.parent, self.step, state, keep=self._settings.keep)
@@ -374,6 +381,8 @@ class Trainer:
         self.learner.load_state_dict(state["learner"])
         if self.ranks.first:
             self.collector.load_state_dict(state["collector"])
+            if self._replay is not None and state["replay"]:
+                self._replay.load_state_dict(state["replay"], self.collector)
             self._ahead = state["ahead"] and RolloutBatch.from_state(state["ahead"], self.collector)
         self._best, self._stalled, *counts = state["validation"]
         if self._opinion is not None and counts and counts[0]:
@@ -436,7 +445,7 @@ def _thin(batch: Batch) -> Batch:
     return replace(batch, rows=rows)
 
 
-_STATE = ("step", "learner", "collector", "ahead", "validation", "rng")
+_STATE = ("step", "learner", "collector", "ahead", "validation", "rng", "replay")
 """What a checkpoint holds."""
 
 

@@ -5,8 +5,8 @@ A completion's reward is read after its last token, a step's after the step.  Th
     bradley_terry     pairs: -log σ(r_w - r_l - margin), with centring               RUN/model scores completions
     step_label_loss   steps with counts of right continuations, cross-entropy        RUN/model scores steps
 
-A reward model guesses; only a verifier's verdict says what is right.  It can be a part of a reward (`rlvr.Learned`),
-never a verdict.
+A reward model guesses; only a verifier's verdict says what is right.  What it says of completions is for filtering and
+for comparison; it is not a part of a reward yet, and never a verdict.
 """
 
 from __future__ import annotations

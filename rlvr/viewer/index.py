@@ -28,6 +28,7 @@ __all__ = ["Index", "RowsFile", "parts_of", "short"]
 _BATCH = 4000  # rows that are added to the table at once
 _BATCH_BYTES = 1 << 24  # or fewer, if they are long
 _LONGEST_LINE = 1 << 26  # bytes; a longer line is a broken record
+_AT_ONCE_S = 0.2
 _SETTINGS: Final[dict[str, Any]] = {
     "memory_limit": "200MB",
     "threads": 2,
@@ -133,6 +134,8 @@ class Index:
                 self._thread = threading.Thread(target=self._work, name="rlvr-view-index", daemon=True)
                 self._thread.start()
             self._wanted.wait_for(lambda: not self._busy or self._has_read(first), wait_s)
+            # That nothing is new is known at once: a page of a run that is over should not renew itself.
+            self._wanted.wait_for(lambda: not self._busy, min(wait_s, _AT_ONCE_S))
             return not self._busy
 
     def close(self) -> None:

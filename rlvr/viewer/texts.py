@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 
 
 def piece(text: str, start: int = 0, mark: tuple[int, int] | None = None) -> Piece:
-    """A part of a text, of `PIECE` characters.
+    """A part of a text, of `PIECE` characters; its mark has an id, to which a link leads.
 
     Args:
         text: the whole text.
@@ -41,7 +41,8 @@ def piece(text: str, start: int = 0, mark: tuple[int, int] | None = None) -> Pie
     """
     start = min(max(0, start), max(0, len(text) - 1))
     end = min(len(text), start + PIECE)
-    return Piece(_marked(text, start, end, mark), start, end, len(text))
+    html = _marked(text, start, end, mark).replace(Markup("<mark>"), Markup('<mark id="answer">'))
+    return Piece(html, start, end, len(text))
 
 
 def excerpt(text: str, most: int, mark: tuple[int, int] | None = None) -> Markup:
@@ -73,7 +74,7 @@ def _marked(text: str, start: int, end: int, mark: tuple[int, int] | None) -> Ma
     first, last = (min(max(at, start), end) for at in mark or (end, end))
     html = escape(inert(text[start:first]))
     if first < last:
-        html += Markup('<mark id="answer">') + escape(inert(text[first:last])) + Markup("</mark>")
+        html += Markup("<mark>") + escape(inert(text[first:last])) + Markup("</mark>")
     return html + escape(inert(text[last:end]))
 
 

@@ -254,3 +254,17 @@ def test_thinking_makes_no_calls():
     assert not read_turn_of("hermes", f"<think>maybe {call}").calls
     assert len(read_turn_of("hermes", f"<think>maybe</think>{call}").calls) == 1
     assert read_turn_of("hermes", call).calls[0].arguments == json.loads('{"x": "</think>"}')
+
+
+def test_an_endpoint_is_told_the_tools_in_a_message():
+    """Any chat endpoint can then be evaluated; texts alone cannot carry them."""
+    endpoint = pytest.importorskip("rlvr.samplers.endpoint").EndpointSampler
+    with endpoint("http://localhost:1/v1", "m") as sampler:
+        system, user = (token.message for token in sampler.encode("Do.", tools=TOOLS))
+        assert '"name": "probe"' in system["content"]
+        assert '<tool_call>{"name": NAME, "arguments": OBJECT}</tool_call>' in system["content"]
+        assert user == {"role": "user", "content": "Do."}
+        [reply] = sampler.encode([{"role": "tool", "name": "probe", "content": "4", "tool_call_id": "c"}], [1])
+        assert reply.message == {"role": "user", "content": "<tool_response>\n4\n</tool_response>"}
+    with endpoint("http://localhost:1/v1", "m", api="completions") as sampler, pytest.raises(UsageError, match="tools"):
+        sampler.encode("Do.", tools=TOOLS)

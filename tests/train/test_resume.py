@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rlvr
-from rlvr.algo.presets import Critic, EntropyTarget, Kl, Mixing, Reset, preset
+from rlvr.algo.presets import Critic, EntropyTarget, Kl, Mixing, Replay, Reset, preset
 from rlvr.errors import DataError, UsageError
 from rlvr.train import checkpoint
 from rlvr.train.loop import Trainer
@@ -62,6 +62,8 @@ RUNS["in-flight-lora"] = IN_FLIGHT | {"algorithm": "grpo", "max_tokens": 40, "lo
                                       "eval_tasks": 4}  # fmt: skip
 RUNS["in-flight-vineppo"] = IN_FLIGHT | {"algorithm": "vineppo", "vine_k": 2, "max_tokens": 20}
 RUNS["in-flight-turns"] = RUNS["turns"] | IN_FLIGHT | {"max_tokens": 60, "prompts": 3}
+REPLAY = dataclasses.replace(preset("grpo"), replay=Replay(groups=2, max_versions=2))
+RUNS["replay"] = {"algorithm": REPLAY, "max_staleness": 2, "prompts": 2, "max_tokens": 20}
 RUNS["dpo"] = {"algorithm": "dpo", "minibatch": 4, "prompts": 3}
 RUNS["kto-lora"] = {"algorithm": "kto", "prompts": 3, "lora_rank": 2, "max_staleness": 1}
 RUNS["rft"] = {"algorithm": "rft", "prompts": 3, "schedule": "linear"}
@@ -129,7 +131,7 @@ def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name):
     assert logged(made.config.run) == logged(whole.config.run)
 
 
-QUICK = ("prorl-stall", "rloo", "lora", "dpo", "in-flight")
+QUICK = ("prorl-stall", "rloo", "lora", "dpo", "in-flight", "replay")
 
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")

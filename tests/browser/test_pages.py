@@ -1,0 +1,155 @@
+"""The viewer in Chromium: every kind of page, keys, narrow and dark screens, hostile texts, accessibility."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlvr
+from rlvr.testing import check
+from rlvr.testing.audit import audit
+from tests.environments import Trials
+from tests.viewer.conftest import record, write
+from tests.viewer.test_runs import run_folder
+
+PICTURES = os.environ.get("RLVR_PICTURES")
+"""A folder for a picture of every page; none are taken without it."""
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A scored file, two runs, an audit and a check."""
+    folder = tmp_path_factory.mktemp("shown")
+    rows = [{"task": n, "completion": str(n + n % 2), "label": n % 3 > 0} for n in range(1, 12)]
+    reports = {"audit": audit(Trials(), rows, workers=0), "check": check(rlvr.make("qa-v1"), tasks=1, only=("tasks",))}
+    for name, report in reports.items():
+        (folder / f"{name}.json").write_text(json.dumps(report.as_dict()))
+    scored = write(folder / "scored.jsonl", [record(i) for i in range(60)])
+    return [
+        scored,
+        run_folder(folder / "a"),
+        run_folder(folder / "b", lr=1e-4),
+        folder / "audit.json",
+        folder / "check.json",
+    ]
+
+
+PAGES = {
+    "start": "/",
+    "scored": "/0/",
+    "filtered": "/0/rows?outcome=wrong&q=First",
+    "row": "/0/row/3",
+    "group": "/0/group?task=sums/0&env=even",
+    "run": "/1/",
+    "rollouts": "/1/rows?step=1",
+    "task across steps": "/1/rows?task=0",
+    "compare": "/compare?a=1&b=2",
+    "audit": "/3/",
+    "check": "/4/",
+    "missing": "/0/row/999999",
+}
+
+
+def picture(driver: Any, name: str) -> None:
+    if PICTURES:
+        Path(PICTURES).mkdir(exist_ok=True)
+        driver.save_screenshot(str(Path(PICTURES) / f"{name.replace(' ', '-')}.png"))
+
+
+def open_whole(driver: Any, address: str) -> None:
+    """Open a page; while its rows are still being read it renews itself, which is asked for again here."""
+    for _ in range(20):
+        driver.get(address)
+        if not driver.execute_script("return document.querySelectorAll('meta[http-equiv=refresh]').length"):
+            return
+    raise AssertionError(f"{address} is still being read")
+
+
+def complaints(driver: Any) -> list[str]:
+    """What the browser wrote to its console, but for pages that are not there."""
+    return [it["message"] for it in driver.get_log("browser") if "404 (Not Found)" not in it["message"]]
+
+
+def test_pages_are_accessible_and_load_without_a_complaint(driver, serve, shown):
+    """By axe-core's rules for WCAG 2 A and AA, in light and dark: names, contrast, order of headings, labels."""
+    axe_selenium = pytest.importorskip(
+        "axe_selenium_python", reason="pip install -c constraints.txt axe-selenium-python"
+    )
+    address = serve(*shown)
+    for scheme in ("light", "dark"):
+        driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        )
+        for name, path in PAGES.items():
+            driver.get(address + path)
+            picture(driver, f"{name} {scheme}")
+            assert complaints(driver) == [], name
+            axe = axe_selenium.Axe(driver)
+            axe.inject()
+            found = axe.run(options={"runOnly": ["wcag2a", "wcag2aa"]})["violations"]
+            said = [f"{it['id']}: {[node['html'][:120] for node in it['nodes'][:3]]}" for it in found]
+            assert not said, f"{name}, {scheme}: {said}"
+
+
+def test_no_page_is_wider_than_a_telephone(driver, serve, shown):
+    """Tables scroll inside of themselves, if at all; the page does not scroll to the side."""
+    address = serve(*shown)
+    try:
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                               {"width": 380, "height": 800, "deviceScaleFactor": 1, "mobile": True})  # fmt: skip
+        for name, path in PAGES.items():
+            open_whole(driver, address + path)
+            picture(driver, f"{name} narrow")
+            wide = driver.execute_script("return document.documentElement.scrollWidth")
+            assert wide <= 390, f"{name} is {wide} pixels wide"
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_keys_go_through_rows(driver, serve, shown):
+    """j and k move, Enter opens, n goes to the next row, / to the search."""
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    driver.get(serve(*shown) + "/0/rows")
+    body = driver.find_element(By.TAG_NAME, "body")
+    body.send_keys("jjk")
+    first = driver.switch_to.active_element.get_attribute("href")
+    driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert driver.current_url == first
+    number = int(first.rpartition("/")[2])
+    driver.find_element(By.TAG_NAME, "body").send_keys("n")
+    assert driver.current_url.endswith(f"/row/{number + 1}")
+    driver.get(driver.current_url.partition("/0/")[0] + "/0/rows")
+    driver.find_element(By.TAG_NAME, "body").send_keys("/")
+    assert driver.switch_to.active_element.get_attribute("name") == "q"
+
+
+HOSTILE = {
+    "script": "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"></pre></main>",
+    "long": "x" * 1_000_000,
+    "lines": "\n" * 1_000_000 + "end",
+    "direction": "\u202egnorw\u2066 \u200f",
+    "ansi": "\x1b[2J\x1b]0;owned\x07",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_completion_shows_as_text(name: str, driver, serve, tmp_path: Path):
+    """No script runs, no image is asked for, the rest of the page stays where it is."""
+    from selenium.webdriver.common.by import By
+
+    row = record(0, completion=HOSTILE[name], why=f"other: {HOSTILE[name][:300]}", prompt=HOSTILE[name][:5000])
+    address = serve(write(tmp_path / "hostile.jsonl", [row, record(1)]))
+    for path in ("/0/", "/0/row/0", "/0/group?task=sums/0&env=even"):
+        driver.get(address + path)
+        picture(driver, f"hostile {name} {path.count('/')}")
+        assert driver.title != "owned"
+        assert complaints(driver) == []
+        assert driver.find_element(By.TAG_NAME, "footer").is_displayed()
+        assert driver.execute_script("return document.querySelectorAll('script').length") == 1
+        assert not driver.find_elements(By.TAG_NAME, "img")
