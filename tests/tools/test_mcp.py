@@ -28,6 +28,7 @@ class Served(Desk):
         return state.tools
 
 
+@pytest.mark.slow  # as below
 def test_an_episode_calls_a_server_until_it_dies():
     """Schemas, replies, what the model did wrong; a server that dies is our fault."""
     env = Served()

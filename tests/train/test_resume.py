@@ -131,7 +131,7 @@ def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name):
     assert logged(made.config.run) == logged(whole.config.run)
 
 
-QUICK = ("prorl-stall", "rloo", "lora", "dpo", "in-flight", "replay")
+QUICK = ("prorl-stall", "lora", "dpo", "in-flight")
 
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
