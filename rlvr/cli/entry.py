@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import tyro
 from rich.console import Console
@@ -88,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     printed = _Stdout()
     out, err = Console(file=printed), Console(stderr=True)  # type: ignore[arg-type]  # rich writes and flushes only
     command: _Command | None = None
-    with warnings.catch_warnings():
+    with _second_interrupt_ends(), warnings.catch_warnings():
         warnings.showwarning = partial(_show_warning, err)
         try:
             if list(argv) == ["--version"]:
@@ -118,6 +120,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not isinstance(printed.lost, BrokenPipeError):  # of a reader that has seen enough, such as `head`
         err.print(f"[bold red]rlvr:[/] stdout: {escape(_one_line(printed.lost))}", soft_wrap=True, highlight=False)
     return 2
+
+
+@contextlib.contextmanager
+def _second_interrupt_ends() -> Iterator[None]:
+    """A second Ctrl-C ends the process at once.
+
+    As an exception it could come while the first one is releasing a lock: then threads wait for that lock for ever, or
+    the command ends with a traceback.  What is on disk is as after a kill, so `--resume` goes on; workers end by
+    themselves when their pipes close.
+    """
+    mine = threading.current_thread() is threading.main_thread()
+    if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def second(number: int, frame: object) -> NoReturn:
+        os.write(2, b"interrupted\n")
+        os._exit(130)
+
+    def first(number: int, frame: object) -> NoReturn:
+        signal.signal(signal.SIGINT, second)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _resumes(command: _Command | None) -> bool:

@@ -202,8 +202,8 @@ def took_s(unit: str, size: int) -> float:
 @pytest.mark.parametrize("unit", UNITS, ids=ascii)
 def test_hostile_text_is_read_in_linear_time(unit: str):
     """Whatever a policy finds to repeat: 16 times the text takes 16 times as long, and not 256 times."""
-    short = min(took_s(unit, 20_000) for _ in range(3))
-    assert took_s(unit, 320_000) < 64 * max(short, 0.005)
+    limit_s = 64 * max(min(took_s(unit, 20_000) for _ in range(3)), 0.005)
+    assert any(took_s(unit, 320_000) < limit_s for _ in range(3))  # a busy machine may slow one reading down
 
 
 @pytest.mark.slow
