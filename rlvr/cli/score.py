@@ -6,6 +6,7 @@ import itertools
 import json
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -148,7 +149,7 @@ class ScoreCommand:
                 raise DataError(f"{source}: {rejected.summary() or 'it has no rows'}; nothing was written")
             if shard is not None:
                 ShardTotals(
-                    shard.number, shard.count, rows.read, source.sizes(), tally.count, rejected.count, run
+                    shard.number, shard.count, rows.read, source.contents(), tally.count, rejected.count, run
                 ).write(self.output)
             journal.finish()
         rejected.show(err)
@@ -251,9 +252,9 @@ class _Source:
         """About how many rows there are; 0 if that is not known beforehand."""
         return sum(map(count_rows, self._names))
 
-    def sizes(self) -> list[int | None]:
-        """Bytes of each file; None for what is no file."""
-        return [None if state is None else state[1] for state in self._before.values()]
+    def contents(self) -> list[str | None]:
+        """Size and checksum of each file; None for what is no file."""
+        return [None if state is None else _content(name) for name, state in self._before.items()]
 
     def refuse_output(self, *outputs: Path | None) -> None:
         """Raise where an output would replace an input."""
@@ -265,6 +266,14 @@ class _Source:
     def changed(self) -> str:
         """The file that is not as it was at the beginning; "" if all are."""
         return next((name for name, before in self._before.items() if _state(name) != before), "")
+
+
+def _content(name: str) -> str:
+    size = crc32 = 0
+    with Path(name).open("rb") as file:
+        while block := file.read(1 << 20):
+            size, crc32 = size + len(block), zlib.crc32(block, crc32)
+    return f"{size} bytes, crc32 {crc32:08x}"
 
 
 def _state(name: str) -> tuple[int, int, int] | None:

@@ -108,7 +108,7 @@ class ShardTotals:
         shard: its number, from 1.
         of: number of shards.
         rows: rows of the whole input.
-        bytes: size of each file of the input; null for a pipe or a data set of the hub.
+        inputs: size and checksum of each file of the input; null for a pipe or a data set of the hub.
         scored, left_out: rows of this shard, which are together all of it.
         run: the `provenance` of the run.
     """
@@ -116,7 +116,7 @@ class ShardTotals:
     shard: int
     of: int
     rows: int
-    bytes: list[int | None]
+    inputs: list[str | None]
     scored: int
     left_out: int
     run: dict[str, Any]
@@ -158,10 +158,10 @@ def read_totals(files: Sequence[Path]) -> list[ShardTotals]:
         if it.shard in places:
             raise UsageError(f"{file} and {places[it.shard]} are both shard {it.shard} of {it.of}; give one of them")
         places[it.shard] = file
-        if (it.rows, it.bytes) != (first.rows, first.bytes):
+        if (it.rows, it.inputs) != (first.rows, first.inputs):
             raise UsageError(
-                f"{file} is of an input of {it.rows} rows ({_sizes(it)}), {files[0]} of one of {first.rows} "
-                f"({_sizes(first)}); score all shards of one input"
+                f"{file} is of an input of {it.rows} rows ({_shown(it)}), {files[0]} of one of {first.rows} "
+                f"({_shown(first)}); score all shards of one input"
             )
         if edited := changed_source(it.run.get("source"), first.run.get("source", {})):
             raise UsageError(f"{file} was scored by another program than {files[0]}: {edited}; score it again")
@@ -196,8 +196,8 @@ def _totals_of(file: Path) -> ShardTotals:
         raise UsageError(f"{path} is not what `rlvr score --shard` writes: {error}; score the shard again") from None
 
 
-def _sizes(totals: ShardTotals) -> str:
-    return ", ".join("of unknown size" if size is None else f"{size} bytes" for size in totals.bytes)
+def _shown(totals: ShardTotals) -> str:
+    return "; ".join("of unknown size" if it is None else it for it in totals.inputs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,18 @@ def test_what_is_missing_double_or_of_another_run_is_named(say, sharded, source,
     refused(a, b, c, says="left 1 rows out")
 
 
+def test_shards_of_two_inputs_of_one_size_are_told_apart(say, sharded, source, tmp_path):
+    """Such as one with an answer that was put right while half of the array had already run."""
+    first = sharded(source, 2, 1)
+    text = source.read_text()
+    source.write_text(text.replace("1", "2", 1))
+    assert len(source.read_text()) == len(text)
+    second = sharded(source, 2, 2)
+    code, said = say("join", *first, *second, "-o", tmp_path / "joined.jsonl")
+    assert code == 2
+    assert "score all shards of one input" in " ".join(said.split())
+
+
 def test_a_pattern_may_name_the_left_out_rows_too(say, sharded, source, tmp_path):
     """`s-*.jsonl` finds `s-1.jsonl.rejected.jsonl`; it is no shard."""
     sharded(source, 2)
