@@ -90,9 +90,9 @@ class Call:
 
 
 @contextmanager
-def served(*flags: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def served(*flags: str, place: str = PLACE, **environment: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """The command with one worker on a free port; gives the process and the port."""
-    command = [sys.executable, "-m", "rlvr", "serve", PLACE, "--port", "0", "--workers", "1", *flags]
+    command = [sys.executable, "-m", "rlvr", "serve", place, "--port", "0", "--workers", "1", *flags]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=ROOT, env=os.environ | environment, **pipes) as process:
         try:
