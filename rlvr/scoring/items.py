@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, time
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,7 +22,7 @@ from rlvr.episode import Episode
 from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.types import Completion, Task
 
-__all__ = ["COLUMNS", "Ids", "Item", "Items", "OnError", "Rows", "item_of", "was_there"]
+__all__ = ["COLUMNS", "Ids", "Item", "Items", "OnError", "Rows", "item_of", "number_of", "was_there"]
 
 OnError: TypeAlias = Callable[[int, DataError], None]
 """Called with the number of a row, counted from 1, and what is wrong with it."""
@@ -32,7 +33,6 @@ COLUMNS = frozenset(
 """The columns that scoring reads where a row has a reference or names its task; others are passed through."""
 
 _WHOLE = frozenset({"id", "length_tokens", "task"})
-_ALL = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +137,29 @@ class Ids:
         Raises:
             DataError: it was there before.
         """
-        if not self._put(_number(id)):
+        if not self.put(number_of(id)):
             raise was_there(id)
+
+    def put(self, number: int) -> bool:
+        """Add an id by its number; False if it was there before.
+
+        Args:
+            number: see `number_of`.
+        """
+        if not self._put(number):
+            return False
         self._count += 1
         if self._count > len(self._table) * 4 // 7:
             before, self._table = self._table, array("Q", bytes(16 * len(self._table)))
-            for number in before:
-                if number:
-                    self._put(number)
+            for there in before:
+                if there:
+                    self._put(there)
+        return True
 
-    def __contains__(self, id: str | int) -> bool:
+    def __contains__(self, number: int) -> bool:
         if not self._count:
             return False
-        number, most = _number(id), len(self._table) - 1
+        most = len(self._table) - 1
         at = number & most
         while there := self._table[at]:
             if there == number:
@@ -168,8 +178,14 @@ class Ids:
         return True
 
 
-def _number(id: str | int) -> int:
-    return hash((id,)) & _ALL or 1  # of a tuple: that of an int is itself, and would fill the table in clumps
+def number_of(id: str | int) -> int:
+    """The number of an id; never 0, and the same in every process.
+
+    Args:
+        id: a number is another id than its text.
+    """
+    text = b"%d" % id if type(id) is int else b"'%b" % str(id).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little") or 1
 
 
 def was_there(id: str | int) -> DataError:
