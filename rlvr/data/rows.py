@@ -62,6 +62,9 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
+_READABLE = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+
+
 def dump_row(row: Row) -> bytes:
     """One JSONL line: readable UTF-8, or escapes if the text has lone surrogates.
 
@@ -72,7 +75,7 @@ def dump_row(row: Row) -> bytes:
         DataError: a value cannot be written as JSON.
     """
     try:
-        text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        text = _READABLE.encode(row)
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(f"row {row.get('id')!r} cannot be written as JSON: {error}") from error
     try:

@@ -32,6 +32,8 @@ COLUMNS = frozenset(
 )
 """The columns that scoring reads where a row has a reference or names its task; others are passed through."""
 
+_WITHOUT_EPISODE = COLUMNS - {"episode"}
+_AS_IT_IS = frozenset((str, int, bool, type(None)))
 _WHOLE = frozenset({"id", "length_tokens", "task"})
 
 
@@ -208,9 +210,13 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
     Raises:
         DataError: the row cannot be used.
     """
-    if not isinstance(row, Mapping):
+    if type(row) is not dict and not isinstance(row, Mapping):
         raise DataError(f"a {type(row).__name__}, not a mapping of columns")
-    known = {name: _cell(name, value) for name, value in row.items() if not _is_missing(name, value)}
+    known = {
+        name: _cell(name, value) if isinstance(value, float) else value
+        for name, value in row.items()
+        if value is not None and not (isinstance(value, float) and _is_missing(name, value))
+    }
     episode = Episode.from_dict(known["episode"]) if isinstance(env, ToolEnv) and "episode" in known else None
     if episode is not None:
         known.setdefault("completion", episode.answer)
@@ -230,8 +236,12 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
         raise DataError(f"{error}{hint}") from error
     except Exception as error:  # an environment's code, run on a row of any form
         raise DataError(f"{type(error).__name__}: {error}") from error
-    used = COLUMNS if episode is not None else COLUMNS - {"episode"}
-    rest = {name: _passed_on(value) for name, value in row.items() if name not in used}
+    used = COLUMNS if episode is not None else _WITHOUT_EPISODE
+    rest = {
+        name: value if type(value) in _AS_IT_IS else _passed_on(value)
+        for name, value in row.items()
+        if name not in used
+    }
     name = known.get("id", f"line:{number}")
     return _with_length(env, Item(name if type(name) is int else str(name), task, completion, rest))
 
@@ -247,14 +257,14 @@ def _passed_on(value: Any) -> Any:
     return value.isoformat() if isinstance(value, (date, time)) else value
 
 
-def _is_missing(name: str, value: Any) -> bool:
+def _is_missing(name: str, value: float) -> bool:
     """Parquet fills gaps with None, pandas with NaN."""
-    return value is None or (name in COLUMNS and isinstance(value, float) and value != value)
+    return name in COLUMNS and value != value
 
 
-def _cell(name: str, value: Any) -> Any:
+def _cell(name: str, value: float) -> float:
     """Whole floats as ints: pandas stores a column of ints with a gap as floats."""
-    return int(value) if name in _WHOLE and isinstance(value, float) and value.is_integer() else value
+    return int(value) if name in _WHOLE and value.is_integer() else value
 
 
 def _with_length(env: Environment, item: Item) -> Item:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -56,7 +57,7 @@ class Tally:
 
     def _add(self, outcome: Outcome, why: str, total: float | None, parts: Mapping[str, float]) -> None:
         self.outcomes[outcome] += 1
-        self.reasons[outcome, _brief(why.partition(":")[0], 80) or "(no reason given)"] += 1
+        self.reasons[outcome, _reason(why)] += 1
         if (
             outcome is Outcome.UNSCORED
             and len(self.unscored_whys) < _SHOWN_UNSCORED
@@ -151,6 +152,11 @@ class Tally:
 
     def _share(self, outcome: Outcome) -> str:
         return f"{self.outcomes[outcome] / self.count:.1%}"
+
+
+@functools.lru_cache(1024)
+def _reason(why: str) -> str:
+    return _brief(why.partition(":")[0], 80) or "(no reason given)"
 
 
 def _brief(text: str, most: int) -> str:
