@@ -1,5 +1,6 @@
 """Two vLLM servers on this machine: what they draw, their weights, and one of them killed."""
 
+import json
 import os
 import random
 import subprocess
@@ -22,6 +23,7 @@ from tests.rewards.parts import refusal
 from tests.train.bandit import Bandit
 from tests.vllm.conftest import made
 from tests.vllm.in_flight import require_versions_reach_the_correction
+from tests.vllm.test_lora_eval import require_right_episodes, require_same_evaluation
 from tests.vllm.test_vllm import PLAIN, PROMPTS, apart, differences, drawn, perturbed
 
 
@@ -163,6 +165,36 @@ def test_a_server_that_is_killed_loses_and_changes_nothing(pair):
     assert all(list(found[key].completion_ids) == list(expected[key].completion_ids) for key in expected)
 
 
+def test_evaluations_and_episodes_over_servers_are_those_of_the_policy(pair, say):
+    """As over an engine in the process; `rlvr eval` sends the model's weights to servers that run already."""
+    perturbed(pair.policy, scale=0.2)
+    pair.sampler.sync(pair.policy.weights(), 1)
+    require_same_evaluation(pair.sampler, pair.policy)
+    require_right_episodes(pair.sampler, pair.policy)
+    pair.policy.save(pair.folder / "whole")
+    code, said = say(
+        "eval", "tests.train.bandit:Bandit", "--model", pair.folder / "whole", "--sampler", ",".join(pair.servers.urls),
+        "--limit", 8, "--max-tokens", 4, "--workers", 0,
+    )  # fmt: skip
+    assert code == 0, said
+    assert "avg@1" in said
+
+
+def test_a_command_starts_servers_and_swaps_adapters_on_them(engines, tmp_path, say):
+    """`rlvr train --serve-samplers 1` with LoRA: two steps, and the canary finds the adapter on the server."""
+    engines.close()
+    made(tied=True, family="llama").save(tmp_path / "model")
+    code, said = say(
+        "train", "--env", "tests.train.bandit:Bandit", "--model", tmp_path / "model", "--run", tmp_path / "run",
+        "--serve-samplers", 1, "--sampler-lora", "swapped", "--lora-rank", 4, "--steps", 2, "--prompts", 4,
+        "--group-size", 4, "--max-tokens", 4, "--workers", 0, "--eval-tasks", 4, "--algorithm", "grpo", "--lr", 1e-2,
+    )  # fmt: skip
+    assert code == 0, said
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert max(json.loads(line).get("canary", 0.0) for line in lines) < 1e-4
+    assert (tmp_path / "run" / "samplers" / "vllm-0.log").is_file()
+
+
 def test_servers_that_cannot_be_used_are_named_with_what_mends_it(pair):
     """One line each."""
     url, tokens = pair.servers.urls[0], pair.policy.tokenization
@@ -182,9 +214,13 @@ def test_training_with_completions_under_way_while_weights_change(pair, tmp_path
         require_versions_reach_the_correction(made)
 
 
-def test_adapters_over_a_server_are_the_policys(engines, tmp_path):
-    """Swapped and merged: after each of five changes the server's numbers are those of the policy with its adapter."""
+def test_adapters_over_a_server_are_the_policys(engines, tmp_path, monkeypatch):
+    """Swapped and merged: after each of five changes the server's numbers are those of the policy with its adapter.
+
+    The server has a key, and refuses requests without it.
+    """
     engines.close()
+    monkeypatch.setenv("SAMPLER_KEY", "sesame-12345")
     policy = made(tied=True, family="llama")
     policy.add_lora(rank=4)
     policy.save_description(tmp_path / "model")
@@ -192,10 +228,16 @@ def test_adapters_over_a_server_are_the_policys(engines, tmp_path):
         TokenRow(policy.tokenization.encode(text), policy.tokenization.encode("46 7+8")[1:]) for text in PROMPTS[:4]
     ]
     sizes, version = model_sizes(policy.model.config), 0
-    with StartedServers(tmp_path / "model", 1, flags=["--lora-rank", "8"], log=tmp_path / "log") as servers:
+    flags = ["--lora-rank", "8", "--key-env", "SAMPLER_KEY"]
+    with StartedServers(tmp_path / "model", 1, flags=flags, log=tmp_path / "log") as servers:
+        said = refusal(lambda: ServerSampler(servers.urls, policy.tokenization, sizes))
+        assert said.startswith(servers.urls[0])
+        assert said.endswith("asks for a key: give --sampler-key-env VARIABLE")
         for swap in (True, False, True):
             settings = AdapterSettings(policy.lora.config, swap=swap)
-            with ServerSampler(servers.urls, policy.tokenization, sizes, adapter=settings) as sampler:
+            with ServerSampler(
+                servers.urls, policy.tokenization, sizes, adapter=settings, key_env="SAMPLER_KEY"
+            ) as sampler:
                 for _ in range(5):
                     version += 1
                     with torch.no_grad():
