@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -322,6 +323,15 @@ def test_servers_elsewhere_need_a_folder(policy):
     """Shared memory is this machine's alone."""
     said = refusal(lambda: ServerSampler(["http://10.0.0.1:8000"], policy.tokenization, {}))
     assert said.startswith("http://10.0.0.1:8000 is on another machine: give --sampler-folder")
+
+
+def test_a_folder_for_weights_that_is_relative_is_sent_whole(fakes, over, tmp_path, monkeypatch):
+    """The servers run somewhere else."""
+    monkeypatch.chdir(tmp_path)
+    sampler = over(fakes(1), folder=Path("here"))
+    assert sampler._folder.parent == tmp_path / "here"
+    sampler.close()
+    assert list(Path("here").iterdir()) == []
 
 
 def test_weights_are_deleted_when_the_trainer_is_killed(tmp_path):
