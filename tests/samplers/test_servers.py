@@ -382,6 +382,10 @@ def test_adapters_that_vllm_has_not_are_refused():
         assert refusal(lambda name=name: AdapterSettings({**config, name: True})).startswith(
             f"the LoRA adapter has {name}"
         )
+    for name in ("lm_head", "model.embed_tokens"):
+        on_an_end = {**config, "target_modules": ["q_proj", name]}
+        assert "set sampler_lora to merged" in refusal(lambda given=on_an_end: AdapterSettings(given, swap=True))
+        assert not AdapterSettings(on_an_end).swap
     assert "at most 512" in refusal(lambda: AdapterSettings({**config, "r": 1024}, swap=True))
 
 
