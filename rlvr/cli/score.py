@@ -422,12 +422,12 @@ class _RemainingRows:
 
     def _fits(self, block: Block) -> bool:
         assert self._kept is not None
-        lines = self._kept.peek(block.records, block.bytes)
+        lines = self._kept.peek(block.records, block.size)
         return lines is not None and digest_of_lines(lines) == block.output
 
     def _pass_over(self, block: Block) -> None:
         assert self._kept is not None
-        self._kept.skip(block.records, block.bytes)
+        self._kept.skip(block.records, block.size)
         self.read += block.read
         self._tally.merge(block.tally)
         for number in block.ids:

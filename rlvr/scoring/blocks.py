@@ -43,7 +43,7 @@ class Block:
         ids: numbers of the ids of the rows that were given to be scored, see `Ids`.
         whole: whether every row was recorded and brings its task with it.  If not, its rows are read again.
         records: number of records.
-        bytes: size of the records.
+        size: of the records, in bytes.
         tally: counts of their scores.
         input, output: digests of the lines.
     """
@@ -54,7 +54,7 @@ class Block:
     ids: array[int] = field(default_factory=lambda: array("Q"))
     whole: bool = True
     records: int = 0
-    bytes: int = 0
+    size: int = 0
     tally: Tally = field(default_factory=Tally)
     input: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=_DIGEST_BYTES))
     output: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=_DIGEST_BYTES))
@@ -66,7 +66,7 @@ class Block:
             line: as it stands in the output.
         """
         self.records += 1
-        self.bytes += len(line)
+        self.size += len(line)
         self.output.update(line)
 
     def as_row(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Block:
             "ids": base64.b64encode(self.ids.tobytes()).decode(),
             "whole": self.whole,
             "records": self.records,
-            "bytes": self.bytes,
+            "size": self.size,
             "tally": self.tally.as_row(),
             "input": self.input.hexdigest(),
             "output": self.output.hexdigest(),

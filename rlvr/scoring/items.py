@@ -212,7 +212,7 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
     """
     if type(row) is not dict and not isinstance(row, Mapping):
         raise DataError(f"a {type(row).__name__}, not a mapping of columns")
-    known = {
+    known: dict[str, Any] = {
         name: _cell(name, value) if isinstance(value, float) else value
         for name, value in row.items()
         if value is not None and not (isinstance(value, float) and _is_missing(name, value))
