@@ -29,7 +29,7 @@ from rlvr.data.hub import at_once
 from rlvr.data.lines import Line, Row, json_lines, parquet
 from rlvr.errors import DataError
 
-__all__ = ["ENDINGS", "STDIN", "count_rows", "ending_of", "hub_rows", "read_rows", "sources"]
+__all__ = ["ENDINGS", "STDIN", "Through", "count_rows", "ending_of", "hub_rows", "read_rows", "sources"]
 
 STDIN: Final = "-"
 _JSON, _TABLES, _ARROW = (".jsonl", ".ndjson", ".json"), {".csv": ",", ".tsv": "\t"}, (".arrow", ".feather")
@@ -38,6 +38,7 @@ ENDINGS: Final = (*_JSON, *_TABLES, ".parquet", *_ARROW, ".eval")
 """Endings of files that hold rows; .gz or .zst may follow those of texts."""
 
 Through: TypeAlias = Callable[[Iterable[bytes]], Iterable[bytes]]
+"""Is given the lines of a file and returns those to be read."""
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+(?::[\w\[\]:%.-]+)?")
 _BLOCK = 1 << 20  # characters of an array that are read at a time
