@@ -1,9 +1,9 @@
-"""The logs of a run: metrics, rollouts, and a line of progress.
+"""The logs of a run: metrics, and a line of progress.
 
 RUN/config.json       the resolved settings, versions, seeds
 RUN/metrics.jsonl     one object per step
 RUN/tensorboard/      the same, if tensorboard is installed
-RUN/rollouts/         a Parquet file for each step whose rollouts are kept
+RUN/rollouts/         a Parquet file for each step whose rollouts are kept, see `rlvr.train.rollout_log`
 RUN/checkpoints/      see `rlvr.train.checkpoint`
 """
 
@@ -16,18 +16,14 @@ import math
 import platform
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from rlvr.collect.stats import Dropped
 from rlvr.data.files import sync_file, write_whole
-from rlvr.data.rows import Journal
 from rlvr.errors import MissingDependency, UsageError
-from rlvr.types import Group
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +38,6 @@ __all__ = [
     "TensorBoard",
     "Tracker",
     "evaluation_metrics",
-    "log_rollouts",
     "open_loggers",
     "read_metrics",
     "versions",
@@ -259,44 +254,6 @@ def evaluation_metrics(report: EvaluationReport) -> dict[str, float]:
     for name, found in report.metrics.items():
         numbers |= {f"eval/{name}": found.value, f"eval/{name}/low": found.low, f"eval/{name}/high": found.high}
     return numbers
-
-
-def log_rollouts(path: Path, groups: Iterable[Group], dropped: Iterable[Dropped] = ()) -> None:
-    """Write the rollouts of a step to a file, one row each, to be read by people.
-
-    Args:
-        path: the Parquet file; its folder is made.
-        groups: groups that were trained on.
-        dropped: groups that were not; the column `dropped` has the reason.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with Journal(path, overwrite=True) as journal:
-        for row in chain(_rows(groups, ""), *(_rows([one.group], one.why) for one in dropped if one.group)):
-            journal.write(row)
-        journal.finish()
-
-
-def _rows(groups: Iterable[Group], dropped: str) -> Iterator[dict[str, Any]]:
-    for group in groups:
-        prompt = group.task.prompt if isinstance(group.task.prompt, str) else json.dumps(list(group.task.prompt))
-        for number, rollout in enumerate(group.rollouts):
-            score = rollout.score
-            yield {
-                "task": group.task.id,
-                "rollout": number,
-                "prompt": prompt,
-                "completion": rollout.text,
-                "length_tokens": len(rollout.completion_ids),
-                "truncated": rollout.truncated,
-                "outcome": str(score.verdict.outcome) if score else "unscored",
-                "why": score.verdict.why if score else "",
-                "answer": score.verdict.answer if score else None,
-                "score": score.total if score else None,
-                "detail": json.dumps(dict(score.verdict.detail), default=str) if score else "{}",
-                "dropped": dropped,
-                "parts": json.dumps(dict(score.parts)) if score else "{}",
-                "weights_version": rollout.weights_version,
-            }
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -7,13 +7,10 @@ import types
 import pytest
 from rich.console import Console
 
-import rlvr
-from rlvr.data.rows import read_whole
 from rlvr.errors import DataError, MissingDependency, UsageError
-from rlvr.train.metrics import Jsonl, Progress, TensorBoard, Tracker, log_rollouts, read_metrics, versions
+from rlvr.train.metrics import Jsonl, Progress, TensorBoard, Tracker, read_metrics, versions
 from rlvr.train.plot import plot
 from tests.train.bandit import trainer
-from tests.train.test_credit import rollout
 
 
 def test_a_number_that_is_not_finite_is_null(tmp_path):
@@ -50,17 +47,6 @@ def test_a_log_file_has_every_tenth_step_and_the_last(capsys):
     for step in range(13):
         progress.log(step, {})
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["step", "10", "12"]
-
-
-def test_rollouts_can_be_read_as_a_table(tmp_path):
-    """One row each, with what was asked, said and found."""
-    group = rlvr.Group(rlvr.Task("t", "?"), [rollout(2, 1.0), rollout(3, None)])
-    log_rollouts(tmp_path / "rollouts" / "a.parquet", [group])
-    rows = read_whole(tmp_path / "rollouts" / "a.parquet")
-    assert [(row["rollout"], row["score"], row["outcome"], row["length_tokens"]) for row in rows] == [
-        (0, 1.0, "correct", 2),
-        (1, None, "unscored", 3),
-    ]
 
 
 def test_tensorboard_has_the_same_numbers(tmp_path):
