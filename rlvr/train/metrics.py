@@ -16,6 +16,7 @@ import math
 import platform
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -40,6 +41,7 @@ __all__ = [
     "evaluation_metrics",
     "open_loggers",
     "read_metrics",
+    "tracker_of",
     "versions",
 ]
 
@@ -145,32 +147,60 @@ class TensorBoard:
 
 
 class Tracker:
-    """Logs to W&B, or to a package with the same `init`, `log` and `finish`, such as trackio.
+    """Logs to Weights & Biases, to trackio, or to a package with the same `init`, `log` and `finish`.
+
+    A run that goes on goes on there too, under the same name.  What the two packages take beyond that (folders,
+    servers, working offline) is said by their own environment variables, such as WANDB_MODE and TRACKIO_DIR.
 
     Args:
-        package: name of the package, such as "wandb".
+        package: "wandb", "trackio", or the name of another package.
         project: of the tracker.
-        name: of the run.
+        run: folder of the run, whose name is the run's there.
         config: settings to be shown there.
 
     Raises:
         UsageError: the package is not installed.
     """
 
-    def __init__(self, package: str, *, project: str, name: str, config: Mapping[str, Any]) -> None:
-        try:
-            module: Any = importlib.import_module(package)
-        except ImportError:
-            raise UsageError(f"track is {package!r}, which is not installed; pip install {package}") from None
-        module.init(project=project, name=name, config=dict(config))
-        self._module = module
+    def __init__(self, package: str, *, project: str, run: Path, config: Mapping[str, Any]) -> None:
+        self._package, self._module = package, tracker_of(package)
+        place = run.resolve()
+        own: dict[str, Any] = {}
+        if package == "wandb":  # names need not be unique there, ids must be
+            unique = f"{platform.node()}:{place}"
+            own = {"id": f"rlvr-{zlib.crc32(unique.encode()):08x}", "resume": "allow", "dir": str(place)}
+        elif package == "trackio":
+            own = {"resume": "allow"}
+        opened = self._module.init(project=project, name=place.name, config=dict(config), **own)
+        if package == "wandb":
+            opened.define_metric("*", step_metric="step")  # its own count may not go back to a checkpoint's step
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        self._module.log({**numbers, "step": step})
+        if self._package == "trackio":  # where "step" is no metric's name
+            self._module.log(dict(numbers), step=step)
+        else:
+            self._module.log({**numbers, "step": step})
 
     def close(self) -> None:
         """Finish the run there."""
         self._module.finish()
+
+
+def tracker_of(package: str) -> Any:
+    """The module of a tracker.
+
+    Args:
+        package: its name.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        known = package in ("wandb", "trackio")
+        way = "pip install -c constraints.txt '.[track]'" if known else f"pip install {package}"
+        raise UsageError(f"track is {package!r}, which is not installed; {way}") from None
 
 
 class Progress:
@@ -225,9 +255,11 @@ def open_loggers(
             stack.callback(one.close)
             found.append(one)
 
-        if track is not None:  # first: if the package is missing, nothing has been written yet
-            add(Tracker(track, project="rlvr", name=run.name, config=config))
+        if track is not None:
+            tracker_of(track)  # if the package is missing, nothing has been written yet
         add(Jsonl(run / "metrics.jsonl", resume_at=since))
+        if track is not None:  # behind it: where a login fails, the folder already holds a run that can go on
+            add(Tracker(track, project="rlvr", run=run, config=config))
         add(Progress(steps, console, first=done))
         with contextlib.suppress(MissingDependency):
             add(TensorBoard(run / "tensorboard", resume_at=since))

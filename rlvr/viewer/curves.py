@@ -14,6 +14,7 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "accuracy": ("accuracy", "batch/accuracy"),
     "evaluation": ("eval/avg@", "eval/pass@", "eval/maj@"),
     "reward and its parts": ("reward", "reward/"),
+    "outcomes, share of rollouts": ("outcome/",),
     "length, tokens": ("length", "length_max", "eval/length"),
     "truncated, share": ("truncated", "eval/truncated"),
     "unscored and masked rollouts": ("unscored", "masked", "eval/unscored", "forks_unscored"),
