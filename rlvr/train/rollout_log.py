@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rlvr.collect.stats import Dropped
 from rlvr.data.rollouts import write_rollouts
-from rlvr.testing.audit import inert
+from rlvr.text import inert
 from rlvr.train.credit import Batch
 from rlvr.types import Group, Rollout, Task
 

@@ -46,7 +46,7 @@ _STATIC: Final = {"style.css": "text/css", "viewer.js": "text/javascript"}
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*)(?::\d{1,5})?")
 
 
-def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None, wait_s: float = 1.0) -> FastAPI:
+def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None, wait_s: float = 0.4) -> FastAPI:
     """The viewer as an ASGI application.
 
     Args:
@@ -99,10 +99,11 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
             return _page("report.html", sources=sources, report=source.report)
         if not isinstance(source, RunSource):
             return rows(key, request)
-        source.index.update(wait_s=0)
         follow = request.query_params.get("follow") == "1"
         found = pages.run_page(source, f"/{key}/")
-        return _page("run.html", sources=sources, source=source, key=key, follow=follow, **found)
+        page = _page("run.html", sources=sources, source=source, key=key, follow=follow, **found)
+        source.index.update(wait_s=0)  # behind the page: reading takes turns with whatever else is computed
+        return page
 
     @app.get("/{key}/rows")
     def rows(key: int, request: Request) -> Response:

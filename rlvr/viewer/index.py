@@ -344,7 +344,8 @@ class Index:
             _require_record(line.row, read.file.path)
         n = (read.file.step << _STEP_BITS) + read.rows
         row = line.row or {}
-        batch.rows.append((n, read.file.step, place, size, line.number, *_summary(row), short(line.error, 300) or None))
+        error = short(line.error, 300) if line.error else None
+        batch.rows.append((n, read.file.step, place, size, line.number, *_summary(row), error))
         batch.parts += [(n, name, value) for name, value in parts_of(row).items()]
         batch.bytes += size
         read.rows += 1
@@ -417,31 +418,36 @@ def short(value: Any, most: int) -> str:
         value: anything; None is the empty text.
         most: greatest number of characters.
     """
-    text = "" if value is None else value if isinstance(value, str) else str(value)
-    text = text if len(text) <= most else f"{text[:most]}…"
+    text = value if type(value) is str else "" if value is None else str(value)
+    if len(text) > most:
+        text = f"{text[:most]}…"
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _summary(row: Row) -> tuple[Any, ...]:
     """The columns from `id` to `dropped`."""
-    length, completion = row.get("length_tokens"), row.get("completion")
+    get = row.get
+    length, why = get("length_tokens"), get("why")
     if not isinstance(length, int):
+        completion = get("completion")
         length = len(completion) if isinstance(completion, str) else None
     return (
-        short(row.get("id"), 200),
-        short(row.get("task"), 500),
-        short(row.get("env"), 200),
-        short(row.get("outcome"), 50) or None,
-        short(str(row.get("why") or "").partition(":")[0], 100),
-        _number(row.get("total", row.get("score"))),
-        _number(row.get("advantage")),
+        short(get("id"), 200),
+        short(get("task"), 500),
+        short(get("env"), 200),
+        short(get("outcome"), 50) or None,
+        short(str(why).partition(":")[0], 100) if why else "",
+        _number(row["total"] if "total" in row else get("score")),
+        _number(get("advantage")),
         length if length is None or abs(length) < 1 << 62 else None,
-        row.get("truncated") is True,
-        short(row.get("dropped"), 100),
+        get("truncated") is True,
+        short(get("dropped"), 100),
     )
 
 
 def _number(value: Any) -> float | None:
+    if type(value) is float:
+        return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -470,7 +476,7 @@ def _lines(file: Any, start: int, number: int) -> Iterator[tuple[int, int, Line]
             yield raw if size <= _LONGEST_LINE else b'"longer than 64 MiB"'
 
     for line in json_lines(raw_lines(), ""):
-        yield place, size, Line(number + line.number, line.row, line.error, "", line.checked)
+        yield place, size, Line(number + line.number, line.row, line.error) if number or line.error else line
 
 
 def _whole_lines(file: Any, start: int) -> Iterator[tuple[int, int, bytes]]:
@@ -478,11 +484,13 @@ def _whole_lines(file: Any, start: int) -> Iterator[tuple[int, int, bytes]]:
     place = start
     file.seek(start)
     while raw := file.readline(_LONGEST_LINE + 1):
-        size, end = len(raw), raw
-        while size > _LONGEST_LINE and not end.endswith(b"\n") and (end := file.readline(_LONGEST_LINE)):
-            size += len(end)
-        if not end.endswith(b"\n") and not (end is raw and _is_whole(raw)):
-            return
+        size = len(raw)
+        if raw[-1] != 10 or size > _LONGEST_LINE:  # a line of usual length ends here
+            end = raw
+            while size > _LONGEST_LINE and not end.endswith(b"\n") and (end := file.readline(_LONGEST_LINE)):
+                size += len(end)
+            if not end.endswith(b"\n") and not (end is raw and _is_whole(raw)):
+                return
         yield place, size, raw
         place += size
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup, escape
 
-from rlvr.testing.audit import inert
+from rlvr.text import inert
 
 __all__ = ["COLOURS", "Tokens", "coloured"]
 
