@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import duckdb
+import orjson
 import pyarrow as pa
 
 from rlvr.data.lines import Line, Row, json_lines, parquet
@@ -475,8 +476,17 @@ def _lines(file: Any, start: int, number: int) -> Iterator[tuple[int, int, Line]
         for place, size, raw in _whole_lines(file, start):  # noqa: B007  `json_lines` asks for one line at a time
             yield raw if size <= _LONGEST_LINE else b'"longer than 64 MiB"'
 
-    for line in json_lines(raw_lines(), ""):
+    for line in json_lines(raw_lines(), "", _loads):
         yield place, size, Line(number + line.number, line.row, line.error) if number or line.error else line
+
+
+def _loads(raw: bytes) -> Any:
+    """JSON at twice the speed; what orjson refuses or rounds (NaN, lone surrogates, great ids) is read by json."""
+    try:
+        row = orjson.loads(raw)
+    except ValueError:
+        return json.loads(raw)
+    return json.loads(raw) if isinstance(row, dict) and isinstance(row.get("id"), float) else row
 
 
 def _whole_lines(file: Any, start: int) -> Iterator[tuple[int, int, bytes]]:
