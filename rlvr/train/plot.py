@@ -121,9 +121,9 @@ def _title(run: Path) -> str:
     try:
         settings = json.loads((run / "config.json").read_text(encoding="utf-8"))["settings"]
         algorithm = settings["algorithm"]
-        known = (settings.get("env"), settings.get("model"), algorithm.get("advantage") or algorithm.get("preference"))
+        known = [settings.get("env"), settings.get("model"), algorithm.get("advantage") or algorithm.get("preference")]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        known = ()
+        known = []
     said = [str(one) if len(str(one)) <= 40 else f"…{str(one)[-40:]}" for one in known if one]
     place = run.resolve()
     text = f"{place.parent.name}/{place.name}: {', '.join(said)}" if said else f"{place.parent.name}/{place.name}"

@@ -89,7 +89,12 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     for group in groups:
         task = group.task
-        shared = {"task": task.id, "env": env_of(task), "reference": _text(task.reference), "dropped": dropped}
+        shared: dict[str, Any] = {
+            "task": task.id,
+            "env": env_of(task),
+            "reference": _text(task.reference),
+            "dropped": dropped,
+        }
         shared |= {"prompt": task.prompt} if isinstance(task.prompt, str) else {"messages": _messages(task.prompt)}
         for number, rollout in enumerate(group.rollouts):
             made = trained.get(id(rollout))

@@ -11,11 +11,14 @@ from urllib.parse import urlencode
 from rlvr.errors import UsageError, brief
 from rlvr.viewer.index import Index
 
-__all__ = ["BROKEN", "Filters", "OUTCOMES", "SLICES"]
+__all__ = ["BROKEN", "Filters", "NOT_CORRECT", "OUTCOMES", "SLICES"]
 
 OUTCOMES: Final = ("correct", "wrong", "unparsed", "unscored")
 BROKEN: Final = "broken"
 """Stands for the outcome of a row that cannot be read."""
+
+NOT_CORRECT: Final = "not correct"
+"""Stands for every outcome but correct."""
 
 SLICES: Final = {
     "env": "env",
@@ -128,6 +131,8 @@ class Filters:
 
         if self.outcome == BROKEN:
             add("error IS NOT NULL")
+        elif self.outcome == NOT_CORRECT:
+            add("outcome <> 'correct'")
         elif self.outcome:
             add("outcome = ?", self.outcome)
         for name in ("reason", "env", "task", "dropped"):

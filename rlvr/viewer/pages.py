@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from rlvr.errors import DataError
 from rlvr.viewer.curves import panels
-from rlvr.viewer.filters import BROKEN, OUTCOMES, SLICES, Filters
+from rlvr.viewer.filters import BROKEN, NOT_CORRECT, OUTCOMES, SLICES, Filters
 from rlvr.viewer.index import parts_of
 from rlvr.viewer.rendering import templates
 from rlvr.viewer.sources import RunSource, Shown, Source
@@ -39,7 +39,7 @@ FIELDS: Final = ("completion", "prompt", "reference", "answer", "why", "detail",
 
 _ROW = "n, step, line, id, task, env, outcome, reason, total, advantage, length, truncated, dropped, error"
 
-templates.globals.update(OUTCOMES=OUTCOMES, BROKEN=BROKEN, SLICES=SLICES, COLOURS=COLOURS)
+templates.globals.update(OUTCOMES=OUTCOMES, BROKEN=BROKEN, NOT_CORRECT=NOT_CORRECT, SLICES=SLICES, COLOURS=COLOURS)
 
 
 def summary(source: Source, filters: Filters) -> dict[str, Any]:

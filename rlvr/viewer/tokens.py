@@ -28,7 +28,7 @@ class Tokens(NamedTuple):
     """Number of the first token."""
     end: int
     """Number after the last one."""
-    count: int
+    total: int
     """Tokens of the rollout."""
 
 

@@ -92,7 +92,8 @@ def test_is_a_part_hacked(reader: Reader):
     assert now > 1.5 * before
     assert paid > 40
     reader.click("xpath", "//tr[td='explains']//a")
-    assert "outcome: wrong" in reader.text()
+    assert "outcome: not correct" in reader.text()
+    assert f"{paid:.0f} rows" in reader.text()
     reader.click("css selector", "a.row")
     assert "explains 0." in reader.text()
     assert reader.clicks <= 4
