@@ -306,7 +306,7 @@ class Trainer:
 
     def _env_of(self, task: Task) -> str:
         """The name of a task's environment."""
-        return self.env.share_of(task).name if isinstance(self.env, Mixture) else self.env.id or ""
+        return (self.env.share_of(task).name if isinstance(self.env, Mixture) else self.env.id) or ""
 
     def _learn_preferences(
         self, learner: PreferenceLearner, sampled: RolloutBatch, draw: torch.Generator

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import pyarrow as pa
-
 from rlvr.viewer.filters import OUTCOMES
+from rlvr.viewer.index import outcome_table
 from rlvr.viewer.sources import RunSource, Source
 
 __all__ = ["disagreements", "step_changes"]
@@ -97,9 +96,7 @@ def disagreements(first: Source, second: Source, said: tuple[str, str] | None) -
     key = "id" if by_id else "line"
     columns = f"SELECT {key}, n, coalesce(outcome, 'broken'), reason FROM rows"
     found = second.index.query(columns)
-    kinds = (pa.string() if by_id else pa.int64(), pa.int64(), pa.string(), pa.string())
-    arrays = [pa.array([it[i] for it in found], kind) for i, kind in enumerate(kinds)]
-    other = pa.table(arrays, names=["k", "n", "outcome", "reason"])
+    other = outcome_table(found, by_id=by_id)
     joined = (
         f"FROM (SELECT {key} AS k, n, coalesce(outcome, 'broken') AS outcome, reason FROM rows) AS a "
         "JOIN other AS b ON a.k = b.k"

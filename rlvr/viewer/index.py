@@ -26,7 +26,7 @@ from rlvr.data.rows import dump_row
 from rlvr.errors import DataError
 from rlvr.viewer.search import hits_in_lines, needles_of
 
-__all__ = ["Index", "RowsFile", "parts_of", "short"]
+__all__ = ["Index", "RowsFile", "outcome_table", "parts_of", "short"]
 
 _BATCH = 4000  # rows that are added to the table at once
 _BATCH_BYTES = 1 << 24  # or fewer, if they are long
@@ -393,6 +393,18 @@ def _require_record(row: Row, path: Path) -> None:
             f"{path} holds no scored completions: its rows lack {' and '.join(sorted(missing))}, and have "
             f"{short(', '.join(map(str, row)), 200)}; `rlvr score` makes a file that has them"
         )
+
+
+def outcome_table(rows: Sequence[tuple[Any, ...]], *, by_id: bool) -> pa.Table:
+    """A further table for `Index.query`, with the columns k, n, outcome and reason.
+
+    Args:
+        rows: its rows.
+        by_id: whether k is a text; else it is a number.
+    """
+    kinds = (pa.string() if by_id else pa.int64(), pa.int64(), pa.string(), pa.string())
+    arrays = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
+    return pa.table(arrays, names=["k", "n", "outcome", "reason"])
 
 
 def parts_of(row: Row) -> dict[str, float]:

@@ -12,7 +12,7 @@ from rlvr.text import inert
 
 __all__ = ["COLOURS", "Tokens", "coloured"]
 
-PIECE: Final = 4000  # tokens of a page
+_PIECE: Final = 4000  # tokens of a page
 
 
 class Tokens(NamedTuple):
@@ -98,7 +98,7 @@ def coloured(row: Mapping[str, Any], colour: str, start: int = 0) -> Tokens | No
     colour = colour if colour in COLOURS else next(iter(COLOURS))
     _, levels, value_of = COLOURS[colour]
     start = min(max(0, start), len(texts) - 1)
-    end = min(len(texts), start + PIECE)
+    end = min(len(texts), start + _PIECE)
     parts = []
     for i in range(start, end):
         value = value_of(columns, i) if mask[i] else None
