@@ -1,5 +1,7 @@
 """The sampler over vLLM servers, against scripted ones: routing, deaths, weights, and what is said of bad servers."""
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -320,6 +322,29 @@ def test_servers_elsewhere_need_a_folder(policy):
     """Shared memory is this machine's alone."""
     said = refusal(lambda: ServerSampler(["http://10.0.0.1:8000"], policy.tokenization, {}))
     assert said.startswith("http://10.0.0.1:8000 is on another machine: give --sampler-folder")
+
+
+def test_weights_are_deleted_when_the_trainer_is_killed(tmp_path):
+    """They take a machine's memory; a process that was forked meanwhile does not keep `close` waiting."""
+    program = (
+        "import os, sys, time; from pathlib import Path; from rlvr.samplers.servers import _Remover\n"
+        "for name in ('closed', 'killed'):\n"
+        "    folder = Path(sys.argv[1]) / name; folder.mkdir(); (folder / 'weights').write_text('1')\n"
+        "    remover = _Remover(folder)\n"
+        "    if name == 'closed':\n"
+        "        child = os.fork()\n"
+        "        if not child: time.sleep(600)\n"
+        "        remover.close(); remover.close(); os.kill(child, 9)\n"
+        "print('ready', flush=True); time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout.readline() == "ready\n"
+        assert [path.name for path in tmp_path.iterdir()] == ["killed"]
+        trainer.kill()
+    until = time.monotonic() + 60
+    while list(tmp_path.iterdir()) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert list(tmp_path.iterdir()) == []
 
 
 # ------------------------------------------------------------------------------------------ pure parts
