@@ -738,7 +738,7 @@ def _folder(folder: Path | None, servers: Sequence[_Server]) -> Path:
         folder = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix="rlvr-weights-", dir=folder))
+        made = Path(tempfile.mkdtemp(prefix="rlvr-weights-", dir=folder)).absolute()  # servers run somewhere else
         made.chmod(0o755)  # servers may run as another user
     except OSError as error:
         raise UsageError(f"weights cannot be written to {folder}: {error.strerror}; give another folder") from None

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -324,6 +325,15 @@ def test_servers_elsewhere_need_a_folder(policy):
     assert said.startswith("http://10.0.0.1:8000 is on another machine: give --sampler-folder")
 
 
+def test_a_folder_for_weights_that_is_relative_is_sent_whole(fakes, over, tmp_path, monkeypatch):
+    """The servers run somewhere else."""
+    monkeypatch.chdir(tmp_path)
+    sampler = over(fakes(1), folder=Path("here"))
+    assert sampler._folder.parent == tmp_path / "here"
+    sampler.close()
+    assert list(Path("here").iterdir()) == []
+
+
 def test_weights_are_deleted_when_the_trainer_is_killed(tmp_path):
     """They take a machine's memory; a process that was forked meanwhile does not keep `close` waiting."""
     program = (
@@ -372,6 +382,10 @@ def test_adapters_that_vllm_has_not_are_refused():
         assert refusal(lambda name=name: AdapterSettings({**config, name: True})).startswith(
             f"the LoRA adapter has {name}"
         )
+    for name in ("lm_head", "model.embed_tokens"):
+        on_an_end = {**config, "target_modules": ["q_proj", name]}
+        assert "set sampler_lora to merged" in refusal(lambda given=on_an_end: AdapterSettings(given, swap=True))
+        assert not AdapterSettings(on_an_end).swap
     assert "at most 512" in refusal(lambda: AdapterSettings({**config, "r": 1024}, swap=True))
 
 
