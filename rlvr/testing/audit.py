@@ -21,6 +21,7 @@ from rlvr.errors import DataError, UsageError, brief
 from rlvr.scoring import Scored, score
 from rlvr.scoring.items import Item, Rows
 from rlvr.statistics import estimate, wilson
+from rlvr.text import inert
 from rlvr.types import Prompt
 from rlvr.validate import require_whole
 
@@ -36,7 +37,6 @@ __all__ = [
     "Rate",
     "RewardModelScores",
     "audit",
-    "inert",
     "label_of",
 ]
 
@@ -344,15 +344,6 @@ class Audit:
                 f"against {other.against}: they differ in {other.rate}; it alone accepts {other.only_second}, the "
                 f"first alone {other.only_first}; unscored: {other.unscored}; rows left out: {len(other.left_out)}"
             )
-
-
-def inert(value: Any) -> str:
-    """A text with control characters escaped: terminals obey them, and HTML cannot contain them.
-
-    Args:
-        value: anything; its `str` is used.
-    """
-    return "".join(char if char in "\n\t" or char.isprintable() else f"\\u{ord(char):04x}" for char in str(value))
 
 
 def label_of(value: Any) -> bool:
