@@ -224,7 +224,8 @@ class LearnedReward(GroupPart):
         assert task is not None
         with _LOADING:
             model = _loaded(str(self.folder), self.device, self.version)
-        return model.scores([task.prompt] * len(completions), [one.text for one in completions])
+        found: list[float] = model.scores([task.prompt] * len(completions), [one.text for one in completions])
+        return found
 
 
 _LOADING = threading.Lock()
