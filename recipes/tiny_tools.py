@@ -41,7 +41,7 @@ _TEMPLATE: Final = """
 
 _CHARSET: Final = "".join(map(chr, range(32, 127))) + "\n"
 
-_SHOWN: Final = 1000  # episodes of the warm start; with a tool, each opens a session
+_SHOWN: Final = 500  # episodes of the warm start; with a tool, each opens a session
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Settings:
 
     run: Path | None = None
     """Where the run goes; a temporary folder by default.  A run that was stopped goes on."""
-    steps: int = 60
+    steps: int = 30
     """Training steps of DAPO."""
-    warm_steps: int = 600
+    warm_steps: int = 400
     """Steps of the warm start."""
     guesses: float = 0.5
     """Share of the episodes shown in the warm start that guess, without a call of the tool."""
@@ -66,7 +66,7 @@ def train_tools(
     eval_env: rlvr.ToolEnv,
     *,
     words: Sequence[str],
-    guesses: Sequence[str],
+    guess: str,
     max_tokens: int,
 ) -> int:
     """Warm start, training and its results; returns the exit code.
@@ -75,7 +75,7 @@ def train_tools(
         settings: of warm start and training.
         env, eval_env: to train and to evaluate on; their `example_episode` is shown in the warm start.
         words: what the model writes around its own characters, as one token each.
-        guesses: answers of the episodes without a call in the warm start.
+        guess: the answer of the episodes without a call in the warm start; one, so that nothing is learned of it.
         max_tokens: of an episode.
     """
     started, console = time.perf_counter(), Console(quiet=os.environ.get("RANK", "0") != "0")
@@ -83,7 +83,7 @@ def train_tools(
     model, tokenizer = tiny(_CHARSET, words=words, hidden=96, heads=4, seed=settings.seed)
     tokenizer.chat_template = _TEMPLATE
     policy = Policy(model, tokenizer)
-    _warm_start(policy, env, settings, guesses, console)
+    _warm_start(policy, env, settings, guess, console)
     warm_s = time.perf_counter() - started
     config = Config(
         env=env.id,
@@ -116,12 +116,12 @@ def train_tools(
     return code
 
 
-def _warm_start(policy: Policy, env: rlvr.ToolEnv, settings: Settings, guesses: Sequence[str], console: Console) -> None:
+def _warm_start(policy: Policy, env: rlvr.ToolEnv, settings: Settings, guess: str, console: Console) -> None:
     """Train on the next token of episodes: right ones with the tool, and guesses without it."""
     rng = Random(settings.seed)
     tasks = [env.task(rng.randrange(env.size or 10**6)) for _ in range(_SHOWN)]
     right = [_shown(policy, env, task, env.example_episode(task) or ()) for task in tasks]
-    guessed = [_shown(policy, env, task, [rng.choice(guesses)]) for task in tasks]
+    guessed = [_shown(policy, env, task, [guess]) for task in tasks]
     optimizer = torch.optim.AdamW(policy.model.parameters(), weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=settings.warm_steps, pct_start=0.1)
     for step in range(settings.warm_steps):

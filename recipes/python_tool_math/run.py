@@ -26,7 +26,7 @@ def main(settings: Settings = DEFAULTS) -> int:
         Products(),
         Products(split="test"),
         words=('<tool_call>{"name": "python", "arguments": {"code": "', '"}}</tool_call>', "\\boxed{"),
-        guesses=[f"\\boxed{{{number}}}" for number in range(100, 9802)],
+        guess="\\boxed{2500}",
         max_tokens=40,
     )
 

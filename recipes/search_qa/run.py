@@ -26,7 +26,7 @@ def main(settings: Settings = DEFAULTS) -> int:
         Ages(),
         Ages(split="test"),
         words=('<tool_call>{"name": "search", "arguments": {"query": "', '"}}</tool_call>', "<answer>", "</answer>"),
-        guesses=[f"<answer>{age}</answer>" for age in range(10, 100)],
+        guess="<answer>50</answer>",
         max_tokens=32,
     )
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rlvr.interop.trl import from_trl, to_trl
     from rlvr.interop.trl_environment import to_trl_environment
     from rlvr.interop.verl import to_verl
+    from rlvr.interop.verl_episodes import to_verl_episodes
 
 __all__ = [
     "from_openenv",
@@ -31,6 +32,7 @@ __all__ = [
     "to_trl",
     "to_trl_environment",
     "to_verl",
+    "to_verl_episodes",
 ]
 
 

@@ -33,12 +33,14 @@ try:
     from openenv.core.generic_client import GenericEnvClient
     from pydantic import Field
 except ImportError as error:
-    raise MissingDependency("openenv-core, whose environments these are,", "", "pip install openenv-core==0.3.0") from error
+    raise MissingDependency(
+        "openenv-core, whose environments these are,", "", "pip install openenv-core==0.3.0"
+    ) from error
 
 __all__ = ["OpenEnvServer", "OpenEnvTools", "from_openenv", "to_openenv"]
 
 
-# -------------------------------------------------------------------------------------------------------------- to theirs
+# ------------------------------------------------------------------------------------------ to theirs
 
 
 class TurnAction(Action):  # type: ignore[misc]  # openenv has no types
@@ -78,7 +80,7 @@ class TurnObservation(Observation):  # type: ignore[misc]
 
 
 def to_openenv(env: Environment, *, max_sessions: int = 64) -> OpenEnvServer:
-    """An environment with tools or several turns for OpenEnv: `.app()` is the server, `.environment` one episode at a time.
+    """An environment with tools or several turns for OpenEnv: `.app()` is the server, `.environment` an environment.
 
     A turn of the policy is a step: `{"text": …}`, with calls in <tool_call> tags or as `tool_calls`.  OpenEnv's own
     `list_tools` and `call_tool` work too; then the last step is the answer, `{"text": …}`.  `reset` takes a seed, or
@@ -114,10 +116,8 @@ class OpenEnvServer:
         return _Served(copy.deepcopy(self.env, {id(self.env.reward): self.env.reward}))
 
     def app(self) -> Any:
-        """OpenEnv's server, an application for uvicorn.  It has no access control; let it listen on this machine only."""
-        return create_fastapi_app(
-            self.environment, TurnAction, TurnObservation, max_concurrent_envs=self.max_sessions
-        )
+        """OpenEnv's server, an application for uvicorn.  It has no access control: let it listen on this machine."""
+        return create_fastapi_app(self.environment, TurnAction, TurnObservation, max_concurrent_envs=self.max_sessions)
 
 
 class _Served(OpenEnvironment):  # type: ignore[misc]
@@ -187,7 +187,7 @@ def _listed(schema: Mapping[str, Any]) -> ListedTool:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------- to ours
+# ------------------------------------------------------------------------------------------ to ours
 
 
 def from_openenv(

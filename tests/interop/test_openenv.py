@@ -113,8 +113,8 @@ def test_what_has_no_episodes_is_refused():
 
 def test_a_server_of_openenv_is_an_environment_here(desk):
     """There and back: the same calls and totals, and a recorded episode is verified without the server."""
-    env = from_openenv(desk[0], [{"prompt": f"Add {i} and 1.", "index": i, "answer_as": "text"} for i in range(4)], calls=32,
-                       turns=32)  # fmt: skip
+    rows = [{"prompt": f"Add {i} and 1.", "index": i, "answer_as": "text"} for i in range(4)]
+    env = from_openenv(desk[0], rows, calls=32, turns=32)
     for calls, answer in EPISODES[:3]:
         with env.begin(env.task(3)) as running:
             for name, arguments in calls:

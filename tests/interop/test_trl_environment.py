@@ -12,6 +12,7 @@ from rlvr.interop import to_gymnasium, to_trl_environment
 from tests.environments import Desk, Sums, call
 from tests.interop.episodes import EPISODES, Seen, ours, seen
 
+
 def in_gymnasium(calls, answer, env):
     made = to_gymnasium(env)
     made.reset(options={"index": 3})
