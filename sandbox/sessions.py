@@ -268,6 +268,9 @@ class Session:
         code = os.waitstatus_to_exitcode(figures["ended"])
         if killed == "channel":
             return Ending.RE, "it closed the descriptors of its session"
+        if not killed and figures.get("over_call"):
+            ending, why = self._over_call(figures["over_call"])
+            return ending, f"{why}, and it ended itself"
         if not killed:
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             return (Ending.RE if code else Ending.OK), f"it ended itself ({how})"

@@ -15,6 +15,7 @@ import asyncio
 import os
 import secrets
 import shutil
+import subprocess
 import tempfile
 import time
 from collections import deque
@@ -167,6 +168,7 @@ class ServerSampler:
         self._syncing = asyncio.Lock()
         self._loop = loop_thread("servers")
         self._folder = _folder(folder, self._servers)
+        self._remover = _Remover(self._folder)
         self._files = AdapterFiles(self._folder, adapter) if adapter is not None and adapter.swap else None
         self._client: httpx.AsyncClient | None = None
         try:
@@ -308,7 +310,7 @@ class ServerSampler:
         if self._client is not None:
             self._loop.call(self._shut)
             self._client = None
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._remover.close()
 
     def __enter__(self) -> Self:
         return self
@@ -736,11 +738,45 @@ def _folder(folder: Path | None, servers: Sequence[_Server]) -> Path:
         folder = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix="rlvr-weights-", dir=folder))
+        made = Path(tempfile.mkdtemp(prefix="rlvr-weights-", dir=folder)).absolute()  # servers run somewhere else
         made.chmod(0o755)  # servers may run as another user
     except OSError as error:
         raise UsageError(f"weights cannot be written to {folder}: {error.strerror}; give another folder") from None
     return made
+
+
+class _Remover:
+    """Deletes a folder when it is closed, and when this process ends in whatever way, a SIGKILL included.
+
+    Weights in shared memory take a machine's memory until they are deleted.  A shell reads a pipe whose other end this
+    process holds: the read ends when the process does.
+
+    Args:
+        folder: is deleted with all that is in it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        theirs, self._ours = os.pipe()  # no program that we start inherits our end
+        self._shell = subprocess.Popen(
+            ["/bin/sh", "-c", 'read -r _; rm -rf -- "$0"', str(folder)],
+            stdin=theirs,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,  # Ctrl-C is for the trainer, which writes weights until it has ended
+        )
+        os.close(theirs)
+
+    def close(self) -> None:
+        """Delete the folder.  Idempotent."""
+        if self._ours >= 0:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            with suppress(OSError):
+                os.write(self._ours, b"\n")  # a process that was forked from this one may hold the pipe as well
+            os.close(self._ours)
+            self._ours = -1
+            self._shell.wait()
 
 
 def _key(variable: str | None) -> str:

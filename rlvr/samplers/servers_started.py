@@ -54,33 +54,38 @@ class StartedServers:
         log: Path,
     ) -> None:
         self.urls: list[str] = []
-        self._log = log
+        self._log, self._devices = log, devices
         log.mkdir(parents=True, exist_ok=True)
+        self._command = [
+            str(python or sys.executable),
+            "-m",
+            "rlvr.samplers.vllm_server",
+            str(model),
+            "--dummy",
+            *flags,
+        ]
         self._processes: list[subprocess.Popen[bytes]] = []
         self._theirs, self._alive = os.pipe()  # we hold the end that is written to, and nothing is written
         try:
             for number in range(count):
-                self._start(number, model, python, flags, devices)
-            os.close(self._theirs)
+                port = _free_port()
+                self._processes.append(self._started(number, port))
+                self.urls.append(f"http://127.0.0.1:{port}")
             self._wait()
         except BaseException:
             self.close()
             raise
 
-    def _start(
-        self, number: int, model: Path, python: Path | None, flags: Sequence[str], devices: Sequence[str] | None
-    ) -> None:
-        port = _free_port()
-        command = [str(python or sys.executable), "-m", "rlvr.samplers.vllm_server", str(model), "--port", str(port)]
-        command += ["--dummy", "--alive-fd", str(self._theirs), *flags]
+    def _started(self, number: int, port: int) -> subprocess.Popen[bytes]:
+        command = [*self._command, "--port", str(port), "--alive-fd", str(self._theirs)]
         environment = dict(os.environ)
-        if devices is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = devices[number]
+        if self._devices is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = self._devices[number]
         for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
             environment.pop(name, None)  # of torchrun; vLLM would join its processes
         with self._path(number).open("wb") as log:
             try:
-                process = subprocess.Popen(
+                return subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -94,8 +99,6 @@ class StartedServers:
                     f"{command[0]} cannot be started ({error.strerror}); give --sampler-python the Python of the "
                     "environment that has vLLM"
                 ) from None
-        self._processes.append(process)
-        self.urls.append(f"http://127.0.0.1:{port}")
 
     def _path(self, number: int) -> Path:
         return self._log / f"vllm-{number}.log"
@@ -121,12 +124,21 @@ class StartedServers:
             os.killpg(self._processes[number].pid, signal.SIGKILL)
         self._processes[number].wait()
 
+    def start_again(self, number: int) -> None:
+        """Start a server that has ended, at the address that it had; does not wait until it answers.
+
+        Args:
+            number: which one.
+        """
+        self._processes[number] = self._started(number, int(self.urls[number].rpartition(":")[2]))
+
     def close(self) -> None:
         """End all servers.  Idempotent."""
         for number in range(len(self._processes)):
             self.kill(number)
         if self._alive >= 0:
             os.close(self._alive)
+            os.close(self._theirs)
             self._alive = -1
 
     def __enter__(self) -> Self:

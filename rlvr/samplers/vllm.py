@@ -430,8 +430,10 @@ def _engine(
         from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
         require_head_size(AutoConfig.from_pretrained(folder), CPUAttentionBackend.get_supported_head_sizes())
-        # Blocks of 32 tokens, not 128: shorter prompts are read once for their group.
+        # Blocks of 32 tokens, not 128: shorter prompts are read once for their group.  And prompts in one piece: behind
+        # each other piece vLLM turns the request's generator back, which those of a CPU refuse, and the engine ends.
         options = {"kv_cache_memory_bytes": _CPU_CACHE_BYTES, "block_size": 32, "enforce_eager": True}
+        options |= {"enable_chunked_prefill": False}
     if adapter is not None and adapter.swap:
         options |= {"enable_lora": True, "max_loras": 2, "max_cpu_loras": 2, "max_lora_rank": adapter.engine_rank}
     return LLM(

@@ -17,6 +17,7 @@ from rlvr.validate import require_number
 __all__ = ["AdapterFiles", "AdapterSettings"]
 
 _RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM can be started for
+_ENDS: Final = ("lm_head", "embed_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class AdapterSettings:
             if self.config.get(name):
                 raise UsageError(f"the LoRA adapter has {name}, which vLLM cannot be given here; use a plain one")
         require_number("lora_alpha", self.config["lora_alpha"], above=0)
+        targets = self.config.get("target_modules") or ()
+        if self.swap and any(name.rpartition(".")[2] in _ENDS for name in targets):
+            raise UsageError(
+                "the LoRA adapter is on the head or the embedding, which cannot be swapped; set sampler_lora to merged"
+            )
         if self.swap and self.rank > _RANKS[-1]:
             raise UsageError(f"lora_rank is {self.rank}, and vLLM takes at most {_RANKS[-1]}; send merged weights")
 

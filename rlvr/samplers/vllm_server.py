@@ -64,7 +64,7 @@ def vllm_arguments(
     if dummy:
         found += ["--load-format", "dummy"]
     if on_cpu:
-        found += ["--enforce-eager", "--block-size", "32"]
+        found += ["--enforce-eager", "--block-size", "32", "--no-enable-chunked-prefill"]  # see rlvr.samplers.vllm
     return [*found, *more]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlvr.samplers.vllm_shared import model_sizes, require_names
 
-__all__ = ["WorkerExtension", "checkpoint_names", "pack_tied_head"]
+__all__ = ["WorkerExtension", "checkpoint_names", "pack_tied_head", "unwrap_head"]
 
 
 class WorkerExtension:
@@ -63,6 +63,7 @@ class WorkerExtension:
             UsageError: names are missing, or unknown.
         """
         model = self.model_runner.get_model()
+        unwrap_head(model)
         expected, taken = checkpoint_names(model), []
 
         def noted(pairs: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
@@ -110,3 +111,20 @@ def pack_tied_head(model: Any) -> None:
     head = getattr(head, "base_layer", head)  # an adapter's layer is around it
     if hasattr(head, "cpu_linear"):
         head.quant_method.process_weights_after_loading(head)
+
+
+def unwrap_head(model: Any) -> None:
+    """Take away vLLM's layer for LoRA adapters on the head, with which prompts' logprobs end the engine.
+
+    The layer knows the adapters of the rows that are sampled, and then gets a row for each token of a prompt.  Adapters
+    on the head are refused by `AdapterSettings`.
+
+    Args:
+        model: vLLM's; without effect where there is no such layer.
+    """
+    from vllm.lora.layers import LogitsProcessorWithLoRA
+
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, LogitsProcessorWithLoRA):
+                setattr(parent, name, child.base_layer)

@@ -36,12 +36,17 @@ def open_sampler(policy: Policy, config: Config, world: int = 1) -> Iterator[Sam
         world: processes over which the policy will be sharded.
 
     Raises:
-        UsageError: the engine cannot run this model, or not on several ranks.
+        UsageError: the engine cannot be given this model's weights, cannot run it, or not on several ranks.
         MissingDependency: vLLM is not installed.
     """
     if config.engine == "local":
         yield local_sampler(policy, config, world)
         return
+    if any(".experts." in name for name, _ in policy.model.named_parameters()):
+        raise UsageError(
+            f"{policy.model.config.model_type} is a mixture of experts, whose weights vLLM keeps in another form than "
+            "the trainer; sample with --sampler local"
+        )
     if config.engine == "vllm":
         if world > 1:
             raise UsageError(

@@ -174,10 +174,14 @@ class Episode(Watch):
                 grace = self._interrupt()
         figures = {"call": call["call"], "status": status, "over_call": over, "cpu_s": max(0.0, self._cpu() - before)}
         figures |= self._figures(began, waited)
-        if not self.killed and self.status is None:
+        if self.killed:
+            return figures
+        if self.status is None:
             self._signal(signal.SIGSTOP)
-            if not over:  # what was over between two looks
-                figures["over_call"] = self._over_call(call, began, before, waited)
+        if not over:  # what was over between two looks, and may be why the program has ended
+            figures["over_call"] = self._over_call(call, began, before, waited)
+        self.killed = self.level.overfull()
+        if not self.killed and self.status is None:
             self._tell(figures)
         return figures
 

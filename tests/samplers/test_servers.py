@@ -1,6 +1,9 @@
 """The sampler over vLLM servers, against scripted ones: routing, deaths, weights, and what is said of bad servers."""
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -322,6 +325,38 @@ def test_servers_elsewhere_need_a_folder(policy):
     assert said.startswith("http://10.0.0.1:8000 is on another machine: give --sampler-folder")
 
 
+def test_a_folder_for_weights_that_is_relative_is_sent_whole(fakes, over, tmp_path, monkeypatch):
+    """The servers run somewhere else."""
+    monkeypatch.chdir(tmp_path)
+    sampler = over(fakes(1), folder=Path("here"))
+    assert sampler._folder.parent == tmp_path / "here"
+    sampler.close()
+    assert list(Path("here").iterdir()) == []
+
+
+def test_weights_are_deleted_when_the_trainer_is_killed(tmp_path):
+    """They take a machine's memory; a process that was forked meanwhile does not keep `close` waiting."""
+    program = (
+        "import os, sys, time; from pathlib import Path; from rlvr.samplers.servers import _Remover\n"
+        "for name in ('closed', 'killed'):\n"
+        "    folder = Path(sys.argv[1]) / name; folder.mkdir(); (folder / 'weights').write_text('1')\n"
+        "    remover = _Remover(folder)\n"
+        "    if name == 'closed':\n"
+        "        child = os.fork()\n"
+        "        if not child: time.sleep(600)\n"
+        "        remover.close(); remover.close(); os.kill(child, 9)\n"
+        "print('ready', flush=True); time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout.readline() == "ready\n"
+        assert [path.name for path in tmp_path.iterdir()] == ["killed"]
+        trainer.kill()
+    until = time.monotonic() + 60
+    while list(tmp_path.iterdir()) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert list(tmp_path.iterdir()) == []
+
+
 # ------------------------------------------------------------------------------------------ pure parts
 
 
@@ -347,6 +382,10 @@ def test_adapters_that_vllm_has_not_are_refused():
         assert refusal(lambda name=name: AdapterSettings({**config, name: True})).startswith(
             f"the LoRA adapter has {name}"
         )
+    for name in ("lm_head", "model.embed_tokens"):
+        on_an_end = {**config, "target_modules": ["q_proj", name]}
+        assert "set sampler_lora to merged" in refusal(lambda given=on_an_end: AdapterSettings(given, swap=True))
+        assert not AdapterSettings(on_an_end).swap
     assert "at most 512" in refusal(lambda: AdapterSettings({**config, "r": 1024}, swap=True))
 
 

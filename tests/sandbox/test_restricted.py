@@ -124,6 +124,18 @@ def _alive(pid):
 
 
 @needs_landlock
+def test_a_call_that_fills_the_scratch_at_its_end_ends_the_session():
+    """No look falls between the last write and the end of the call, so there is one after it."""
+    source = "for name in 'abc':\n    with open(name, 'wb') as file: file.write(bytes(4 << 20))"
+    limits = dataclasses.replace(SMALL, disk_mib=8.0)
+    with Sandbox(limits, workers=1, level="restricted") as sandbox, sandbox.session("python") as session:
+        assert session.run("import os").ending == "OK"
+        reply = session.run(source)
+        assert (reply.ending, reply.open) == ("MLE", False), reply
+        assert reply.why == "its files are larger than the disk limit of 8 MiB"
+
+
+@needs_landlock
 def test_the_scratch_goes_with_the_sandbox():
     """It lies in the host's temp folder."""
     with Sandbox(SMALL, workers=1, level="restricted") as sandbox:

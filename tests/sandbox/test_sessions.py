@@ -112,6 +112,15 @@ def test_how_a_call_ends(python, code, ending, text):
     assert python.run("6 * 7").text == "42\n"
 
 
+def test_a_program_that_ends_over_its_output_is_over_its_output(sandbox):
+    """The signal that the kernel sends for it may end the shell before the next look at the size."""
+    for _ in range(3):
+        with sandbox.session("bash") as session:
+            reply = session.run("trap '' INT; head -c 1048577 /dev/zero; kill -25 $$")
+            assert (reply.ending, reply.open) == ("OLE", False), reply
+            assert reply.why.startswith("over 1 MiB of output"), reply
+
+
 @pytest.mark.parametrize(
     ("code", "ending", "why"),
     [

@@ -1,9 +1,14 @@
 """Mixtures of experts: routed like each row alone, with the gradients of each row alone."""
 
+from contextlib import ExitStack
+
 import pytest
 import torch
 from transformers import MixtralConfig
 
+from rlvr.train.config import Config
+from rlvr.train.sampling import open_sampler
+from tests.rewards.parts import refusal
 from tests.train.test_packing import MOE, made
 from tests.train.test_policy import ROWS, SIZES, gradient, weights
 
@@ -24,3 +29,15 @@ def test_the_gradient_is_that_of_each_row_alone(full_logprobs, config, options):
     assert naive.norm() > 0
     assert (ours - naive).norm() < 1e-5 * naive.norm()
     assert all(p.grad is not None and p.grad.any() for n, p in policy.model.named_parameters() if "expert" in n)
+
+
+@pytest.mark.parametrize("config", [MOE, MIXTRAL], ids=["Qwen3Moe", "Mixtral"])
+@pytest.mark.parametrize("sampler", ["vllm", "http://127.0.0.1:1"])
+def test_vllm_is_refused_before_it_starts(tmp_path, config, sampler):
+    """It keeps the weights of experts in another form than transformers does."""
+    settings = Config(env="x", model="x", run=tmp_path / "run", sampler=sampler)
+    said = refusal(lambda: ExitStack().enter_context(open_sampler(made(config), settings)))
+    assert said == (
+        f"{config.model_type} is a mixture of experts, whose weights vLLM keeps in another form than the trainer; "
+        "sample with --sampler local"
+    )

@@ -1,21 +1,29 @@
 """Two vLLM servers on this machine: what they draw, their weights, and one of them killed."""
 
+import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from rlvr.collect import Request, Sampling
+from rlvr.samplers.protocol import TokenRow
 from rlvr.samplers.servers import ServerSampler
 from rlvr.samplers.servers_started import StartedServers
+from rlvr.samplers.vllm_lora import AdapterSettings
 from rlvr.samplers.vllm_shared import model_sizes
+from rlvr.train.config import Config
+from rlvr.train.loop import Trainer
 from tests.rewards.parts import refusal
+from tests.train.bandit import Bandit
 from tests.vllm.conftest import made
+from tests.vllm.in_flight import require_versions_reach_the_correction
+from tests.vllm.test_lora_eval import require_right_episodes, require_same_evaluation
 from tests.vllm.test_vllm import PLAIN, PROMPTS, apart, differences, drawn, perturbed
 
 
@@ -130,7 +138,7 @@ def test_what_is_aborted_does_not_come(pair):
     assert pair.sampler.poll() == []
 
 
-def test_a_server_that_is_killed_loses_and_changes_nothing(pair, tmp_path):
+def test_a_server_that_is_killed_loses_and_changes_nothing(pair):
     """At a random moment; started again, it is given the current weights before any work."""
     perturbed(pair.policy, seed=4)
     pair.sampler.sync(pair.policy.weights(), 7)
@@ -147,21 +155,44 @@ def test_a_server_that_is_killed_loses_and_changes_nothing(pair, tmp_path):
         found.update(pair.sampler.poll())
     assert all(list(found[key].completion_ids) == list(expected[key].completion_ids) for key in expected)
     assert all(list(found[key].logprobs) == pytest.approx(list(expected[key].logprobs), abs=1e-4) for key in expected)
-    port = pair.servers.urls[1].rpartition(":")[2]
-    command = [sys.executable, "-m", "rlvr.samplers.vllm_server", str(pair.folder / "model"), "--port", port, "--dummy"]
-    with (tmp_path / "log").open("wb") as log:
-        again = subprocess.Popen(command, stdout=log, stderr=log, process_group=0)
-    try:
-        until = time.monotonic() + 300
-        while not pair.sampler._servers[1].ready and time.monotonic() < until:
-            time.sleep(0.5)
-        probes = pair.sampler.probe([], pair.sampler.encode("12+34="))
-        assert [probe.version for probe in probes] == [7, 7]
-        found = drawn(pair.sampler)
-        assert all(list(found[key].completion_ids) == list(expected[key].completion_ids) for key in expected)
-    finally:
-        os.killpg(again.pid, signal.SIGKILL)
-        again.wait()
+    pair.servers.start_again(1)
+    until = time.monotonic() + 300
+    while not pair.sampler._servers[1].ready and time.monotonic() < until:
+        time.sleep(0.5)
+    probes = pair.sampler.probe([], pair.sampler.encode("12+34="))
+    assert [probe.version for probe in probes] == [7, 7]
+    found = drawn(pair.sampler)
+    assert all(list(found[key].completion_ids) == list(expected[key].completion_ids) for key in expected)
+
+
+def test_evaluations_and_episodes_over_servers_are_those_of_the_policy(pair, say):
+    """As over an engine in the process; `rlvr eval` sends the model's weights to servers that run already."""
+    perturbed(pair.policy, scale=0.2)
+    pair.sampler.sync(pair.policy.weights(), 1)
+    require_same_evaluation(pair.sampler, pair.policy)
+    require_right_episodes(pair.sampler, pair.policy)
+    pair.policy.save(pair.folder / "whole")
+    code, said = say(
+        "eval", "tests.train.bandit:Bandit", "--model", pair.folder / "whole", "--sampler", ",".join(pair.servers.urls),
+        "--limit", 8, "--max-tokens", 4, "--workers", 0,
+    )  # fmt: skip
+    assert code == 0, said
+    assert "avg@1" in said
+
+
+def test_a_command_starts_servers_and_swaps_adapters_on_them(engines, tmp_path, say):
+    """`rlvr train --serve-samplers 1` with LoRA: two steps, and the canary finds the adapter on the server."""
+    engines.close()
+    made(tied=True, family="llama").save(tmp_path / "model")
+    code, said = say(
+        "train", "--env", "tests.train.bandit:Bandit", "--model", tmp_path / "model", "--run", tmp_path / "run",
+        "--serve-samplers", 1, "--sampler-lora", "swapped", "--lora-rank", 4, "--steps", 2, "--prompts", 4,
+        "--group-size", 4, "--max-tokens", 4, "--workers", 0, "--eval-tasks", 4, "--algorithm", "grpo", "--lr", 1e-2,
+    )  # fmt: skip
+    assert code == 0, said
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert max(json.loads(line).get("canary", 0.0) for line in lines) < 1e-4
+    assert (tmp_path / "run" / "samplers" / "vllm-0.log").is_file()
 
 
 def test_servers_that_cannot_be_used_are_named_with_what_mends_it(pair):
@@ -170,6 +201,58 @@ def test_servers_that_cannot_be_used_are_named_with_what_mends_it(pair):
     sizes = model_sizes(pair.policy.model.config)
     said = refusal(lambda: ServerSampler([url], tokens, {**sizes, "hidden_size": 96}))
     assert said == f"{url} has another model (hidden_size 64 instead of 96): start it with the trainer's --model"
+
+
+def test_training_with_completions_under_way_while_weights_change(pair, tmp_path):
+    """The correction starts, for each token, from the version that sampled it, on whichever server."""
+    urls = ",".join(pair.servers.urls)
+    config = Config(
+        env="bandit", model="tiny", run=tmp_path / "run", algorithm="grpo", lr=1e-2, steps=6, max_tokens=60, prompts=8,
+        eval_every=None, workers=0, max_staleness=2, sampler=urls,
+    )  # fmt: skip
+    with Trainer(config, policy=pair.policy, env=Bandit(), sampler=pair.sampler) as made:
+        require_versions_reach_the_correction(made)
+
+
+def test_adapters_over_a_server_are_the_policys(engines, tmp_path, monkeypatch):
+    """Swapped and merged: after each of five changes the server's numbers are those of the policy with its adapter.
+
+    The server has a key, and refuses requests without it.
+    """
+    engines.close()
+    monkeypatch.setenv("SAMPLER_KEY", "sesame-12345")
+    policy = made(tied=True, family="llama")
+    policy.add_lora(rank=4)
+    policy.save_description(tmp_path / "model")
+    rows = [
+        TokenRow(policy.tokenization.encode(text), policy.tokenization.encode("46 7+8")[1:]) for text in PROMPTS[:4]
+    ]
+    sizes, version = model_sizes(policy.model.config), 0
+    flags = ["--lora-rank", "8", "--key-env", "SAMPLER_KEY"]
+    with StartedServers(tmp_path / "model", 1, flags=flags, log=tmp_path / "log") as servers:
+        said = refusal(lambda: ServerSampler(servers.urls, policy.tokenization, sizes))
+        assert said.startswith(servers.urls[0])
+        assert said.endswith("asks for a key: give --sampler-key-env VARIABLE")
+        for swap in (True, False, True):
+            settings = AdapterSettings(policy.lora.config, swap=swap)
+            with ServerSampler(
+                servers.urls, policy.tokenization, sizes, adapter=settings, key_env="SAMPLER_KEY"
+            ) as sampler:
+                for _ in range(5):
+                    version += 1
+                    with torch.no_grad():
+                        for parameter in policy.lora.parameters.values():
+                            parameter.add_(0.1 * torch.randn(parameter.shape))
+                    sampler.sync(policy.weights(), version)
+                    theirs = sampler.logprobs(rows)
+                    assert max(map(abs, differences(policy.logprobs(rows).tolist(), theirs))) < 1e-4
+                    with policy.lora.off():
+                        assert max(map(abs, differences(policy.logprobs(rows).tolist(), theirs))) > 1e-3
+                found = drawn(sampler, n=2).values()
+                assert {one.weights_version for one in found} == {version}
+                assert apart(policy, found) < 1e-4
+                [probe] = sampler.probe(rows, policy.tokenization.encode("12+34=" * 20))
+                assert (probe.version, probe.expected) == (version, probe.taken)
 
 
 def test_servers_end_with_the_process_that_started_them(tmp_path):

@@ -15,6 +15,7 @@ from rlvr.train.canary import CanaryFailed
 from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
 from tests.train.bandit import Bandit
+from tests.vllm.in_flight import require_versions_reach_the_correction
 from tests.vllm.test_vllm import differences, perturbed
 
 
@@ -135,6 +136,13 @@ def test_log_probabilities_of_given_rows_alone_do_not_see_a_stale_cache(tied, mo
     assert max(map(abs, differences(tied.policy.logprobs(rows).tolist(), probe.logprobs))) < 1e-4
     ours = tied.policy.logprobs([TokenRow(ids, [probe.token])]).item()
     assert abs(ours - probe.logprob) > 1e-3
+
+
+def test_training_with_completions_under_way_while_weights_change(tied, tmp_path):
+    """The correction starts, for each token, from the version that sampled it."""
+    settings = {"max_staleness": 2, "steps": 6, "max_tokens": 60, "sampler": "vllm"}
+    with trainer(tmp_path, tied, **settings) as made:
+        require_versions_reach_the_correction(made)
 
 
 def test_sleeping_during_updates(tied, tmp_path):
