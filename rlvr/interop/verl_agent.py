@@ -89,6 +89,7 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             return found
 
         rollout = await self._player.play(dict(row.get("extra_info") or {}), generate)
+        assert rollout.score is not None
         rest = time.perf_counter() - began - spent[0]
         return AgentLoopOutput(
             prompt_ids=list(rollout.prompt_ids),

@@ -183,6 +183,7 @@ class VerlEpisodes:
             DataError: the row has no task.
             Unscored: the episode could not be scored, and playing it again did not help.
         """
+        why = ""
         for _ in range(self.retries + 1):
             rollout = await self._driven(self._episode(extra), generate)
             score = rollout.score
@@ -191,8 +192,9 @@ class VerlEpisodes:
             assert score is not None
             if score.total is not None:
                 return replace(rollout, score=score)
+            why = score.verdict.why
         raise Unscored(
-            f"task {rollout.task.id!r} was played {self.retries + 1} times and not scored ({score.verdict.why}); verl "
+            f"task {rollout.task.id!r} was played {self.retries + 1} times and not scored ({why}); verl "
             "has no way to leave a rollout out, and 0 would be a reward, so the step stops; mend the cause"
         )
 
