@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rlvr.interop.reasoning_gym import from_reasoning_gym
     from rlvr.interop.trl import from_trl, to_trl
     from rlvr.interop.trl_environment import to_trl_environment
+    from rlvr.interop.verifiers import from_verifiers
     from rlvr.interop.verl import to_verl
     from rlvr.interop.verl_episodes import to_verl_episodes
 
@@ -26,6 +27,7 @@ __all__ = [
     "from_openenv",
     "from_reasoning_gym",
     "from_trl",
+    "from_verifiers",
     "to_gymnasium",
     "to_openenv",
     "to_openrlhf",
