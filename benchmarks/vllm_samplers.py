@@ -91,11 +91,11 @@ def submit(sampler: Sampler) -> None:
             sampler.submit(Request((p, g), ids, Sampling(max_tokens=48), 1000 * p + g, 48, rollout=g))
 
 
-def collected(sampler: Sampler, during: Callable[[], object] = lambda: None) -> dict[object, list[int]]:
-    """Tokens of each rollout."""
+def collected(sampler: Sampler, during: Callable[[int], object] = lambda there: None) -> dict[object, list[int]]:
+    """Tokens of each rollout; `during` is called with the number of rollouts that are there."""
     found: dict[object, list[int]] = {}
     while len(found) < PROMPTS * GROUP:
-        during()
+        during(len(found))
         for name, sample in sampler.poll():
             assert isinstance(sample, Sample), sample
             found[name] = list(sample.completion_ids)
@@ -110,37 +110,34 @@ def kills() -> None:
         folder = Path(name)
         policy.save_description(folder / "model")
         with (
-            StartedServers(folder / "model", 2, flags=["--max-rows", "64"], log=folder / "log") as servers,
-            ServerSampler(servers.urls, policy.tokenization, model_sizes(policy.model.config), in_flight=64) as sampler,
+            StartedServers(folder / "model", 2, flags=["--max-rows", "16"], log=folder / "log") as servers,
+            ServerSampler(servers.urls, policy.tokenization, model_sizes(policy.model.config), in_flight=16) as sampler,
         ):
             sampler.sync(policy.weights(), 0)
             submit(sampler)
             expected = collected(sampler)
-            submit(sampler)
-            started = time.monotonic()
-            assert collected(sampler) == expected
-            usual_s = time.monotonic() - started
             for kill in range(KILLS):
-                victim, after_s = random.randrange(2), random.uniform(0, usual_s)
-                before, started, is_killed = sampler.moved, time.monotonic(), False
-                submit(sampler)
+                victim, after, before = random.randrange(2), random.randrange(PROMPTS * GROUP), sampler.moved
+                struck_at = -1
 
-                def strike(victim: int = victim, until: float = started + after_s) -> None:
-                    nonlocal is_killed
-                    if not is_killed and time.monotonic() >= until:
+                def strike(there: int, victim: int = victim, after: int = after) -> None:
+                    nonlocal struck_at
+                    if struck_at < 0 and there >= after:
                         servers.kill(victim)
-                        is_killed = True
+                        struck_at = there
 
+                submit(sampler)
                 found = collected(sampler, strike)
-                if not is_killed:  # all were there before their time
+                if struck_at < 0:  # the last ones came together
                     servers.kill(victim)
+                    struck_at = len(found)
                 rollouts += len(found)
                 lost += len(expected.keys() - found.keys())
                 changed += sum(found[key] != expected[key] for key in found)
                 moved += sampler.moved - before
                 print(
-                    f"kill {kill + 1}: server {victim} after {after_s:.2f} of {usual_s:.2f} s, "
-                    f"{sampler.moved - before} requests moved, {changed} rollouts changed so far",
+                    f"kill {kill + 1}: server {victim} with {struck_at} of {len(expected)} rollouts there, "
+                    f"{sampler.moved - before} requests moved; so far {lost} rollouts lost, {changed} changed",
                     flush=True,
                 )
                 servers.start_again(victim)

@@ -24,6 +24,7 @@ __all__ = [
     "crc_of_cells",
     "json_lines",
     "parquet",
+    "stamped",
     "without_checksum",
 ]
 
@@ -108,6 +109,16 @@ def without_checksum(raw: bytes) -> bytes:
     """
     raw = raw.rstrip(b"\r\n")
     return raw[:-_STAMP_BYTES] + b"}" if _STAMP.fullmatch(raw[-_STAMP_BYTES:]) else raw
+
+
+def stamped(line: bytes) -> bytes:
+    """A line of JSON with its checksum.
+
+    Args:
+        line: an object, with the newline.
+    """
+    body = line[: line.rindex(b"}")]
+    return b'%b, "rlvr_crc32": "%08x"}\n' % (body, zlib.crc32(body))
 
 
 _NO_FIT = (

@@ -20,6 +20,7 @@ from rlvr.errors import UsageError
 __all__ = ["StartedServers"]
 
 _START_S: Final = 900.0  # a large model on a loaded machine
+_GRACE_S: Final = 30.0  # for the first process to end the others
 
 
 class StartedServers:
@@ -115,14 +116,19 @@ class StartedServers:
                 time.sleep(0.2)
 
     def kill(self, number: int) -> None:
-        """Kill one server with all its processes.
+        """Kill one server with all its processes: its first one does, and leaves no shared memory behind.
 
         Args:
             number: which one.
         """
-        with suppress(ProcessLookupError):
-            os.killpg(self._processes[number].pid, signal.SIGKILL)
-        self._processes[number].wait()
+        process = self._processes[number]
+        process.terminate()
+        try:
+            process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def start_again(self, number: int) -> None:
         """Start a server that has ended, at the address that it had; does not wait until it answers.

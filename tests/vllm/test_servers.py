@@ -268,12 +268,21 @@ def test_servers_end_with_the_process_that_started_them(tmp_path):
     group = int(trainer.stdout.readline())
     members = _members(group)
     assert len(members) >= 3  # the guard, the server, the engine
+    shared = {path for one in members for path in _shared(one)}
+    assert shared
     trainer.kill()
     trainer.wait()
     until = time.monotonic() + 60
-    while _members(group) and time.monotonic() < until:
+    while (_members(group) or any(map(os.path.exists, shared))) and time.monotonic() < until:
         time.sleep(0.2)
     assert _members(group) == []
+    assert not any(map(os.path.exists, shared))
+
+
+def _shared(pid: int) -> set[str]:
+    """Files of shared memory that a process has."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {line[line.index("/dev/shm/") :] for line in lines if "/dev/shm/" in line and "(deleted)" not in line}
 
 
 def _members(group: int) -> list[int]:
