@@ -203,8 +203,8 @@ def _require_plain(one: Any) -> None:
     if needs or required or one.data.prompt is None:
         what = ", ".join([*needs, *(f"{name}(runtime)" for name in required)]) or "a user that begins"
         raise UsageError(
-            f"{kind.__name__} needs {what}, which only verifiers' own harness and runtime have; tasks that are scored by "
-            "their trace alone are taken"
+            f"{kind.__name__} needs {what}, which only verifiers' own harness and runtime have; tasks that are scored "
+            "by their trace alone are taken"
         )
 
 
