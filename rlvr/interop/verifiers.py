@@ -3,8 +3,8 @@
     env = from_verifiers(MyTaskset(MyConfig()))
 
 The tasks' prompts, the `@vf.tool` methods of their toolsets, called in this process, and their `@vf.reward` methods
-over the trace.  Harnesses and runtimes are not used: rlvr's own loop plays the episode.  Needs verifiers, which brings much
-else and is no extra: pip install verifiers==0.4.0.  Written against verifiers 0.4.0 (its `v1`).
+over the trace.  Harnesses and runtimes are not used: rlvr's own loop plays the episode.  Needs verifiers, which brings
+much else and is no extra: pip install verifiers==0.4.0.  Written against verifiers 0.4.0 (its `v1`).
 """
 
 from __future__ import annotations
