@@ -37,7 +37,7 @@ except ImportError as error:
         "openenv-core, whose environments these are,", "", "pip install openenv-core==0.3.0"
     ) from error
 
-__all__ = ["OpenEnvServer", "OpenEnvTools", "from_openenv", "to_openenv"]
+__all__ = ["OpenEnvServer", "OpenEnvTools", "TurnAction", "TurnObservation", "from_openenv", "to_openenv"]
 
 
 # ------------------------------------------------------------------------------------------ to theirs
