@@ -8,6 +8,7 @@
 #   make test-browser  look at the pages of `rlvr view` in chromium (apt-get install chromium chromium-driver)
 #   make test-gpu  check on a GPU what no other test can run, and print one report; skips all of it without one
 #   make test-vllm  check sampling with vLLM, in .venv-vllm: an environment of its own, 3.9 GB
+#   make docs    build the documentation as a site in build/site
 #   make check   format, lint, package, types and layers (no tests)
 #   make wheel   build dist/*.tar.gz and dist/*.whl; installs only what building takes
 #   make clean   remove what was built; `rm -rf .venv` removes the rest
@@ -38,7 +39,7 @@ export PYTHONDONTWRITEBYTECODE :=
 JOBS ?= logical
 PYTEST = $(BIN)/python -m pytest --jaxtyping-packages=rlvr.algo,beartype.beartype -n $(JOBS) --dist worksteal
 
-.PHONY: demo score quick test test-browser test-escapes test-gpu test-ranks test-ray test-slow test-vllm check wheel clean
+.PHONY: demo score docs quick test test-browser test-escapes test-gpu test-ranks test-ray test-slow test-vllm check wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(TRAIN)
@@ -74,6 +75,10 @@ test-ray:
 test-browser: $(DEV)
 	@$(PIP) selenium axe-selenium-python
 	@$(BIN)/python -m pytest -n 0 tests/browser
+
+docs: $(BUILDER)
+	@$(PIP) -e '.[docs]'
+	@$(BIN)/python .ci/build_docs.py
 
 test-gpu: $(TRAIN)
 	@$(BIN)/python -W ignore -m benchmarks.gpu

@@ -16,6 +16,7 @@ __all__ = [
     "THINKING_TAGS",
     "after_thinking",
     "fenced_blocks",
+    "inert",
     "same_statement",
     "squeezed",
 ]
@@ -48,6 +49,18 @@ class FencedBlock(NamedTuple):
     """The lines between the fences, without the opening fence's indentation."""
     closed: bool
     """False where the text ends before a closing fence, as where a completion was cut off."""
+
+
+def inert(value: object) -> str:
+    """A text with control characters escaped: terminals obey them, and HTML cannot contain them.
+
+    Args:
+        value: anything; its `str` is used.
+    """
+    text = str(value)
+    if text.isprintable():  # most are, and this asks at the speed of C
+        return text
+    return "".join(char if char in "\n\t" or char.isprintable() else f"\\u{ord(char):04x}" for char in text)
 
 
 def squeezed(text: str) -> str:

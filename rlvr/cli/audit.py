@@ -110,7 +110,8 @@ class AuditCommand:
         return 0
 
     def _audit(self, env_id: str, file: Path, out: Console, err: Console) -> int:
-        from rlvr.testing.audit import audit, inert
+        from rlvr.testing.audit import audit
+        from rlvr.text import inert
 
         read_rows(file)  # a missing file should not cost the start of workers
         say_if_unprotected(file, err)

@@ -48,6 +48,8 @@ class CheckCommand:
     """Seconds after which no further completion is scored; the report lists what was left out."""
     wall_s: float = WALL_S
     """Seconds after which a completion counts as hanging."""
+    workers: int | None = None
+    """Number of worker processes; by default one per core where more than 20 tasks are drawn, else one."""
     only: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: all)")] = ()
     """Checks to run, out of: tasks references exploits repeats episodes."""
     skip: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: none)")] = ()
@@ -75,6 +77,7 @@ class CheckCommand:
             wall_s=self.wall_s,
             only=self.only,
             skip=self.skip,
+            workers=self.workers,
         )
         if self.json:
             print_json(out, report.as_dict())

@@ -56,6 +56,10 @@ class FilterCommand:
     """Drop tasks that share at least this part of their 5-grams with an earlier task, such as 0.8."""
     max_characters: int | None = None
     """Drop tasks whose prompt has more characters than this."""
+    max_tokens: int | None = None
+    """Drop tasks whose prompt has more tokens than this, without what a chat template adds."""
+    tokenizer: str | None = None
+    """Count tokens with this tokenizer: a file tokenizer.json, the folder of a model, or its id on the hub."""
     processes: int | None = None
     """Number of processes that compare prompts; by default one per core, 0 for none but this one."""
     overwrite: Overwrite = False
@@ -72,6 +76,8 @@ class FilterCommand:
             self.near,
             self.ngram,
             self.max_characters,
+            self.max_tokens,
+            self.tokenizer,
         )
         dropped_path = self.output.with_name(self.output.name + ".dropped.jsonl")
         read_rows(self.file)

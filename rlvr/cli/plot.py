@@ -18,7 +18,7 @@ __all__ = ["PlotCommand"]
 
 @dataclass
 class PlotCommand:
-    """Draw the curves of a run: reward, accuracy, length, entropy, gradient norm, evaluations.
+    """Draw the curves of a run: reward by part, accuracy, outcomes, unscored, length, entropy, evaluations and more.
 
     Example: rlvr plot runs/a
     """

@@ -7,8 +7,9 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -30,12 +31,13 @@ from rlvr.cli.arguments import (
 from rlvr.data.columns import Columns
 from rlvr.data.formats import STDIN, count_rows, read_rows, sources
 from rlvr.data.lines import Line, Row
-from rlvr.data.rows import Journal, dump_row
+from rlvr.data.rows import Journal, KeptLines, dump_row
 from rlvr.display import progress_bar
 from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scored, Scorer
-from rlvr.scoring.items import Ids, Item, item_of, was_there
+from rlvr.scoring.blocks import Block, Blocks, digest_of_lines
+from rlvr.scoring.items import Ids, Item, item_of, number_of, was_there
 from rlvr.scoring.records import Recorder, is_record_of, provenance, require_same_run
 from rlvr.scoring.shards import Shard, ShardTotals, rejected_path
 from rlvr.scoring.tally import Tally
@@ -128,6 +130,7 @@ class ScoreCommand:
             if env.reward.group_level:
                 journal.drop(_last_group(journal))  # a group is scored whole
             with (
+                closing(_RemainingRows(source, rejected, env, journal, run, tally, shard, resume=self.resume)) as rows,
                 Scorer(
                     env,
                     workers=self.workers,
@@ -137,11 +140,9 @@ class ScoreCommand:
                 ) as scorer,
                 progress_bar(f"scoring with {env_name}", self._count(source, journal, shard), err) as tick,
             ):
-                rows = _RemainingRows(source, rejected, env, journal, run, tally, shard)
                 started = time.perf_counter()
                 for scored in scorer.stream(rows, on_error=rows.reject):
-                    journal.write(rows.line_of(scored))
-                    tally.add(scored)
+                    rows.write(scored)
                     tick()
                 took_s = time.perf_counter() - started
             if not tally.count and (shard is None or not rows.read):
@@ -150,6 +151,7 @@ class ScoreCommand:
                 ShardTotals(
                     shard.number, shard.count, rows.read, source.sizes(), tally.count, rejected.count, run
                 ).write(self.output)
+            rows.forget()
             journal.finish()
         rejected.show(err)
         changed = source.changed()
@@ -215,11 +217,12 @@ def _shortened(text: str) -> str:
 
 def _last_group(journal: Journal | _Pipe) -> int:
     """Number of the last rows of the stopped run that answer one task: it may have been stopped among them."""
-    last, group = None, 0
-    for row in journal.rows():
-        group = group + 1 if (task := (row.get("task"), row.get("prompt"))) == last else 1
-        last = task
-    return group
+    rows = journal.backwards()
+    last = next(rows, None)
+    if last is None:
+        return 0
+    task = last.get("task"), last.get("prompt")
+    return 1 + sum(1 for _ in itertools.takewhile(lambda row: (row.get("task"), row.get("prompt")) == task, rows))
 
 
 class _Source:
@@ -241,11 +244,25 @@ class _Source:
         return self._names[0] if len(self._names) == 1 else f"{self._names[0]} and {len(self._names) - 1} more"
 
     def __iter__(self) -> Iterator[tuple[str, Line]]:
-        for name in self._names:
-            for line in self._columns.rows(read_rows(name)):
+        return self.rows(None)
+
+    def rows(self, blocks: Blocks | None) -> Iterator[tuple[str, Line]]:
+        """All rows, each with the name of its file.
+
+        Args:
+            blocks: leaves out those that a stopped run has finished.
+        """
+        for place, name in enumerate(self._names):
+            through = None if blocks is None else partial(blocks.lines, file=place)
+            for line in self._columns.rows(read_rows(name, through)):
                 if len(self._names) > 1 and line.row is not None and line.row.get("id") is None:
                     line = replace(line, row={**line.row, "id": f"{name}:{line.number}"})  # numbers begin anew
                 yield name, line
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """All that says which rows are read, but for the content of the files."""
+        return {"files": self._names, "columns": asdict(self._columns)}
 
     def count(self) -> int:
         """About how many rows there are; 0 if that is not known beforehand."""
@@ -281,18 +298,16 @@ class _Pipe:
     done = 0
     partial = Path(STDIN)
 
-    def rows(self) -> Iterator[Row]:
-        return iter(())
-
-    def lines(self) -> Iterator[bytes]:
+    def backwards(self) -> Iterator[Row]:
         return iter(())
 
     def drop(self, count: int) -> None:
         """Nothing was written before."""
 
-    def write(self, line: bytes) -> None:
+    def write(self, line: bytes) -> bytes:
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()  # the reader may wait for it
+        return line
 
     def finish(self) -> None:
         sys.stdout.buffer.flush()
@@ -302,6 +317,17 @@ class _Pipe:
 
     def __exit__(self, *exc: object) -> None:
         return
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """A row that is being scored: errors name file and line, and its record has been begun."""
+
+    name: str
+    line: Line
+    place: int | None
+    inputs: tuple[bytes, bytes]
+    block: Block | None
 
 
 class _RemainingRows:
@@ -322,46 +348,90 @@ class _RemainingRows:
         run: dict[str, Any],
         tally: Tally,
         shard: Shard | None,
+        *,
+        resume: bool,
     ) -> None:
         self._source, self._rejected, self._env, self._journal, self._run = source, rejected, env, journal, run
         self._tally, self._recorder, self._shard = tally, Recorder(run), shard
         self._given = self.read = 0
-        # By number of the item: errors name file and line, and its record has been begun.
-        self._under_way: dict[int, tuple[str, Line, int | None, tuple[bytes, bytes]]] = {}
+        self._under_way: dict[int, _UnderWay] = {}  # by number of the item
+        self._skipped = Ids()
+        self._kept: KeptLines | None = None
+        self._blocks: Blocks | None = None
+        if isinstance(journal, Journal):
+            self._kept = journal.kept()
+            if shard is None or not shard.by_group:  # which rows are then ours depends on all before them
+                same = {"run": run, "shard": str(shard), **source.reading}
+                self._blocks = Blocks(journal.partial, same, resume=resume, fits=self._fits, pass_over=self._pass_over)
+
+    def close(self) -> None:
+        """Close the files that are beside the output."""
+        if self._kept is not None:
+            self._kept.close()
+        if self._blocks is not None:
+            self._blocks.close()
+
+    def forget(self) -> None:
+        """There will be nothing to resume."""
+        if self._blocks is not None:
+            self._blocks.remove()
+
+    @property
+    def _left(self) -> int:
+        return 0 if self._kept is None else self._kept.left
 
     def __iter__(self) -> Iterator[Item]:
-        done, skipped = self._journal.lines(), Ids()
-        due = next(done, None)
-        shard = self._shard
+        skipped, shard, blocks = self._skipped, self._shard, self._blocks
         by_group = shard is not None and shard.by_group
-        for name, line in self._source:
+        for name, line in self._source.rows(blocks):
             self.read += 1
             place = None if shard is None else self.read
             is_ours = shard is None or shard.has(self.read)
+            block = None if blocks is None else blocks.open
+            if block is not None:
+                block.read += 1
             if not (is_ours or by_group):
                 continue
             try:
                 item, inputs = self._recordable(line, place)
-                if due is not None or by_group:
-                    skipped.add(item.id)
-                elif item.id in skipped:
+                number = number_of(item.id)
+                if not skipped.put(number) if self._left or by_group else number in skipped:
                     raise was_there(item.id)
             except DataError as error:
                 if is_ours:
-                    self._rejected.add(name, line, error, place)
+                    self._reject(_UnderWay(name, line, place, (b"", b""), block), error)
                 continue
             if shard is not None and by_group and not shard.has_task(item.task):
                 continue
-            if due is not None:
+            if block is not None:
+                block.ids.append(number)
+                block.whole &= not (line.row and "task" in line.row and line.row.get("reference") is None)
+            if self._kept is not None and self._kept.left:
                 where = f"{name}: line {line.number}"
-                self._tally.add_record(self._scored_before(due, item, place, inputs, where))
-                due = next(done, None)
+                found = self._scored_before(self._kept.read(), item, place, inputs, where)
+                self._tally.add_record(found)
+                if blocks is not None and block is not None:
+                    blocks.wrote(block, self._kept.raw)
+                    block.tally.add_record(found)
                 continue
             self._given += 1
-            self._under_way[self._given] = (name, line, place, inputs)
+            self._under_way[self._given] = _UnderWay(name, line, place, inputs, block)
             yield item
-        if due is not None:
-            raise self._mismatch(f"{self._source}: its end", json.loads(due))
+        if self._kept is not None and self._kept.left:
+            raise self._mismatch(f"{self._source}: its end", json.loads(self._kept.read()))
+
+    def _fits(self, block: Block) -> bool:
+        assert self._kept is not None
+        lines = self._kept.peek(block.records, block.size)
+        return lines is not None and digest_of_lines(lines) == block.output
+
+    def _pass_over(self, block: Block) -> None:
+        assert self._kept is not None
+        self._kept.skip(block.records, block.size)
+        self.read += block.read
+        self._tally.merge(block.tally)
+        for number in block.ids:
+            self._skipped.put(number)
 
     def _scored_before(self, due: bytes, item: Item, place: int | None, inputs: tuple[bytes, bytes], where: str) -> Row:
         """The score of an item in the line of the stopped run that should be of it."""
@@ -396,14 +466,18 @@ class _RemainingRows:
         item = item_of(self._env, line.row, line.number)
         return item, self._recorder.inputs(item, place)
 
-    def line_of(self, scored: Scored) -> bytes:
-        """The record of the oldest item under way: scores come in order.
+    def write(self, scored: Scored) -> None:
+        """Write the record of the oldest item under way: scores come in order.
 
         Args:
             scored: that item and its score.
         """
-        _, _, _, inputs = self._under_way.pop(next(iter(self._under_way)))
-        return self._recorder.line(scored, inputs)
+        row = self._under_way.pop(next(iter(self._under_way)))
+        written = self._journal.write(self._recorder.line(scored, row.inputs))
+        self._tally.add(scored)
+        if self._blocks is not None and row.block is not None:
+            self._blocks.wrote(row.block, written)
+            row.block.tally.add(scored)
 
     def reject(self, number: int, error: DataError) -> None:
         """Reject the line of an item that the scorer refused.
@@ -412,8 +486,12 @@ class _RemainingRows:
             number: of the item, counted from 1.
             error: why it was refused.
         """
-        name, line, place, _ = self._under_way.pop(number)
-        self._rejected.add(name, line, error, place)
+        self._reject(self._under_way.pop(number), error)
+
+    def _reject(self, row: _UnderWay, error: DataError) -> None:
+        if row.block is not None:
+            row.block.whole = False
+        self._rejected.add(row.name, row.line, error, row.place)
 
 
 class _RejectedRows:

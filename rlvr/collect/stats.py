@@ -10,7 +10,7 @@ from statistics import fmean
 from rlvr.collect.background import Timings
 from rlvr.environment import Environment, Mixture
 from rlvr.episode import ToolCall
-from rlvr.types import Group, Rollout, Score
+from rlvr.types import Group, Outcome, Rollout, Score
 
 __all__ = [
     "Dropped",
@@ -89,6 +89,7 @@ def collection_stats(
         length length_max            mean and greatest number of the policy's tokens
         truncated                    share of rollouts
         unscored                     number of rollouts
+        outcome/NAME                 share of rollouts: correct, wrong, unparsed, unscored
 
     Over kept groups, and over dropped ones:
 
@@ -121,6 +122,7 @@ def collection_stats(
         **({"length": fmean(lengths), "length_max": max(lengths)} if lengths else {}),
         **({"truncated": fmean(rollout.truncated for rollout in rollouts)} if rollouts else {}),
         "unscored": len(rollouts) - len(scores),
+        **_outcome_shares(rollouts),
         "groups": len(groups),
         **_means("batch/", _scores(groups)),
         "masked": sum(not any(rollout.completion_mask) for rollout in kept),
@@ -200,6 +202,13 @@ def _scores(groups: Sequence[Group]) -> list[Score]:
     """The scores of all scored rollouts."""
     scores = [rollout.score for group in groups for rollout in group.rollouts]
     return [score for score in scores if score is not None and score.total is not None]
+
+
+def _outcome_shares(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    if not rollouts:
+        return {}
+    found = Counter(Outcome.UNSCORED if one.score is None else one.score.verdict.outcome for one in rollouts)
+    return {f"outcome/{outcome}": found[outcome] / len(rollouts) for outcome in Outcome}
 
 
 def _means(prefix: str, scores: Sequence[Score]) -> dict[str, float]:

@@ -19,11 +19,13 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 from rlvr.data.lines import Row
 from rlvr.data.overlap import TestSetOverlap, digest_of, folded, near_duplicates
 from rlvr.data.parallel import in_chunks, mapped
+from rlvr.data.tokens import lengths, load_tokenizer
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.types import Outcome, Prompt
 from rlvr.validate import require_number, require_one_of, require_optional_whole, require_whole
@@ -46,6 +48,9 @@ class FilterRules:
         ngram: number of words in a row that a task must not share with a test: 13, as for GPT-3 (arXiv:2005.14165, C);
             of a shorter test all its words, from 4 up.
         max_characters: the most characters that a prompt may have, messages together; None for any number.
+        max_tokens: the most tokens that a prompt may have, messages together and without what a chat template adds;
+            None for any number.
+        tokenizer: counts them: a file tokenizer.json, the folder of a model, or its id on the hub.
 
     Raises:
         UsageError: a number is out of range.
@@ -59,6 +64,8 @@ class FilterRules:
     near: float | None = None
     ngram: int = 13
     max_characters: int | None = None
+    max_tokens: int | None = None
+    tokenizer: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_rate <= self.max_rate <= 1:  # false for NaN
@@ -69,6 +76,15 @@ class FilterRules:
             require_number("near", self.near, most=1, above=0, hint="or None")
         require_whole("ngram", self.ngram, 1)
         require_optional_whole("max_characters", self.max_characters, 1, none="any number")
+        require_optional_whole("max_tokens", self.max_tokens, 1, none="any number")
+        if (self.max_tokens is None) != (self.tokenizer is None):
+            raise UsageError("max_tokens and tokenizer go together: the limit, and the model whose tokens are counted")
+
+    @property
+    def looks_at_prompts(self) -> bool:
+        """Whether a rule looks at the prompt of a task."""
+        limits = (self.near, self.max_characters, self.max_tokens)
+        return self.duplicates or any(limit is not None for limit in limits)
 
     @property
     def need_rollouts(self) -> bool:
@@ -352,8 +368,9 @@ def filtered(
         DataError: a row is neither, or a rule looks at rollouts and no row has an outcome.
     """
     rules = rules or FilterRules()
-    needed = bool(tests) or rules.duplicates or rules.near is not None or rules.max_characters is not None
-    with _Tasks(prompt, needed, bool(tests)) as tasks:
+    if rules.tokenizer is not None:
+        load_tokenizer(rules.tokenizer)  # so that one that is not there is said before a million rows are read
+    with _Tasks(prompt, bool(tests) or rules.looks_at_prompts, bool(tests)) as tasks:
         for number, row in enumerate(rows, 1):
             tasks.add(row, number)
         if rules.need_rollouts and len(tasks) and not tasks.rolled_out:
@@ -363,7 +380,7 @@ def filtered(
         for found in (
             _contaminated(tasks, tests, rules, processes),
             _repeated(tasks, rules, processes),
-            _too_long(tasks, rules),
+            _too_long(tasks, rules, processes),
             _outside_rates(tasks, rules),
         ):
             for place, reason in found:
@@ -414,11 +431,17 @@ def _digests(texts: Sequence[str]) -> list[str]:
     return [digest_of(folded(text)).hex() for text in texts]
 
 
-def _too_long(tasks: _Tasks, rules: FilterRules) -> Iterator[tuple[int, str]]:
+def _too_long(tasks: _Tasks, rules: FilterRules, processes: int | None) -> Iterator[tuple[int, str]]:
     if rules.max_characters is not None:
         for place, task in enumerate(tasks):
             if len(task.text) > rules.max_characters:
                 yield place, f"too-long: {len(task.text)} characters"
+    if rules.max_tokens is not None and rules.tokenizer is not None:
+        places = array("I")
+        chunks = mapped(partial(lengths, rules.tokenizer), in_chunks(_asked(tasks, places)), processes)
+        for index, count in enumerate(itertools.chain.from_iterable(counts for _, counts in chunks)):
+            if count > rules.max_tokens:
+                yield places[index], f"too-long: {count} tokens"
 
 
 def _outside_rates(tasks: _Tasks, rules: FilterRules) -> Iterator[tuple[int, str]]:

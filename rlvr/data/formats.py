@@ -23,19 +23,22 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final, TypeAlias, cast
 
 from rlvr.data.hub import at_once
 from rlvr.data.lines import Line, Row, json_lines, parquet
 from rlvr.errors import DataError
 
-__all__ = ["ENDINGS", "STDIN", "count_rows", "ending_of", "hub_rows", "read_rows", "sources"]
+__all__ = ["ENDINGS", "STDIN", "Through", "count_rows", "ending_of", "hub_rows", "read_rows", "sources"]
 
 STDIN: Final = "-"
 _JSON, _TABLES, _ARROW = (".jsonl", ".ndjson", ".json"), {".csv": ",", ".tsv": "\t"}, (".arrow", ".feather")
 _PACKED = (".gz", ".zst")
 ENDINGS: Final = (*_JSON, *_TABLES, ".parquet", *_ARROW, ".eval")
 """Endings of files that hold rows; .gz or .zst may follow those of texts."""
+
+Through: TypeAlias = Callable[[Iterable[bytes]], Iterable[bytes]]
+"""Is given the lines of a file and returns those to be read."""
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+(?::[\w\[\]:%.-]+)?")
 _BLOCK = 1 << 20  # characters of an array that are read at a time
@@ -76,18 +79,20 @@ def sources(given: str) -> list[str]:
     raise DataError(f"{given}: no such file")
 
 
-def read_rows(source: str | Path) -> Iterator[Line]:
+def read_rows(source: str | Path, through: Through | None = None) -> Iterator[Line]:
     """The rows of a file, of a folder that `datasets` saved, or of a data set on the hub.
 
     Args:
         source: one of what `sources` gives.
+        through: is given the lines of a file of JSON lines and returns those to be read, an empty one for each that is
+            not; of other files it is not called.
 
     Raises:
         DataError: there is no such file, or it is in no format that holds rows.
     """
     path = Path(source)
     if str(source) == STDIN:
-        return _by_content(lambda: sys.stdin.buffer, "stdin", is_pipe=True)
+        return _by_content(lambda: sys.stdin.buffer, "stdin", through, is_pipe=True)
     if _is_saved_dataset(path):
         return _numbered(_saved_dataset(path))
     if path.is_dir():
@@ -100,7 +105,7 @@ def read_rows(source: str | Path) -> Iterator[Line]:
             return _numbered(hub_rows(name, split or "train"))
         except DataError as error:
             raise DataError(f"{path}: no such file, and no data set that can be had: {error}") from error
-    return _by_ending(path)
+    return _by_ending(path, through)
 
 
 def count_rows(source: str | Path) -> int:
@@ -165,20 +170,22 @@ def _is_hub_id(given: str) -> bool:
     return bool(_HUB_ID.fullmatch(given)) and ending_of(Path(given.partition(":")[0])) not in ENDINGS
 
 
-def _by_ending(path: Path) -> Iterator[Line]:
+def _by_ending(path: Path, through: Through | None) -> Iterator[Line]:
     ending, is_packed = ending_of(path), path.suffix.lower() in _PACKED
     if ending in _TABLES:
         return _table(partial(_opened, path), str(path), _TABLES[ending])
     if ending in _JSON:
-        return _json(partial(_opened, path), str(path))
+        return _json(partial(_opened, path), str(path), through)
     if is_packed or ending not in ENDINGS:
-        return _by_content(lambda: path.open("rb"), str(path), is_pipe=not path.is_file())
+        return _by_content(lambda: path.open("rb"), str(path), through, is_pipe=not path.is_file())
     if ending == ".parquet":
         return parquet(path)
     return _numbered(_inspect_archive(path) if ending == ".eval" else _arrow(path))
 
 
-def _by_content(opened: Callable[[], IO[bytes]], name: str, *, is_pipe: bool) -> Iterator[Line]:
+def _by_content(
+    opened: Callable[[], IO[bytes]], name: str, through: Through | None, *, is_pipe: bool
+) -> Iterator[Line]:
     """A file whose name does not say what it is, or a pipe, which can be opened only once."""
     with _naming(name):
         file = opened()
@@ -189,7 +196,7 @@ def _by_content(opened: Callable[[], IO[bytes]], name: str, *, is_pipe: bool) ->
     kind = next((kind for magic, kind in _MAGIC if head.startswith(magic)), "")
     if kind in _PACKED:
         whole = _unpacked(file, kind) if is_pipe else None
-        return _by_content(lambda: whole or _unpacked(Path(name), kind), name, is_pipe=is_pipe)
+        return _by_content(lambda: whole or _unpacked(Path(name), kind), name, through, is_pipe=is_pipe)
     if kind:
         path = Path(name)
         if is_pipe or path.suffix in _PACKED:
@@ -198,7 +205,7 @@ def _by_content(opened: Callable[[], IO[bytes]], name: str, *, is_pipe: bool) ->
             parquet(path) if kind == ".parquet" else _numbered((_arrow if kind == ".arrow" else _inspect_archive)(path))
         )
     if not head or head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
-        return _json(again, name)
+        return _json(again, name, through)
     first = head.split(b"\n", 1)[0]
     if b"\0" not in head and (b"," in first or b"\t" in first):
         return _table(again, name, "\t" if first.count(b"\t") > first.count(b",") else ",")
@@ -248,7 +255,7 @@ def _numbered(rows: Iterable[Any]) -> Iterator[Line]:
 # -------------------------------------------------------------------------------------------------------------- JSON
 
 
-def _json(opened: Callable[[], IO[bytes]], name: str) -> Iterator[Line]:
+def _json(opened: Callable[[], IO[bytes]], name: str, through: Through | None) -> Iterator[Line]:
     """JSON lines, an array, or one object over several lines, such as a log of inspect."""
     with contextlib.closing(_lines(opened, name)) as lines:
         head: list[bytes] = []
@@ -269,7 +276,7 @@ def _json(opened: Callable[[], IO[bytes]], name: str) -> Iterator[Line]:
                     yield Line(1, json.loads(whole))
                     return
                 every = itertools.chain(io.BytesIO(whole))
-        yield from json_lines(every, name)
+        yield from json_lines(every if through is None else through(every), name)
 
 
 def _is_json(text: bytes) -> bool:

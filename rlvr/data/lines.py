@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,6 +24,7 @@ __all__ = [
     "crc_of_cells",
     "json_lines",
     "parquet",
+    "stamped",
     "without_checksum",
 ]
 
@@ -61,19 +62,20 @@ class Line:
     checked: bool = False
 
 
-def json_lines(lines: Iterable[bytes], name: str) -> Iterator[Line]:
+def json_lines(lines: Iterable[bytes], name: str, loads: Callable[[bytes], Any] = json.loads) -> Iterator[Line]:
     """The rows of JSON lines; their checksums are verified where they have some.
 
     Args:
         lines: the lines.
         name: of the file.
+        loads: reads the JSON of a line; raises ValueError where it is none.
     """
     for number, raw, damage, checked in checked_lines(lines):
         if damage:
             yield Line(number, None, damage, raw.decode("utf-8", "replace"))
             continue
         try:
-            row = json.loads(raw)
+            row = loads(raw)
             if not isinstance(row, dict):
                 raise ValueError(f"a {type(row).__name__}, not an object")
         except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, or brackets too deep to follow
@@ -91,7 +93,7 @@ def checked_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes, str, boo
     """
     with_checksums: bool | None = None  # as in the first line: a run writes them on all or on none
     for number, raw in enumerate(lines, 1):
-        if not raw.strip():
+        if not raw or raw.isspace():
             continue
         intact = _is_intact(raw)
         if with_checksums is None:
@@ -108,6 +110,16 @@ def without_checksum(raw: bytes) -> bytes:
     """
     raw = raw.rstrip(b"\r\n")
     return raw[:-_STAMP_BYTES] + b"}" if _STAMP.fullmatch(raw[-_STAMP_BYTES:]) else raw
+
+
+def stamped(line: bytes) -> bytes:
+    """A line of JSON with its checksum.
+
+    Args:
+        line: an object, with the newline.
+    """
+    body = line[: line.rindex(b"}")]
+    return b'%b, "rlvr_crc32": "%08x"}\n' % (body, zlib.crc32(body))
 
 
 _NO_FIT = (
@@ -161,9 +173,12 @@ def _is_intact(raw: bytes) -> bool | None:
     Args:
         raw: the line.
     """
-    raw = raw.rstrip(b"\r\n")
-    found = _STAMP.fullmatch(raw[-_STAMP_BYTES:])
-    return None if found is None else int(found[1], 16) == zlib.crc32(raw[:-_STAMP_BYTES])
+    end = len(raw)
+    while end and raw[end - 1] in b"\r\n":
+        end -= 1
+    found = _STAMP.fullmatch(raw[max(0, end - _STAMP_BYTES) : end])
+    # A view, since a copy of the line would cost as much as the checksum.
+    return None if found is None else int(found[1], 16) == zlib.crc32(memoryview(raw)[: end - _STAMP_BYTES])
 
 
 def crc_of_cells(row: Row) -> str:

@@ -12,18 +12,28 @@ import json
 import os
 import re
 import time
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from rlvr.data.files import publish, sync_file, sync_folder
 from rlvr.data.formats import ENDINGS, ending_of, hub_rows, read_rows
-from rlvr.data.lines import CHECKSUM, MARK, Line, Row, checked_lines, crc_of_cells, json_lines, without_checksum
+from rlvr.data.lines import (
+    CHECKSUM,
+    MARK,
+    Line,
+    Row,
+    checked_lines,
+    crc_of_cells,
+    json_lines,
+    stamped,
+    without_checksum,
+)
 from rlvr.errors import DataError, UsageError
 
 __all__ = [
     "Journal",
+    "KeptLines",
     "as_dataset",
     "dump_row",
     "load_dataset",
@@ -52,6 +62,9 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
+_READABLE = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+
+
 def dump_row(row: Row) -> bytes:
     """One JSONL line: readable UTF-8, or escapes if the text has lone surrogates.
 
@@ -62,7 +75,7 @@ def dump_row(row: Row) -> bytes:
         DataError: a value cannot be written as JSON.
     """
     try:
-        text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        text = _READABLE.encode(row)
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(f"row {row.get('id')!r} cannot be written as JSON: {error}") from error
     try:
@@ -191,17 +204,31 @@ class Journal:
                 raise self._damaged(line.number, line.error)
             yield line.row
 
-    def lines(self) -> Iterator[bytes]:
-        """The same as `rows`, as they were written: lines of JSON, without checksum and newline.
+    def backwards(self) -> Iterator[Row]:
+        """The rows of the stopped run from the last to the first; no more are read than are asked for.
 
         Raises:
-            UsageError: a checksum does not fit.
+            UsageError: one of them is damaged.
         """
+        number, held = self.done, b""
         with self.partial.open("rb") as file:
-            for number, raw, damage, _ in itertools.islice(checked_lines(file), self.done):
-                if damage:
-                    raise self._damaged(number, damage)
-                yield without_checksum(raw)
+            start = file.seek(0, os.SEEK_END)
+            while number:
+                cut = held.rfind(b"\n", 0, -1) + 1
+                while not cut and start:
+                    size = min(start, _BUFFER)
+                    start = file.seek(start - size)
+                    held = file.read(size) + held
+                    cut = held.rfind(b"\n", 0, -1) + 1
+                for line in json_lines([held[cut:]], str(self.partial)):
+                    if line.row is None:
+                        raise self._damaged(number, line.error)
+                    yield line.row
+                number, held = number - 1, held[:cut]
+
+    def kept(self) -> KeptLines:
+        """The same as `rows`, as they were written."""
+        return KeptLines(self.partial, self.done, self._damaged)
 
     def _damaged(self, number: int, why: str) -> UsageError:
         return UsageError(
@@ -227,14 +254,17 @@ class Journal:
         self._file.truncate(size)
         self._size = size
 
-    def write(self, row: Row | bytes) -> None:
+    def write(self, row: Row | bytes) -> bytes:
         """Append one row.
 
         Args:
             row: the columns, or what `dump_row` makes of them.
+
+        Returns:
+            The line as it stands in the file.
         """
         line = row if isinstance(row, bytes) else dump_row(row)
-        line = _stamped(line) if self._checksums else line
+        line = stamped(line) if self._checksums else line
         try:
             self._file.write(line)
             if (now := time.monotonic()) - self._flushed_at >= self._flush_s:
@@ -244,6 +274,7 @@ class Journal:
             error.filename = str(self.partial)  # a write does not know the name of its file
             raise
         self._size += len(line)
+        return line
 
     def drop(self, count: int) -> None:
         """Remove the last rows of the stopped run, so that they are scored again.
@@ -322,12 +353,6 @@ class Journal:
             self._file.close()
 
 
-def _stamped(line: bytes) -> bytes:
-    """A line of JSON with its checksum."""
-    body = line[: line.rindex(b"}")]
-    return b'%b, "rlvr_crc32": "%08x"}\n' % (body, zlib.crc32(body))
-
-
 def _count_lines(path: Path) -> int:
     with path.open("rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
@@ -354,6 +379,65 @@ def _to_parquet(source: Path, target: Path, *, checksums: bool) -> None:
             sync_file(file)
     except pa.ArrowException as error:
         raise DataError(f"Parquet cannot hold these rows ({error}); they stand in {source}, which is JSONL") from error
+
+
+class KeptLines:
+    """The lines of a stopped run, from the first to the last, one by one or many at once.
+
+    Attributes:
+        left: how many were not read yet.
+        raw: the line that was read last, as it stands in the file.
+
+    Args:
+        partial: their file.
+        count: how many there are.
+        damaged: makes the error of a line, from its number and what is wrong with it.
+    """
+
+    def __init__(self, partial: Path, count: int, damaged: Callable[[int, str], UsageError]) -> None:
+        self.left, self.raw = count, b""
+        self._file, self._damaged = partial.open("rb", buffering=_BUFFER), damaged
+        self._lines, self._skipped = checked_lines(self._file), 0
+
+    def read(self) -> bytes:
+        """The next line, without checksum and newline.
+
+        Raises:
+            UsageError: its checksum does not fit.
+        """
+        number, self.raw, damage, _ = next(self._lines, (0, b"", "it is not there", False))
+        if damage:
+            raise self._damaged(number + self._skipped, damage)
+        self.left -= 1
+        return without_checksum(self.raw)
+
+    def peek(self, count: int, size: int) -> bytes | None:
+        """The next lines as they stand in the file, which can be read again; None if they are others.
+
+        Args:
+            count: number of lines.
+            size: of all of them, in bytes.
+        """
+        if count > self.left:
+            return None
+        start = self._file.tell()
+        lines = self._file.read(size)
+        self._file.seek(start)
+        return lines if len(lines) == size and lines.count(b"\n") == count else None
+
+    def skip(self, count: int, size: int) -> None:
+        """Pass over lines.  One must have been read before: it says whether the others have checksums.
+
+        Args:
+            count, size: see `peek`.
+        """
+        self._file.seek(size, os.SEEK_CUR)
+        self.left -= count
+        self._skipped += count
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 _PART = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<start>\d+%?)?:(?P<stop>\d+%?)?\])?", re.ASCII)

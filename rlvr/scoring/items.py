@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, time
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,7 +22,7 @@ from rlvr.episode import Episode
 from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.types import Completion, Task
 
-__all__ = ["COLUMNS", "Ids", "Item", "Items", "OnError", "Rows", "item_of", "was_there"]
+__all__ = ["COLUMNS", "Ids", "Item", "Items", "OnError", "Rows", "item_of", "number_of", "was_there"]
 
 OnError: TypeAlias = Callable[[int, DataError], None]
 """Called with the number of a row, counted from 1, and what is wrong with it."""
@@ -31,8 +32,9 @@ COLUMNS = frozenset(
 )
 """The columns that scoring reads where a row has a reference or names its task; others are passed through."""
 
+_WITHOUT_EPISODE = COLUMNS - {"episode"}
+_AS_IT_IS = frozenset((str, int, bool, type(None)))
 _WHOLE = frozenset({"id", "length_tokens", "task"})
-_ALL = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +139,29 @@ class Ids:
         Raises:
             DataError: it was there before.
         """
-        if not self._put(_number(id)):
+        if not self.put(number_of(id)):
             raise was_there(id)
+
+    def put(self, number: int) -> bool:
+        """Add an id by its number; False if it was there before.
+
+        Args:
+            number: see `number_of`.
+        """
+        if not self._put(number):
+            return False
         self._count += 1
         if self._count > len(self._table) * 4 // 7:
             before, self._table = self._table, array("Q", bytes(16 * len(self._table)))
-            for number in before:
-                if number:
-                    self._put(number)
+            for there in before:
+                if there:
+                    self._put(there)
+        return True
 
-    def __contains__(self, id: str | int) -> bool:
+    def __contains__(self, number: int) -> bool:
         if not self._count:
             return False
-        number, most = _number(id), len(self._table) - 1
+        most = len(self._table) - 1
         at = number & most
         while there := self._table[at]:
             if there == number:
@@ -168,8 +180,14 @@ class Ids:
         return True
 
 
-def _number(id: str | int) -> int:
-    return hash((id,)) & _ALL or 1  # of a tuple: that of an int is itself, and would fill the table in clumps
+def number_of(id: str | int) -> int:
+    """The number of an id; never 0, and the same in every process.
+
+    Args:
+        id: a number is another id than its text.
+    """
+    text = b"%d" % id if type(id) is int else b"'%b" % str(id).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little") or 1
 
 
 def was_there(id: str | int) -> DataError:
@@ -192,9 +210,13 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
     Raises:
         DataError: the row cannot be used.
     """
-    if not isinstance(row, Mapping):
+    if type(row) is not dict and not isinstance(row, Mapping):
         raise DataError(f"a {type(row).__name__}, not a mapping of columns")
-    known = {name: _cell(name, value) for name, value in row.items() if not _is_missing(name, value)}
+    known: dict[str, Any] = {
+        name: _cell(name, value) if isinstance(value, float) else value
+        for name, value in row.items()
+        if value is not None and not (isinstance(value, float) and _is_missing(name, value))
+    }
     episode = Episode.from_dict(known["episode"]) if isinstance(env, ToolEnv) and "episode" in known else None
     if episode is not None:
         known.setdefault("completion", episode.answer)
@@ -214,8 +236,12 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
         raise DataError(f"{error}{hint}") from error
     except Exception as error:  # an environment's code, run on a row of any form
         raise DataError(f"{type(error).__name__}: {error}") from error
-    used = COLUMNS if episode is not None else COLUMNS - {"episode"}
-    rest = {name: _passed_on(value) for name, value in row.items() if name not in used}
+    used = COLUMNS if episode is not None else _WITHOUT_EPISODE
+    rest = {
+        name: value if type(value) in _AS_IT_IS else _passed_on(value)
+        for name, value in row.items()
+        if name not in used
+    }
     name = known.get("id", f"line:{number}")
     return _with_length(env, Item(name if type(name) is int else str(name), task, completion, rest))
 
@@ -231,14 +257,14 @@ def _passed_on(value: Any) -> Any:
     return value.isoformat() if isinstance(value, (date, time)) else value
 
 
-def _is_missing(name: str, value: Any) -> bool:
+def _is_missing(name: str, value: float) -> bool:
     """Parquet fills gaps with None, pandas with NaN."""
-    return value is None or (name in COLUMNS and isinstance(value, float) and value != value)
+    return name in COLUMNS and value != value
 
 
-def _cell(name: str, value: Any) -> Any:
+def _cell(name: str, value: float) -> float:
     """Whole floats as ints: pandas stores a column of ints with a gap as floats."""
-    return int(value) if name in _WHOLE and isinstance(value, float) and value.is_integer() else value
+    return int(value) if name in _WHOLE and value.is_integer() else value
 
 
 def _with_length(env: Environment, item: Item) -> Item:

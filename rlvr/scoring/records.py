@@ -82,19 +82,20 @@ def record(scored: Scored, run: Mapping[str, Any]) -> dict[str, Any]:
         run: the `provenance` of the run.
     """
     item = scored.item
+    return {"id": item.id, **score_fields(scored.score), **_item_fields(item), **run, "row": dict(item.row)}
+
+
+def _item_fields(item: Item) -> dict[str, Any]:
+    task, completion = item.task, item.completion
     return {
-        "id": item.id,
-        **score_fields(scored.score),
-        "completion": item.completion.text,
-        "length_tokens": item.completion.length_tokens,
-        "truncated": item.completion.truncated,
-        **({} if item.completion.episode is None else {"episode": item.completion.episode.as_dict()}),
-        "task": item.task.id,
-        "prompt": item.task.prompt,
-        "reference": item.task.reference,
-        "meta": dict(item.task.meta),
-        **run,
-        "row": dict(item.row),
+        "completion": completion.text,
+        "length_tokens": completion.length_tokens,
+        "truncated": completion.truncated,
+        **({} if completion.episode is None else {"episode": completion.episode.as_dict()}),
+        "task": task.id,
+        "prompt": task.prompt,
+        "reference": task.reference,
+        "meta": dict(task.meta),
     }
 
 
@@ -162,13 +163,10 @@ class Recorder:
         Raises:
             DataError: it holds something that cannot be written as JSON.
         """
-        common = input_fields(item, self._run)
-        own = {"row": common.pop("row")}
-        for name in ("id", *self._run):
-            del common[name]
         try:
             named = b'"id": %d' % item.id if type(item.id) is int else _inner({"id": item.id})
-            texts = named, _inner(common), self._common, _inner(own) if item.row else b'"row": {}'
+            row = _inner({"row": dict(item.row)}) if item.row else b'"row": {}'
+            texts = named, _inner(_item_fields(item)), self._common, row
         except DataError:
             dump_row(input_fields(item, self._run))  # raises with the row's id
             raise

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlvr.data.lines import Row
 from rlvr.scoring.ordering import Scored
@@ -56,7 +57,7 @@ class Tally:
 
     def _add(self, outcome: Outcome, why: str, total: float | None, parts: Mapping[str, float]) -> None:
         self.outcomes[outcome] += 1
-        self.reasons[outcome, _brief(why.partition(":")[0], 80) or "(no reason given)"] += 1
+        self.reasons[outcome, _reason(why)] += 1
         if (
             outcome is Outcome.UNSCORED
             and len(self.unscored_whys) < _SHOWN_UNSCORED
@@ -66,6 +67,45 @@ class Tally:
         self.total += total or 0.0
         for name, value in parts.items():
             self.parts[name] = self.parts.get(name, 0.0) + value
+
+    def merge(self, other: Tally) -> None:
+        """Count what another one has counted, after what was counted here.
+
+        Args:
+            other: the other one.
+        """
+        self.outcomes.update(other.outcomes)
+        self.reasons.update(other.reasons)
+        self.total += other.total
+        for name, value in other.parts.items():
+            self.parts[name] = self.parts.get(name, 0.0) + value
+        new = [text for text in other.unscored_whys if text not in self.unscored_whys]
+        self.unscored_whys += new[: _SHOWN_UNSCORED - len(self.unscored_whys)]
+
+    def as_row(self) -> dict[str, Any]:
+        """The counts as JSON."""
+        return {
+            "reasons": [[outcome.value, reason, count] for (outcome, reason), count in self.reasons.items()],
+            "parts": self.parts,
+            "total": self.total,
+            "unscored_whys": self.unscored_whys,
+        }
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Tally:
+        """The counts that `as_row` wrote.
+
+        Args:
+            row: their JSON.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none.
+        """
+        tally = cls(parts=dict(row["parts"]), total=row["total"], unscored_whys=list(row["unscored_whys"]))
+        for outcome, reason, count in row["reasons"]:
+            tally.outcomes[Outcome(outcome)] += count
+            tally.reasons[Outcome(outcome), reason] += count
+        return tally
 
     @property
     def count(self) -> int:
@@ -112,6 +152,11 @@ class Tally:
 
     def _share(self, outcome: Outcome) -> str:
         return f"{self.outcomes[outcome] / self.count:.1%}"
+
+
+@functools.lru_cache(1024)
+def _reason(why: str) -> str:
+    return _brief(why.partition(":")[0], 80) or "(no reason given)"
 
 
 def _brief(text: str, most: int) -> str:

@@ -20,12 +20,13 @@ from rlvr.errors import DataError, UsageError, brief
 from rlvr.scoring import Scored, score
 from rlvr.scoring.items import Item, Rows
 from rlvr.statistics import wilson
+from rlvr.text import inert
 from rlvr.validate import require_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Audit", "AuditCase", "Confusion", "Disagreement", "Rate", "audit", "inert", "label_of"]
+__all__ = ["Audit", "AuditCase", "Confusion", "Disagreement", "Rate", "audit", "label_of"]
 
 _VALUES = 50  # greatest number of values of a column to slice by
 _HEAD = 100  # rows among which a column must have a value
@@ -260,15 +261,6 @@ class Audit:
                 f"against {other.against}: they differ in {other.rate}; it alone accepts {other.only_second}, the "
                 f"first alone {other.only_first}; unscored: {other.unscored}; rows left out: {len(other.left_out)}"
             )
-
-
-def inert(value: Any) -> str:
-    """A text with control characters escaped: terminals obey them, and HTML cannot contain them.
-
-    Args:
-        value: anything; its `str` is used.
-    """
-    return "".join(char if char in "\n\t" or char.isprintable() else f"\\u{ord(char):04x}" for char in str(value))
 
 
 def label_of(value: Any) -> bool:

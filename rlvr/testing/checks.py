@@ -33,6 +33,7 @@ def check(
     wall_s: float = WALL_S,
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
+    workers: int | None = None,
 ) -> CheckReport:
     """Look for holes in an environment: all that `HOLES` names.
 
@@ -47,6 +48,8 @@ def check(
         wall_s: wall seconds after which a completion counts as hanging.
         only: checks to run, of `CHECKS`; all if empty.
         skip: checks or holes to leave out.
+        workers: number of processes that score completions, with the same findings for any number; None for one per
+            core where more than 20 tasks are drawn, else one.
 
     Raises:
         UsageError: `env` is no environment, an argument cannot work, or this machine cannot score completions.
@@ -56,6 +59,7 @@ def check(
     tasks = require_optional_whole("tasks", tasks, 1, none="all")
     require_seconds("budget_s", budget_s)
     require_seconds("wall_s", wall_s)
+    workers = require_optional_whole("workers", workers, 1, none="the default")
     started, found, done, count = time.monotonic(), Findings(only, skip), Tries(), 0
     if isinstance(env, ToolEnv):
         count = _check_tools(env, tasks, seed, wall_s, found)
@@ -63,7 +67,7 @@ def check(
         if found.wants("episodes"):
             check_episodes(env, found, seed, wall_s)
     else:
-        count = _check_single(env, tasks, seed, TimeBudget(budget_s), wall_s, found, done)
+        count = _check_single(env, tasks, seed, TimeBudget(budget_s), wall_s, workers, found, done)
         _say_what_is_missing(found, done)
     took_ms = sorted(1000 * took_s for *_, took_s in done.tries) or [0.0]
     return CheckReport(
@@ -107,7 +111,14 @@ def check_environment(
 
 
 def _check_single(
-    env: SingleTurnEnv, tasks: int | None, seed: int, budget: TimeBudget, wall_s: float, found: Findings, done: Tries
+    env: SingleTurnEnv,
+    tasks: int | None,
+    seed: int,
+    budget: TimeBudget,
+    wall_s: float,
+    workers: int | None,
+    found: Findings,
+    done: Tries,
 ) -> int:
     """Run the checks of a single-turn environment, the cheap ones first; if those fail, the rest has no meaning."""
     drawn = sample(env, found, tasks, random.Random(seed))
@@ -118,7 +129,7 @@ def _check_single(
             return 0
         check_task_repeats(env, drawn, found, wall_s)
     if any(map(found.wants, ("references", "exploits", "repeats"))):
-        scored = score_tasks(env, drawn, found, budget, random.Random(seed), wall_s)
+        scored = score_tasks(env, drawn, found, budget, random.Random(seed), wall_s, workers)
         done.tries, done.shares, done.answers = scored.tries, scored.shares, scored.answers
     if found.wants("repeats"):
         check_repeats(env, done, found, budget, seed, wall_s)

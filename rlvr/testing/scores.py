@@ -1,11 +1,12 @@
-"""Scoring for a check: first the examples, then the catalogue, in a worker that can be killed."""
+"""Scoring for a check: first the examples, then the catalogue, in workers that can be killed."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,9 +23,11 @@ from rlvr.testing.findings import Findings, Severity
 from rlvr.text import squeezed
 from rlvr.types import Completion, Score, Task
 from rlvr.verifiers.math import MathVerifier
+from rlvr.workers import Threads, usable_cores
 
 __all__ = ["TimeBudget", "Tries", "as_completion", "score_tasks"]
 
+_MANY = 20  # tasks; for fewer, starting processes costs more than it saves
 _SLOW_S = 5.0  # on a busy machine a tenth of a second may become one second
 _LONG_S = 2.0  # a completion that took longer at one task is not tried at the next
 _OTHERS = 0.1  # if a larger share of other tasks' answers is accepted, they are not all right by chance
@@ -100,9 +103,15 @@ def as_completion(text: str) -> Completion:
 
 
 def score_tasks(
-    env: SingleTurnEnv, tasks: Sequence[Task], found: Findings, budget: TimeBudget, rng: random.Random, wall_s: float
+    env: SingleTurnEnv,
+    tasks: Sequence[Task],
+    found: Findings,
+    budget: TimeBudget,
+    rng: random.Random,
+    wall_s: float,
+    workers: int | None = None,
 ) -> Tries:
-    """Score each task's example and the whole catalogue.
+    """Score each task's example and the whole catalogue.  What is found is the same for any number of workers.
 
     Args:
         env: the environment.
@@ -111,13 +120,16 @@ def score_tasks(
         budget: wall seconds of the whole check.
         rng: draws wrong answers.
         wall_s: time limit of one completion, in wall seconds.
+        workers: number of processes; None for one per core where there are many tasks, else one.
 
     Raises:
         UsageError: nothing can be scored on this machine, for a reason outside of the environment.
     """
     done = Tries()
+    if workers is None:
+        workers = usable_cores() if len(tasks) > _MANY else 1
     try:
-        scorer = Scorer(env, workers=1, wall_s=wall_s).warm()
+        scorer = Scorer(env, workers=workers, wall_s=wall_s).warm()
     except UsageError as error:
         found.add("unpicklable", Severity.HOLE, got=str(error))
         return done
@@ -147,7 +159,7 @@ def score_tasks(
 
 
 class _Run:
-    """A worker, and the results so far."""
+    """Workers, and the results so far."""
 
     def __init__(self, env: SingleTurnEnv, scorer: Scorer, found: Findings, done: Tries) -> None:
         self.env, self.found, self.done = env, found, done
@@ -160,11 +172,19 @@ class _Run:
     def hopeless(self) -> bool:
         return self.hangs >= _HANGS or self.lost_examples >= _LOST_EXAMPLES
 
-    def score(self, task: Task, text: str, *, may_take_long: bool = False) -> Score:
-        completion = as_completion(text)
+    def timed(self, task: Task, text: str) -> tuple[Score, float]:
+        """A score and the seconds that it took."""
         started = time.monotonic()
-        [score] = self._scorer.score_group(task, [completion])
-        took_s = time.monotonic() - started
+        [score] = self._scorer.score_group(task, [as_completion(text)])
+        return score, time.monotonic() - started
+
+    @property
+    def workers(self) -> int:
+        return self._scorer.workers
+
+    def score(self, task: Task, text: str, ahead: _Ahead | None = None, *, may_take_long: bool = False) -> Score:
+        completion = as_completion(text)
+        score, took_s = self.timed(task, text) if ahead is None else ahead.take(text)
         for hole in ("crash", "hang", "slow"):
             self.found.tried(hole)
         self.done.tries.append((task, completion, score, took_s))
@@ -177,18 +197,12 @@ class _Run:
         if (
             took_s > _SLOW_S
             and not may_take_long
-            and (took_s := min(took_s, self._seconds(task, completion))) > _SLOW_S
+            and (took_s := min(took_s, self.timed(task, text)[1])) > _SLOW_S  # the machine may have been busy
         ):
             self.found.add("slow", Severity.WARNING, **case, got=f"{took_s:.1f} s", wanted=f"less than {_SLOW_S:g} s")
         if not score.verdict.why:
             self.found.add("no-reason", Severity.WARNING, **case, wanted="why='reason', or 'reason: text for people'")
         return score
-
-    def _seconds(self, task: Task, completion: Completion) -> float:
-        """Seconds of another try: the machine may have been busy, or the verifier's processes just starting."""
-        started = time.monotonic()
-        self._scorer.score_group(task, [completion])
-        return time.monotonic() - started
 
     def _lost(self, score: Score, case: dict[str, str]) -> None:
         """Add the finding for an UNSCORED completion, by the worker's reason."""
@@ -206,6 +220,37 @@ class _Run:
             strange = any(f" {value}" in why for value in ("nan", "inf", "-inf"))
             hole, wanted = ("not-finite" if strange else "out-of-bounds"), "a finite number inside the bounds"
         self.found.add(hole, Severity.HOLE, **case, got=why, wanted=wanted)
+
+
+class _Ahead:
+    """Scores of texts at one task, as many at a time as there are workers, so that none waits while it is timed.
+
+    Args:
+        run: scores them.
+        task: what they answer.
+        texts: in the order in which they will be asked for; some may be passed over.
+    """
+
+    def __init__(self, run: _Run, task: Task, texts: Iterable[str]) -> None:
+        self._run, self._task, self._texts = run, task, iter(texts)
+        self._threads = Threads(run.workers, "check")
+        self._begun: deque[tuple[str, Future[tuple[Score, float]]]] = deque()
+
+    def take(self, text: str) -> tuple[Score, float]:
+        """The score of a text and the seconds that it took; blocks."""
+        while True:
+            while len(self._begun) < self._run.workers and (next_one := next(self._texts, None)) is not None:
+                if next_one not in self._run.gone:
+                    self._begun.append((next_one, self._threads.submit(self._run.timed, self._task, next_one)))
+            begun, future = self._begun.popleft()
+            if begun == text:
+                return future.result()
+
+    def __enter__(self) -> _Ahead:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._threads.close()
 
 
 def _examples(run: _Run, tasks: Sequence[Task], budget: TimeBudget) -> list[tuple[Known, Score | None]]:
@@ -293,25 +338,28 @@ def _try_all(
         budget.left_out += 1
         return 0.0
     catalogue = list(attempts(known, others, rng))
-    for number, attempt in enumerate(catalogue):
-        if run.hopeless or budget.spent:
-            budget.left_out += budget.spent
-            return number / len(catalogue)
-        if not run.found.wants(attempt.hole):
-            continue
-        if attempt.text in run.gone:
-            run.passed_over += 1
-            continue
-        run.found.tried(attempt.hole)
-        score = run.score(known.task, attempt.text, may_take_long=is_code(known))  # a program has its own limit
-        if score.total is None:
-            run.gone.add(attempt.text)
-            continue
-        floor = score.total if attempt.hole == "empty" else floor
-        for hole in () if attempt.hole in _MAY_EARN else ("partial-credit", "outscores-reference"):
-            run.found.tried(hole)
-        if not attempt.lucky:
-            _judge(run, known, attempt, score, reference, floor)
+    texts = (attempt.text for attempt in catalogue if run.found.wants(attempt.hole))
+    with _Ahead(run, known.task, texts) as ahead:
+        for number, attempt in enumerate(catalogue):
+            if run.hopeless or budget.spent:
+                budget.left_out += budget.spent
+                return number / len(catalogue)
+            if not run.found.wants(attempt.hole):
+                continue
+            if attempt.text in run.gone:
+                run.passed_over += 1
+                continue
+            run.found.tried(attempt.hole)
+            may_take_long = is_code(known)  # a program has its own limit
+            score = run.score(known.task, attempt.text, ahead, may_take_long=may_take_long)
+            if score.total is None:
+                run.gone.add(attempt.text)
+                continue
+            floor = score.total if attempt.hole == "empty" else floor
+            for hole in () if attempt.hole in _MAY_EARN else ("partial-credit", "outscores-reference"):
+                run.found.tried(hole)
+            if not attempt.lucky:
+                _judge(run, known, attempt, score, reference, floor)
     return 1.0
 
 

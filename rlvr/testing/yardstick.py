@@ -21,8 +21,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from rlvr.errors import Unscored, UsageError, WorkerTimeout
-from rlvr.testing.audit import inert
 from rlvr.testing.graders import Grade, grader, require_grader
+from rlvr.text import inert
 from rlvr.validate import nearest, require_seconds, require_whole
 from rlvr.workers import WorkerPool, usable_cores
 

@@ -123,6 +123,9 @@ class Config:
         checkpoint_every: Steps between checkpoints.  One is always written at the end and on SIGTERM or Ctrl-C.
         keep: Newest checkpoints that are kept.
         rollouts_every: Steps after which rollouts are written to RUN/rollouts again.  0: never.
+        token_logprobs: Write the tokens of these rollouts too, with advantages and with log-probabilities under the
+            policy that sampled them and after the step.  Takes one more pass over the batch.
+        show_rollouts: Completions of each step that are printed as a table.  0: none.
         track: Package that logs the metrics too: wandb, or one with the same interface.
         bad_steps: How many in a row end the run: mini-batches whose loss or gradient is not finite, or steps in which
             no rollout could be scored.
@@ -196,6 +199,8 @@ class Config:
     checkpoint_every: int = 50
     keep: int = 2
     rollouts_every: int = 10
+    token_logprobs: bool = False
+    show_rollouts: int = 0
     track: str | None = None
     bad_steps: int = 3
     canary: float | None = None
@@ -413,7 +418,9 @@ _FROM_1: Final = (
 
 _CHECKS: Final[Mapping[str, _Check]] = {
     **dict.fromkeys(_FROM_1, partial(require_whole, least=1)),
-    **dict.fromkeys(("warmup_steps", "rollouts_every", "seed", "max_staleness"), partial(require_whole, least=0)),
+    **dict.fromkeys(
+        ("warmup_steps", "rollouts_every", "show_rollouts", "seed", "max_staleness"), partial(require_whole, least=0)
+    ),
     **dict.fromkeys(
         ("group_size", "minibatch", "overlong_cache", "lora_rank"), partial(require_optional_whole, least=1)
     ),

@@ -24,7 +24,7 @@ from rlvr.collect import Collector, Sampler, Sampling, rollout_seed
 from rlvr.collect.evaluation import EvaluationReport, evaluate
 from rlvr.data.files import whole_folder
 from rlvr.engines import engine_of
-from rlvr.environment import Environment, TasksEnv
+from rlvr.environment import Environment, Mixture, TasksEnv
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import TokenRow
 from rlvr.scoring import Scorer
@@ -35,15 +35,17 @@ from rlvr.train.config import Config
 from rlvr.train.credit import Batch, chosen, collate, credit, minibatches, rows_of, save_batch
 from rlvr.train.learner import Learner
 from rlvr.train.memory import forecast, longest_prompt, require_room
-from rlvr.train.metrics import Log, evaluation_metrics, log_rollouts, open_loggers
+from rlvr.train.metrics import Log, evaluation_metrics, open_loggers
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Examples, PreferenceLearner, examples_of_groups
 from rlvr.train.ranks import Ranks
 from rlvr.train.replay import ReplayBuffer
 from rlvr.train.rollout_batch import RolloutBatch, collect_batch
+from rlvr.train.rollout_log import Trained, log_rollouts, rollout_table, trained_rollouts
 from rlvr.train.run_dir import claim_run_dir
 from rlvr.train.sampling import open_sampler
 from rlvr.train.setup import describe_run, device_of, environments, policy_from_config, prepare_policy
+from rlvr.types import Task
 from rlvr.workers.threads import Threads
 
 __all__ = ["Trainer"]
@@ -94,6 +96,7 @@ class Trainer:
         self.reports: dict[int, EvaluationReport] = {}
         self._best, self._stalled = float("-inf"), 0  # best validation score, and validations since, for the reset
         self._ahead: RolloutBatch | None = None
+        self._trained: dict[int, Trained] = {}  # of this step's rollouts, where they are shown or kept
         replay = config.algorithm.replay
         self._replay = None if replay is None else ReplayBuffer(replay, config.seed)
         self._alarm, self._alarms = ScoringAlarm(config.bad_steps), Alarms(config.bad_steps)
@@ -209,9 +212,7 @@ class Trainer:
             numbers |= self._learn(trained)
         finally:
             self._ahead = later.result() if later else None  # sampling has to end before its weights change
-        if self._settings.rollouts_every and self.step % self._settings.rollouts_every == 0:
-            path = self._settings.run / "rollouts" / f"step-{self.step + 1:08d}.parquet"
-            log_rollouts(path, sampled.groups, sampled.dropped)
+        self._log_rollouts(sampled)
         self.step += 1
         return numbers | self._sync()
 
@@ -240,6 +241,7 @@ class Trainer:
             sampled: on the rank that has collected; the others get the batch from it.
         """
         started, ranks = time.perf_counter(), self.ranks
+        self._trained = {}
         made = collate(sampled.groups) if sampled is not None and sampled.groups else None
         shared: Batch | None = ranks.from_first(made if made is None or ranks.world == 1 else _thin(made))
         if shared is None:
@@ -273,7 +275,38 @@ class Trainer:
         prepared_s = time.perf_counter() - started
         numbers = self.learner.update(batch, [rows for epoch in epochs for rows in epoch], self._keep_bad)
         update_s = time.perf_counter() - started - prepared_s
+        keeps, after = self._keeps_rollouts, None
+        if keeps and self._settings.token_logprobs:  # on every rank, as each has a share of the weights
+            after = self.learner.logprobs(batch.rows, self.policy)
+        if sampled is not None and (keeps or self._settings.show_rollouts):
+            self._trained = trained_rollouts(rows_of(sampled.groups), batch, after)
         return {**numbers, "entropy": _entropy(batch), "prepare_s": prepared_s, "update_s": update_s}
+
+    @property
+    def _keeps_rollouts(self) -> bool:
+        """Whether the rollouts of this step are written."""
+        return bool(self._settings.rollouts_every) and self.step % self._settings.rollouts_every == 0
+
+    def _log_rollouts(self, sampled: RolloutBatch) -> None:
+        """Print and write the rollouts of a step, as the settings say."""
+        settings = self._settings
+        if settings.show_rollouts:
+            self._console.print(
+                rollout_table(self.step + 1, sampled.groups, sampled.dropped, self._trained, settings.show_rollouts)
+            )
+        if self._keeps_rollouts:
+            log_rollouts(
+                settings.run / "rollouts" / f"step-{self.step + 1:08d}.parquet",
+                sampled.groups,
+                sampled.dropped,
+                env_of=self._env_of,
+                trained=self._trained,
+                decode=self.sampler.decode if settings.token_logprobs else None,
+            )
+
+    def _env_of(self, task: Task) -> str:
+        """The name of a task's environment."""
+        return (self.env.share_of(task).name if isinstance(self.env, Mixture) else self.env.id) or ""
 
     def _learn_preferences(
         self, learner: PreferenceLearner, sampled: RolloutBatch, draw: torch.Generator

@@ -1,9 +1,9 @@
-"""The logs of a run: metrics, rollouts, and a line of progress.
+"""The logs of a run: metrics, and a line of progress.
 
 RUN/config.json       the resolved settings, versions, seeds
 RUN/metrics.jsonl     one object per step
 RUN/tensorboard/      the same, if tensorboard is installed
-RUN/rollouts/         a Parquet file for each step whose rollouts are kept
+RUN/rollouts/         a Parquet file for each step whose rollouts are kept, see `rlvr.train.rollout_log`
 RUN/checkpoints/      see `rlvr.train.checkpoint`
 """
 
@@ -16,18 +16,15 @@ import math
 import platform
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from rlvr.collect.stats import Dropped
 from rlvr.data.files import sync_file, write_whole
-from rlvr.data.rows import Journal
 from rlvr.errors import MissingDependency, UsageError
-from rlvr.types import Group
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,9 +39,9 @@ __all__ = [
     "TensorBoard",
     "Tracker",
     "evaluation_metrics",
-    "log_rollouts",
     "open_loggers",
     "read_metrics",
+    "tracker_of",
     "versions",
 ]
 
@@ -150,32 +147,60 @@ class TensorBoard:
 
 
 class Tracker:
-    """Logs to W&B, or to a package with the same `init`, `log` and `finish`, such as trackio.
+    """Logs to Weights & Biases, to trackio, or to a package with the same `init`, `log` and `finish`.
+
+    A run that goes on goes on there too, under the same name.  What the two packages take beyond that (folders,
+    servers, working offline) is said by their own environment variables, such as WANDB_MODE and TRACKIO_DIR.
 
     Args:
-        package: name of the package, such as "wandb".
+        package: "wandb", "trackio", or the name of another package.
         project: of the tracker.
-        name: of the run.
+        run: folder of the run, whose name is the run's there.
         config: settings to be shown there.
 
     Raises:
         UsageError: the package is not installed.
     """
 
-    def __init__(self, package: str, *, project: str, name: str, config: Mapping[str, Any]) -> None:
-        try:
-            module: Any = importlib.import_module(package)
-        except ImportError:
-            raise UsageError(f"track is {package!r}, which is not installed; pip install {package}") from None
-        module.init(project=project, name=name, config=dict(config))
-        self._module = module
+    def __init__(self, package: str, *, project: str, run: Path, config: Mapping[str, Any]) -> None:
+        self._package, self._module = package, tracker_of(package)
+        place = run.resolve()
+        own: dict[str, Any] = {}
+        if package == "wandb":  # names need not be unique there, ids must be
+            unique = f"{platform.node()}:{place}"
+            own = {"id": f"rlvr-{zlib.crc32(unique.encode()):08x}", "resume": "allow", "dir": str(place)}
+        elif package == "trackio":
+            own = {"resume": "allow"}
+        opened = self._module.init(project=project, name=place.name, config=dict(config), **own)
+        if package == "wandb":
+            opened.define_metric("*", step_metric="step")  # its own count may not go back to a checkpoint's step
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        self._module.log({**numbers, "step": step})
+        if self._package == "trackio":  # where "step" is no metric's name
+            self._module.log(dict(numbers), step=step)
+        else:
+            self._module.log({**numbers, "step": step})
 
     def close(self) -> None:
         """Finish the run there."""
         self._module.finish()
+
+
+def tracker_of(package: str) -> Any:
+    """The module of a tracker.
+
+    Args:
+        package: its name.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        known = package in ("wandb", "trackio")
+        way = "pip install -c constraints.txt '.[track]'" if known else f"pip install {package}"
+        raise UsageError(f"track is {package!r}, which is not installed; {way}") from None
 
 
 class Progress:
@@ -230,9 +255,11 @@ def open_loggers(
             stack.callback(one.close)
             found.append(one)
 
-        if track is not None:  # first: if the package is missing, nothing has been written yet
-            add(Tracker(track, project="rlvr", name=run.name, config=config))
+        if track is not None:
+            tracker_of(track)  # if the package is missing, nothing has been written yet
         add(Jsonl(run / "metrics.jsonl", resume_at=since))
+        if track is not None:  # behind it: where a login fails, the folder already holds a run that can go on
+            add(Tracker(track, project="rlvr", run=run, config=config))
         add(Progress(steps, console, first=done))
         with contextlib.suppress(MissingDependency):
             add(TensorBoard(run / "tensorboard", resume_at=since))
@@ -259,44 +286,6 @@ def evaluation_metrics(report: EvaluationReport) -> dict[str, float]:
     for name, found in report.metrics.items():
         numbers |= {f"eval/{name}": found.value, f"eval/{name}/low": found.low, f"eval/{name}/high": found.high}
     return numbers
-
-
-def log_rollouts(path: Path, groups: Iterable[Group], dropped: Iterable[Dropped] = ()) -> None:
-    """Write the rollouts of a step to a file, one row each, to be read by people.
-
-    Args:
-        path: the Parquet file; its folder is made.
-        groups: groups that were trained on.
-        dropped: groups that were not; the column `dropped` has the reason.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with Journal(path, overwrite=True) as journal:
-        for row in chain(_rows(groups, ""), *(_rows([one.group], one.why) for one in dropped if one.group)):
-            journal.write(row)
-        journal.finish()
-
-
-def _rows(groups: Iterable[Group], dropped: str) -> Iterator[dict[str, Any]]:
-    for group in groups:
-        prompt = group.task.prompt if isinstance(group.task.prompt, str) else json.dumps(list(group.task.prompt))
-        for number, rollout in enumerate(group.rollouts):
-            score = rollout.score
-            yield {
-                "task": group.task.id,
-                "rollout": number,
-                "prompt": prompt,
-                "completion": rollout.text,
-                "length_tokens": len(rollout.completion_ids),
-                "truncated": rollout.truncated,
-                "outcome": str(score.verdict.outcome) if score else "unscored",
-                "why": score.verdict.why if score else "",
-                "answer": score.verdict.answer if score else None,
-                "score": score.total if score else None,
-                "detail": json.dumps(dict(score.verdict.detail), default=str) if score else "{}",
-                "dropped": dropped,
-                "parts": json.dumps(dict(score.parts)) if score else "{}",
-                "weights_version": rollout.weights_version,
-            }
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

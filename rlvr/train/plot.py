@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,17 +12,28 @@ from rlvr.train.metrics import read_metrics
 
 __all__ = ["plot"]
 
-_PANELS: Final = {
-    "reward": "mean reward",
-    "accuracy": "accuracy in training",
-    "length": "length, tokens",
-    "entropy": "entropy, nats per token",
-    "grad_norm": "gradient norm, before it is clipped",
+_PANELS: Final[Mapping[str, tuple[str, ...]]] = {
+    "mean reward and its parts": ("reward", "reward/"),
+    "accuracy in training": ("accuracy",),
+    "outcomes, share of rollouts": ("outcome/",),
+    "unscored rollouts": ("unscored",),
+    "length, tokens": ("length",),
+    "truncated, share": ("truncated",),
+    "entropy, nats per token": ("entropy",),
+    "KL, nats per token": ("kl", "kl_ref"),
+    "gradient norm, before it is clipped": ("grad_norm",),
 }
+"""The panels before that of the evaluations, with their metrics; a name that ends in / is the beginning of several."""
+
+_COLUMNS: Final = 3
+_DASHES: Final = ("-", "--", ":", "-.")  # beside colours, which not all can tell apart
+_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#946c00", "#56b4e9")  # Okabe and Ito's
 
 
 def plot(run: Path, to: Path | None = None) -> Path:
-    """Draw reward, accuracy, length, entropy, gradient norm and, with intervals, the evaluations; returns the path.
+    """Draw what a run logged: reward by part, outcomes, length, entropy, evaluations and more; returns the path.
+
+    Panels without a number are left out.  Unscored rollouts have a panel only where there were some.
 
     Args:
         run: folder of the run.
@@ -38,39 +50,91 @@ def plot(run: Path, to: Path | None = None) -> Path:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
     except ImportError:
         raise MissingDependency("matplotlib", "train") from None
-    figure = Figure(figsize=(12, 6), layout="constrained")
+    panels = {title: lines for title, names in _PANELS.items() if (lines := _lines(rows, names))}
+    if not any(value for _, value in panels.get("unscored rollouts", {}).get("unscored", [])):
+        panels.pop("unscored rollouts", None)
+    evaluations = _evaluations(rows)
+    count = len(panels) + bool(evaluations)
+    if not count:
+        raise DataError(f"{path} has steps without any number that is drawn, such as reward; train a step first")
+    columns = min(_COLUMNS, count)
+    height = -(-count // columns)
+    figure = Figure(figsize=(4 * columns, 0.5 + 3 * height), layout="constrained")
     FigureCanvasAgg(figure)  # without pyplot: no window, and no global state
-    panels = figure.subplots(2, 3).flat
-    for panel, (name, title) in zip(panels, _PANELS.items(), strict=False):
-        _line(panel, rows, name)
-        panel.set_title(title)
-    _evaluations(panels[5], rows)
-    for panel in panels:
+    places = iter(figure.add_subplot(height, columns, i + 1) for i in range(count))
+    for title, lines in panels.items():
+        panel = next(places)
+        for i, (name, points) in enumerate(lines.items()):
+            steps, values = zip(*points, strict=True)
+            _draw(panel, steps, values, i, name)
+        panel.set_title(title, fontsize="medium")
+        if len(lines) > 1:
+            panel.legend(fontsize="small")
+    if evaluations:
+        panel = next(places)
+        panel.set_title("evaluation, with 95 % intervals", fontsize="medium")
+        for i, (label, found) in enumerate(evaluations.items()):
+            steps, values, low, high = zip(*found, strict=True)
+            _draw(panel, steps, values, i, label, marker="o")
+            panel.fill_between(steps, low, high, alpha=0.2, color=_COLOURS[i % len(_COLOURS)])
+        panel.legend(fontsize="small")
+    for panel in figure.axes:
         panel.set_xlabel("step")
         panel.grid(alpha=0.3)
-    figure.suptitle(run.name)
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    figure.suptitle(_title(run))
     to = run / "curves.png" if to is None else to
     figure.savefig(to, dpi=110)
     return to
 
 
-def _line(panel: Any, rows: Sequence[dict[str, Any]], name: str) -> None:
-    points = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
-    panel.plot(*([list(axis) for axis in zip(*points, strict=True)] or [[], []]))
+def _draw(
+    panel: Any, steps: Sequence[float], values: Sequence[float], number: int, label: str, marker: str = ""
+) -> None:
+    panel.plot(
+        steps,
+        values,
+        color=_COLOURS[number % len(_COLOURS)],
+        linestyle=_DASHES[number % len(_DASHES)],
+        marker=marker or ("o" if len(steps) == 1 else None),  # one point makes no line
+        label=_plain(label),
+    )
 
 
-def _evaluations(panel: Any, rows: Sequence[dict[str, Any]]) -> None:
-    panel.set_title("evaluation")
-    for label, points in _curves(rows).items():
-        steps, values, low, high = (list(axis) for axis in zip(*points, strict=True))
-        panel.plot(steps, values, marker="o", label=label)
-        panel.fill_between(steps, low, high, alpha=0.2)
-        panel.legend()
+def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[tuple[int, float]]]:
+    """(step, value) of each metric of a panel that has any number."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, (int, float)) and any(
+                name == one or (one.endswith("/") and name.startswith(one)) for one in names
+            ):
+                found.setdefault(name, []).append((row["step"], value))
+    return {name: found[name] for name in sorted(found)}
 
 
-def _curves(rows: Sequence[dict[str, Any]]) -> dict[str, list[tuple[float, ...]]]:
+def _title(run: Path) -> str:
+    """What was trained on what, by which algorithm; and the folder."""
+    try:
+        settings = json.loads((run / "config.json").read_text(encoding="utf-8"))["settings"]
+        algorithm = settings["algorithm"]
+        known = [settings.get("env"), settings.get("model"), algorithm.get("advantage") or algorithm.get("preference")]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        known = []
+    said = [str(one) if len(str(one)) <= 40 else f"…{str(one)[-40:]}" for one in known if one]
+    place = run.resolve()
+    text = f"{place.parent.name}/{place.name}: {', '.join(said)}" if said else f"{place.parent.name}/{place.name}"
+    return _plain(text)
+
+
+def _plain(text: str) -> str:
+    return text.replace("$", r"\$")  # which matplotlib would read as mathematics
+
+
+def _evaluations(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[float, ...]]]:
     """(step, value, low, high) of each evaluation, by metric; equal curves, such as avg@n and pass@1, become one."""
     found: dict[tuple[tuple[float, float], ...], tuple[list[str], list[tuple[float, ...]]]] = {}
     for name in sorted(

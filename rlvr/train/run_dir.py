@@ -25,7 +25,8 @@ _MAY_CHANGE: Final = frozenset(
     for name in (
         "attention bad_steps canary checkpoint_every device gradient_checkpointing keep max_rows max_tokens_in_flight "
         "micro_tokens packing rollouts_every sampler sampler_folder sampler_key_env sampler_lora sampler_memory "
-        "sampler_positions sampler_python sampler_sleep scorer serve_samplers track workers"
+        "sampler_positions sampler_python sampler_sleep scorer serve_samplers show_rollouts token_logprobs track "
+        "workers"
     ).split()
 )
 """Settings of machine, reports and alarms.  They do not affect learning, except for how sums are rounded; another
@@ -42,7 +43,8 @@ _ADDED: Final[Mapping[str, Any]] = {
     **{
         field.name: field.default
         for field in dataclasses.fields(Config)
-        if field.name in ("turn_schedule", "step_s", "max_tokens_in_flight", "serve_samplers")
+        if field.name
+        in ("turn_schedule", "step_s", "max_tokens_in_flight", "serve_samplers", "show_rollouts", "token_logprobs")
         or field.name.startswith("sampler")
     },
 }

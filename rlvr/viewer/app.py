@@ -25,7 +25,7 @@ from fastapi.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlvr.errors import RlvrError
-from rlvr.viewer import pages
+from rlvr.viewer import changes, pages
 from rlvr.viewer.filters import Filters
 from rlvr.viewer.rendering import render
 from rlvr.viewer.sources import ReportSource, RunSource, Shown, Source
@@ -46,7 +46,7 @@ _STATIC: Final = {"style.css": "text/css", "viewer.js": "text/javascript"}
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*)(?::\d{1,5})?")
 
 
-def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None, wait_s: float = 1.0) -> FastAPI:
+def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None, wait_s: float = 0.4) -> FastAPI:
     """The viewer as an ASGI application.
 
     Args:
@@ -80,9 +80,15 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
         return Response(text, media_type=f"{_STATIC[name]}; charset=utf-8")
 
     @app.get("/compare")
-    def compare(a: int, b: int) -> Response:
-        if not (0 <= a < len(sources.all) and 0 <= b < len(sources.all)):
+    def compare(a: int, b: int, first: str = "", second: str = "") -> Response:
+        if (one := source_of(a)) is None or (other := source_of(b)) is None:
             return missing_page()
+        both = (one, other)
+        if all(type(source) is Source for source in both):
+            whole = [read(source, None)["whole"] for source in both]
+            said = (first, second) if first and second else None
+            found = changes.disagreements(one, other, said)
+            return _page("disagree.html", sources=sources, files=both, numbers=(a, b), whole=all(whole), **found)
         return _page("compare.html", sources=sources, **pages.side_by_side(sources, a, b))
 
     @app.get("/{key}/")
@@ -93,10 +99,11 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
             return _page("report.html", sources=sources, report=source.report)
         if not isinstance(source, RunSource):
             return rows(key, request)
-        source.index.update(wait_s=0)
         follow = request.query_params.get("follow") == "1"
         found = pages.run_page(source, f"/{key}/")
-        return _page("run.html", sources=sources, source=source, key=key, follow=follow, **found)
+        page = _page("run.html", sources=sources, source=source, key=key, follow=follow, **found)
+        source.index.update(wait_s=0)  # behind the page: reading takes turns with whatever else is computed
+        return page
 
     @app.get("/{key}/rows")
     def rows(key: int, request: Request) -> Response:
@@ -106,12 +113,22 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
         state = read(source, int(filters.step) if filters.step else None)
         return _page("rows.html", **state, key=key, filters=filters, **pages.rows_page(source, filters))
 
+    @app.get("/{key}/changes")
+    def step_changes(key: int, step: int, before: int) -> Response:
+        source = source_of(key)
+        if not isinstance(source, RunSource) or not {step, before} <= set(source.steps):
+            return missing_page()
+        state = read(source, step)
+        state |= read(source, before)
+        found = changes.step_changes(source, step, before)
+        return _page("changes.html", **state, key=key, **{**found, "parts_changed": found.pop("parts")})
+
     @app.get("/{key}/row/{n}")
-    def row(key: int, n: int, start: int = 0) -> Response:
+    def row(key: int, n: int, start: int = 0, colour: str = "", token: int = 0) -> Response:
         if (source := rows_of(key)) is None or not 0 <= n < 1 << 62:
             return missing_page()
         state = read(source, n >> 32)
-        found = pages.row_page(source, n, start)
+        found = pages.row_page(source, n, start, colour, token)
         return missing_page() if found is None else _page("row.html", **state, key=key, **found)
 
     @app.get("/{key}/group")

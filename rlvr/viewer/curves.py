@@ -14,6 +14,7 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "accuracy": ("accuracy", "batch/accuracy"),
     "evaluation": ("eval/avg@", "eval/pass@", "eval/maj@"),
     "reward and its parts": ("reward", "reward/"),
+    "outcomes, share of rollouts": ("outcome/",),
     "length, tokens": ("length", "length_max", "eval/length"),
     "truncated, share": ("truncated", "eval/truncated"),
     "unscored and masked rollouts": ("unscored", "masked", "eval/unscored", "forks_unscored"),
@@ -105,9 +106,12 @@ class _Axes:
 def _lines(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[_Point]]:
     """The points of each metric that a panel shows."""
     found: dict[str, list[_Point]] = {}
+    shown: dict[str, bool] = {}  # asked once for a name, and not in each row
     for row in rows:
         for name, value in row.items():
-            if not name.endswith(("/low", "/high")) and _place(name, names) < len(names) and _is_finite(value):
+            if name not in shown:
+                shown[name] = not name.endswith(("/low", "/high")) and _place(name, names) < len(names)
+            if shown[name] and _is_finite(value):
                 found.setdefault(name, []).append((row["step"], float(value)))
     kept = sorted(found, key=lambda name: (_place(name, names), name))[:_MOST_LINES]
     return {name: found[name] for name in kept}

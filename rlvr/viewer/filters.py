@@ -11,17 +11,29 @@ from urllib.parse import urlencode
 from rlvr.errors import UsageError, brief
 from rlvr.viewer.index import Index
 
-__all__ = ["BROKEN", "Filters", "OUTCOMES"]
+__all__ = ["BROKEN", "Filters", "NOT_CORRECT", "OUTCOMES", "SLICES"]
 
 OUTCOMES: Final = ("correct", "wrong", "unparsed", "unscored")
 BROKEN: Final = "broken"
 """Stands for the outcome of a row that cannot be read."""
+
+NOT_CORRECT: Final = "not correct"
+"""Stands for every outcome but correct."""
+
+SLICES: Final = {
+    "env": "env",
+    "truncated": "CASE WHEN truncated THEN 'truncated' ELSE 'whole' END",
+    "length": "CAST(power(2, floor(log2(greatest(length, 1)))) AS BIGINT)::VARCHAR || ' or longer'",
+    "step": "step::VARCHAR",
+}
+"""By what reasons can be counted, as SQL; lengths in classes that double."""
 
 _MOST_FOUND = 10_000  # rows that a search keeps
 _ORDERS: Final = {
     "": "n",
     "longest": "length DESC NULLS LAST, n",
     "shortest": "length NULLS LAST, n",
+    "advantage": "advantage DESC NULLS LAST, n",
     "best": "total DESC NULLS LAST, n",
     "worst": "total NULLS LAST, n",
 }
@@ -39,6 +51,7 @@ class Filters:
         length_min, length_max: in tokens, or in characters where tokens are not recorded.
         q: a text that the row contains.
         order: how rows are sorted; by default as in the file.
+        by: the slices by which reasons are counted: env, truncated, length or step.
         page: counted from 0.
     """
 
@@ -56,6 +69,7 @@ class Filters:
     length_max: str = ""
     q: str = ""
     order: str = ""
+    by: str = ""
     page: str = ""
 
     @classmethod
@@ -79,6 +93,8 @@ class Filters:
             raise UsageError(f"truncated is {brief(found.truncated)}; it must be 0 or 1")
         if found.order not in _ORDERS:
             raise UsageError(f"order is {brief(found.order)}; it must be one of {', '.join(filter(None, _ORDERS))}")
+        if found.by not in ("", *SLICES):
+            raise UsageError(f"by is {brief(found.by)}; it must be one of {', '.join(SLICES)}")
         return found
 
     def link(self, **changes: object) -> str:
@@ -93,7 +109,7 @@ class Filters:
     @property
     def given(self) -> dict[str, str]:
         """The filters that are set, by name."""
-        names = (it.name for it in fields(self) if it.name not in ("page", "order"))
+        names = (it.name for it in fields(self) if it.name not in ("page", "order", "by"))
         return {name: value for name in names if (value := getattr(self, name))}
 
     @property
@@ -115,6 +131,8 @@ class Filters:
 
         if self.outcome == BROKEN:
             add("error IS NOT NULL")
+        elif self.outcome == NOT_CORRECT:
+            add("outcome <> 'correct'")
         elif self.outcome:
             add("outcome = ?", self.outcome)
         for name in ("reason", "env", "task", "dropped"):

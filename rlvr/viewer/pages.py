@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from rlvr.errors import DataError
 from rlvr.viewer.curves import panels
-from rlvr.viewer.filters import BROKEN, OUTCOMES, Filters
+from rlvr.viewer.filters import BROKEN, NOT_CORRECT, OUTCOMES, SLICES, Filters
 from rlvr.viewer.index import parts_of
 from rlvr.viewer.rendering import templates
 from rlvr.viewer.sources import RunSource, Shown, Source
 from rlvr.viewer.texts import answer_at, as_text, excerpt, piece
+from rlvr.viewer.tokens import COLOURS, coloured
 
 __all__ = [
     "FIELDS",
@@ -23,6 +24,7 @@ __all__ = [
     "run_page",
     "side_by_side",
     "summary",
+    "turns_of",
 ]
 
 _PAGE: Final = 50  # rows of a page
@@ -30,13 +32,14 @@ _MOST_VALUES = 40  # of a table of counts
 _MOST_SIDES = 32  # rollouts of a group that are shown
 _CELL = 3000  # characters of a completion in a group
 _NOTE = 4000  # and of details
+_MOST_TURNS = 200  # of an episode
 
 FIELDS: Final = ("completion", "prompt", "reference", "answer", "why", "detail", "meta", "row")
 """The columns of a row whose whole text can be asked for."""
 
-_ROW = "n, step, line, id, task, env, outcome, reason, total, length, truncated, dropped, error"
+_ROW = "n, step, line, id, task, env, outcome, reason, total, advantage, length, truncated, dropped, error"
 
-templates.globals.update(OUTCOMES=OUTCOMES, BROKEN=BROKEN)
+templates.globals.update(OUTCOMES=OUTCOMES, BROKEN=BROKEN, NOT_CORRECT=NOT_CORRECT, SLICES=SLICES, COLOURS=COLOURS)
 
 
 def summary(source: Source, filters: Filters) -> dict[str, Any]:
@@ -105,7 +108,47 @@ def rows_page(source: Source, filters: Filters) -> dict[str, Any]:
             [filters.task, filters.env, filters.env],
         )
     pages = -(-found["total"] // _PAGE)
-    return {"counts": found, "rows": rows, "number": number, "pages": pages, "steps": steps}
+    before = None
+    if isinstance(source, RunSource) and filters.step:
+        before = max((step for step in source.steps if step < int(filters.step)), default=None)
+    return {
+        "counts": found,
+        "slices": _slices(source, filters, where, values),
+        "rows": rows,
+        "number": number,
+        "pages": pages,
+        "steps": steps,
+        "before": before,
+    }
+
+
+_MOST_SLICES: Final = 12
+
+
+def _slices(source: Source, filters: Filters, where: str, values: Sequence[Any]) -> dict[str, Any] | None:
+    """Counts of reasons by slice; None unless they were asked for."""
+    if not filters.by:
+        return None
+    found = source.index.query(
+        f"SELECT {SLICES[filters.by]} AS slice, outcome, reason, count(*) AS c FROM rows WHERE {where} "
+        "AND error IS NULL GROUP BY ALL",
+        values,
+    )
+    totals: dict[Any, int] = {}
+    reasons: dict[tuple[Any, str], int] = {}
+    for name, outcome, reason, count in found:
+        totals[name] = totals.get(name, 0) + count
+        reasons[outcome, reason] = reasons.get((outcome, reason), 0) + count
+    names = sorted(totals, key=lambda it: -totals[it])[:_MOST_SLICES]
+    if filters.by in ("length", "step"):
+        names.sort(key=lambda it: int((it or "0").split()[0]))
+    return {
+        "names": names,
+        "totals": totals,
+        "counts": {(name, outcome, reason): count for name, outcome, reason, count in found},
+        "reasons": sorted(reasons, key=lambda it: -reasons[it])[:_MOST_VALUES],
+        "left_out": len(totals) - len(names),
+    }
 
 
 def _records(source: Source, found: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
@@ -121,13 +164,15 @@ def _records(source: Source, found: Sequence[tuple[Any, ...]]) -> list[dict[str,
     return rows
 
 
-def row_page(source: Source, n: int, start: int | None) -> dict[str, Any] | None:
+def row_page(source: Source, n: int, start: int | None, colour: str = "", token: int = 0) -> dict[str, Any] | None:
     """One row with its texts; None if there is no such row.
 
     Args:
         source: whose row it is.
         n: its number.
         start: first character of the completion that is shown; None for the part with the answer.
+        colour: by what tokens are coloured, see `rlvr.viewer.tokens`; "" for none.
+        token: number of the first one that is shown.
     """
     found = source.index.query(f"SELECT {_ROW} FROM rows WHERE n = ?", [n])
     whole = source.index.rows([n]).get(n)
@@ -153,12 +198,58 @@ def row_page(source: Source, n: int, start: int | None) -> dict[str, Any] | None
         "row_parts": parts_of(row),
         "answer": None if answer is None else excerpt(as_text(answer), _NOTE),
         "mark": mark,
-        "prompt": excerpt(as_text(row.get("prompt")), _NOTE),
+        "prompt": excerpt(_prompt(row), _NOTE),
         "text": piece(text, start or 0, mark),
+        "tokens": coloured(row, colour, token) if colour else None,
+        "has_tokens": bool(row.get("tokens")),
+        "turns": turns_of(row),
         "others": others,
         "before": before,
         "after": after,
     }
+
+
+def _prompt(row: Mapping[str, Any]) -> str:
+    return as_text(row.get("prompt") or row.get("messages"))
+
+
+def turns_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The turns of an episode, each with its text, its calls and what followed; none for a row of one turn.
+
+    Args:
+        row: a record with an episode, or a row of a run's rollouts.
+    """
+    episode = row.get("episode")
+    turns = episode.get("turns") if isinstance(episode, Mapping) else episode
+    rewards = row.get("turns")
+    if not isinstance(turns, list):
+        return [
+            {
+                "text": "",
+                "calls": [],
+                "user": "",
+                "reward": it.get("reward"),
+                "tokens": (it.get("start"), it.get("stop")),
+            }
+            for it in (rewards if isinstance(rewards, list) else [])
+            if isinstance(it, Mapping)
+        ]
+    return [
+        {
+            "text": excerpt(as_text(turn.get("text")), _NOTE),
+            "calls": [
+                {name: excerpt(as_text(call.get(name)), _NOTE) for name in ("name", "arguments", "reply")}
+                | {"error": call.get("error") is True}
+                for call in turn.get("calls") or []
+                if isinstance(call, Mapping)
+            ],
+            "user": excerpt(as_text(turn.get("user")), _NOTE),
+            "reward": None,
+            "tokens": None,
+        }
+        for turn in turns[:_MOST_TURNS]
+        if isinstance(turn, Mapping)
+    ]
 
 
 def row_text(source: Source, n: int, name: str) -> str | None:
@@ -172,7 +263,10 @@ def row_text(source: Source, n: int, name: str) -> str | None:
     whole = source.index.rows([n]).get(n)
     if isinstance(whole, str):
         return whole if name == "completion" else None
-    return as_text(whole[name]) if whole is not None and whole.get(name) is not None else None
+    if whole is None:
+        return None
+    value = _prompt(whole) if name == "prompt" else whole.get(name)
+    return None if value is None or value == "" else as_text(value)
 
 
 def group_page(source: Source, task: str, env: str, step: int) -> dict[str, Any]:
@@ -217,7 +311,7 @@ def _sides(source: Source, where: str, values: Sequence[Any], most: int) -> list
             "parts": parts_of(row),
             "answer": None if row.get("answer") is None else excerpt(as_text(row["answer"]), 300),
             "text": excerpt(text, _CELL, answer_at(text, row.get("answer"))),
-            "prompt": excerpt(as_text(row.get("prompt")), _NOTE),
+            "prompt": excerpt(_prompt(row), _NOTE),
             "reference": excerpt(as_text(row.get("reference")), 500),
         }
         sides.append(facts)

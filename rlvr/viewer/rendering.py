@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from rlvr.testing.audit import inert
+from rlvr.text import inert
 
 __all__ = ["render", "style", "templates"]
 

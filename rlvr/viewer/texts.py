@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup, escape
 
-from rlvr.testing.audit import inert
-from rlvr.text import after_thinking
+from rlvr.text import after_thinking, inert
 
 __all__ = ["PIECE", "Piece", "answer_at", "as_text", "excerpt", "piece"]
 

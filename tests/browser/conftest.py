@@ -36,6 +36,7 @@ def driver() -> Iterator[Any]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(chromedriver))
     driver.set_page_load_timeout(PATIENCE_S)
+    driver.set_script_timeout(PATIENCE_S)  # axe's rules take seconds, on a loaded machine many
     yield driver
     driver.quit()
 

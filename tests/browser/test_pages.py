@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import rlvr
+from rlvr.data.rollouts import write_rollouts
 from rlvr.testing import check
 from rlvr.testing.audit import audit
 from tests.environments import Trials
 from tests.viewer.conftest import record, write
-from tests.viewer.test_runs import run_folder
+from tests.viewer.test_runs import rollouts, run_folder
 
 PICTURES = os.environ.get("RLVR_PICTURES")
 """A folder for a picture of every page; none are taken without it."""
@@ -35,6 +36,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         run_folder(folder / "b", lr=1e-4),
         folder / "audit.json",
         folder / "check.json",
+        write(folder / "again.jsonl", [record(i, **({"outcome": "wrong"} if i == 4 else {})) for i in range(61)]),
     ]
 
 
@@ -48,6 +50,10 @@ PAGES = {
     "rollouts": "/1/rows?step=1",
     "task across steps": "/1/rows?task=0",
     "compare": "/compare?a=1&b=2",
+    "changes": "/1/changes?step=3&before=1",
+    "tokens": f"/1/row/{(1 << 32) + 2}?colour=change",
+    "slices": "/0/rows?by=length",
+    "disagreements": "/compare?a=0&b=5",
     "audit": "/3/",
     "check": "/4/",
     "missing": "/0/row/999999",
@@ -85,7 +91,7 @@ def test_pages_are_accessible_and_load_without_a_complaint(driver, serve, shown)
             "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         )
         for name, path in PAGES.items():
-            driver.get(address + path)
+            open_whole(driver, address + path)  # a page that renews itself meanwhile would end the look at it
             picture(driver, f"{name} {scheme}")
             assert complaints(driver) == [], name
             axe = axe_selenium.Axe(driver)
@@ -153,3 +159,36 @@ def test_a_hostile_completion_shows_as_text(name: str, driver, serve, tmp_path: 
         assert driver.find_element(By.TAG_NAME, "footer").is_displayed()
         assert driver.execute_script("return document.querySelectorAll('script').length") == 1
         assert not driver.find_elements(By.TAG_NAME, "img")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_tokens_and_calls_show_as_text(name: str, driver, serve, tmp_path: Path):
+    """In coloured tokens, turns, reasons that changed and names of parts."""
+    run, hostile = run_folder(tmp_path / "run"), HOSTILE[name]
+    call = {"name": hostile[:100], "arguments": hostile, "reply": hostile, "error": False, "seconds": 0.0}
+    changed = {
+        "completion": hostile, "why": f"{hostile[:50]}: x", "task": hostile[:200], "env": hostile[:50],
+        "tokens": [hostile[:5000]] * 3, "parts": {hostile[:50]: 1.0}, "dropped": hostile[:50],
+        "episode": [{"text": hostile, "calls": [call], "user": hostile}],
+    }  # fmt: skip
+    write_rollouts(run / "rollouts" / "step-00000003.parquet", [{**row, **changed} for row in rollouts(3)])
+    address = serve(run)
+    for path in (f"/0/row/{3 << 32}?colour=probability", "/0/changes?step=3&before=1", "/0/rows?step=3&by=env"):
+        open_whole(driver, address + path)
+        picture(driver, f"hostile tokens {name} {path[3:6]}")
+        assert driver.title != "owned"
+        assert complaints(driver) == []
+        driver.execute_script("for (const it of document.querySelectorAll('details')) it.open = true")
+        assert driver.find_element("css selector", "footer").is_displayed()
+        assert driver.execute_script("return document.querySelectorAll('script').length") == 1
+        assert not driver.find_elements("css selector", "img")
+
+
+def test_two_views_of_one_file_at_once_show_the_same(driver, serve, shown):
+    """Each has an index of its own; an address with filters, sent to somebody else, shows what it showed here."""
+    pages = []
+    for address in (serve(*shown), serve(*shown)):
+        open_whole(driver, f"{address}/0/rows?outcome=wrong&truncated=1&order=longest")
+        pages.append(driver.find_element("css selector", "table.rows").text)
+    assert pages[0] == pages[1]
+    assert "different-number" in pages[0]

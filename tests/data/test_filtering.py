@@ -6,6 +6,7 @@ import re
 from collections import Counter
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 import rlvr
 from rlvr.data.filtering import FilterRules, filter_tasks, filtered
@@ -348,6 +349,43 @@ def test_long_prompts_are_dropped():
     assert [one.why for one in dropped] == ["too-long: 11 characters"] * 2
     with pytest.raises(rlvr.UsageError, match="max_characters"):
         FilterRules(max_characters=0)
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    """A model's folder whose tokenizer takes words apart, and cuts texts to two of them unless told not to."""
+    words = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.enable_truncation(2)
+    words.enable_padding(length=50)
+    words.save(str(tmp_path / "tokenizer.json"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_lengths_may_be_counted_in_tokens(tokenizer, monkeypatch, processes):
+    """ "1 2 3 4?" has five with this tokenizer; messages count together; a prompt that is empty has none."""
+    monkeypatch.setattr("rlvr.data.parallel._HERE", 1)
+    monkeypatch.setattr("rlvr.data.parallel._TEXTS", 2)
+    rows = [{"prompt": text, "reference": n} for n, text in enumerate(("1 2 3", "1 2 3 4?", "", "a b c d", "a " * 9))]
+    rows += [{"prompt": [{"role": "user", "content": "a b"}, {"role": "user", "content": "c d e"}], "reference": 5}]
+    for name in (tokenizer, tokenizer / "tokenizer.json"):
+        rules = FilterRules(max_tokens=4, tokenizer=str(name))
+        kept, dropped = filter_tasks(rows, rules, processes=processes)
+        assert [task.reference for task in kept] == [0, 2, 3]
+        assert [one.why for one in dropped] == ["too-long: 5 tokens", "too-long: 9 tokens", "too-long: 5 tokens"]
+
+
+def test_a_tokenizer_that_cannot_be_had_is_one_clear_error(tmp_path, monkeypatch):
+    """Before any row is read."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    for name in (str(tmp_path), "owner/none", "no/such/folder"):
+        with pytest.raises(rlvr.DataError, match=r"tokenizer .*; give a file tokenizer\.json, a model's folder"):
+            filter_tasks(iter([None]), FilterRules(max_tokens=4, tokenizer=name))
+    for given in ({"max_tokens": 4}, {"tokenizer": "x"}):
+        with pytest.raises(rlvr.UsageError, match="max_tokens and tokenizer go together"):
+            FilterRules(**given)
 
 
 def test_tasks_come_one_by_one_and_hold_what_their_rows_held():

@@ -1,6 +1,7 @@
 """What `check` says of tasks, of reset and step, and of episodes; and how it is asked."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -415,6 +416,27 @@ def test_what_the_time_did_not_suffice_for_is_said():
     slow = changed(Words, verify=lambda self, task, text: time.sleep(0.1) or judged(text == task.reference))
     [late] = [it for it in check(slow, tasks=3, budget_s=3.0, only=("exploits",)).findings if it.hole == "not-checked"]
     assert (late.severity, late.what.partition(":")[0]) == (Severity.WARNING, "the time was up")
+
+
+def test_what_is_found_does_not_depend_on_the_number_of_workers(tmp_path):
+    """One that takes the last number, and ends its process at one text of the catalogue."""
+
+    def verify(self, task, text):
+        with (tmp_path / f"{os.getpid()}").open("a"):
+            pass
+        if "quartz" in text:
+            os._exit(1)
+        return judged(text.rstrip("}").endswith(str(task.reference)))
+
+    reports, processes = [], []
+    for workers in (1, 2):
+        reports.append(check(changed(Double, verify=verify), tasks=1, only=("exploits",), workers=workers))
+        processes.append(len(list(tmp_path.iterdir())) - sum(processes))
+    assert reports[0].findings == reports[1].findings
+    assert reports[0].completions == reports[1].completions > 50
+    assert processes[1] >= 2
+    with pytest.raises(rlvr.UsageError, match="workers"):
+        check(Double(), workers=0)
 
 
 def test_a_report_is_json():

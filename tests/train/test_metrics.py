@@ -1,19 +1,18 @@
 """What a run leaves for people: the log, the line on the terminal, rollouts, and the picture."""
 
 import json
+import os
+import subprocess
 import sys
 import types
 
 import pytest
 from rich.console import Console
 
-import rlvr
-from rlvr.data.rows import read_whole
 from rlvr.errors import DataError, MissingDependency, UsageError
-from rlvr.train.metrics import Jsonl, Progress, TensorBoard, Tracker, log_rollouts, read_metrics, versions
+from rlvr.train.metrics import Jsonl, Progress, TensorBoard, Tracker, read_metrics, versions
 from rlvr.train.plot import plot
 from tests.train.bandit import trainer
-from tests.train.test_credit import rollout
 
 
 def test_a_number_that_is_not_finite_is_null(tmp_path):
@@ -52,17 +51,6 @@ def test_a_log_file_has_every_tenth_step_and_the_last(capsys):
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["step", "10", "12"]
 
 
-def test_rollouts_can_be_read_as_a_table(tmp_path):
-    """One row each, with what was asked, said and found."""
-    group = rlvr.Group(rlvr.Task("t", "?"), [rollout(2, 1.0), rollout(3, None)])
-    log_rollouts(tmp_path / "rollouts" / "a.parquet", [group])
-    rows = read_whole(tmp_path / "rollouts" / "a.parquet")
-    assert [(row["rollout"], row["score"], row["outcome"], row["length_tokens"]) for row in rows] == [
-        (0, 1.0, "correct", 2),
-        (1, None, "unscored", 3),
-    ]
-
-
 def test_tensorboard_has_the_same_numbers(tmp_path):
     """And a run that goes on hides what came after its checkpoint."""
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
@@ -95,7 +83,7 @@ def test_a_run_says_the_same_to_all_who_listen(tmp_path, monkeypatch):
     assert events == pytest.approx(wanted, rel=1e-6)
 
 
-def test_a_tracker_is_whatever_has_its_three_functions(monkeypatch):
+def test_a_tracker_is_whatever_has_its_three_functions(monkeypatch, tmp_path):
     """W&B, trackio: init, log, finish."""
     calls = []
     fake = types.SimpleNamespace(
@@ -104,7 +92,7 @@ def test_a_tracker_is_whatever_has_its_three_functions(monkeypatch):
         finish=lambda: calls.append(("finish",)),
     )
     monkeypatch.setitem(sys.modules, "fake_tracker", fake)
-    tracker = Tracker("fake_tracker", project="p", name="n", config={"lr": 1})
+    tracker = Tracker("fake_tracker", project="p", run=tmp_path / "n", config={"lr": 1})
     tracker.log(3, {"reward": 0.5})
     tracker.close()
     assert calls == [
@@ -112,8 +100,64 @@ def test_a_tracker_is_whatever_has_its_three_functions(monkeypatch):
         ("log", {"reward": 0.5, "step": 3}),
         ("finish",),
     ]
-    with pytest.raises(UsageError, match=r"no_such_tracker.*not installed"):
-        Tracker("no_such_tracker", project="p", name="n", config={})
+    with pytest.raises(UsageError, match=r"no_such_tracker.*not installed; pip install no_such_tracker"):
+        Tracker("no_such_tracker", project="p", run=tmp_path, config={})
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UsageError, match=r"wandb.*not installed; pip install -c constraints.txt '\.\[track\]'"):
+        Tracker("wandb", project="p", run=tmp_path, config={})
+
+
+TRACK = """
+import sys
+from pathlib import Path
+from rlvr.train.metrics import Tracker
+
+for first in (1, 2):  # the second run goes on from the checkpoint of step 1
+    config = {"lr": 1e-6, "algorithm": {"clip": 0.2}}
+    tracker = Tracker(sys.argv[1], project="rlvr", run=Path(sys.argv[2]), config=config)
+    for step in (first, first + 1):
+        tracker.log(step, {"reward/correct": step / 4, "eval/avg@1": float("nan")})
+    tracker.close()
+"""
+
+
+def tracked(package, run, **variables):
+    """Log with the real package in a process of its own, offline."""
+    pytest.importorskip(package, reason="pip install -c constraints.txt '.[track]'")
+    run.mkdir()
+    environment = {**os.environ, "WANDB_MODE": "offline", "HF_HUB_OFFLINE": "1", **variables}
+    subprocess.run([sys.executable, "-c", TRACK, package, str(run)], check=True, env=environment, capture_output=True)
+
+
+def test_wandb_takes_what_a_run_says_offline(tmp_path):
+    """Its own file has settings, every number and the step of each; both processes are one run of theirs."""
+    tracked(
+        "wandb",
+        tmp_path / "a",
+        WANDB_ERROR_REPORTING="false",
+        WANDB_DATA_DIR=str(tmp_path),
+        WANDB_CACHE_DIR=str(tmp_path),
+    )
+    files = sorted((tmp_path / "a" / "wandb").glob("offline-run-*/*.wandb"))
+    assert files
+    assert len({path.name for path in files}) == 1  # the id, by which `wandb sync` puts them together
+    raw = b"".join(path.read_bytes() for path in files)
+    for said in (b"reward/correct", b"0.25", b"0.75", b"eval/avg@1", b"algorithm", b"step"):
+        assert said in raw, said
+
+
+def test_trackio_takes_what_a_run_says_offline(tmp_path):
+    """Read back from its data base: one run, with the steps that were given."""
+    tracked("trackio", tmp_path / "a", TRACKIO_DIR=str(tmp_path / "kept"))
+    read = (
+        "import json; from trackio.sqlite_storage import SQLiteStorage as S; print(json.dumps(S.get_logs('rlvr', 'a')))"
+    )
+    environment = {**os.environ, "TRACKIO_DIR": str(tmp_path / "kept"), "HF_HUB_OFFLINE": "1"}
+    said = subprocess.run(
+        [sys.executable, "-c", read], check=True, env=environment, capture_output=True, text=True
+    ).stdout
+    rows = json.loads(said.splitlines()[-1])
+    assert [(row["step"], row["reward/correct"]) for row in rows] == [(1, 0.25), (2, 0.5), (2, 0.5), (3, 0.75)]
 
 
 def test_versions_name_what_a_number_may_depend_on():
@@ -148,6 +192,31 @@ def test_an_evaluation_is_drawn_once_however_many_names_it_has(tmp_path, monkeyp
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     plot(tmp_path)
     assert [label for label in drawn if label] == ["avg@1 = maj@1 = pass@1", "pass@4"]
+
+
+def test_a_picture_has_parts_outcomes_and_no_empty_panel(tmp_path, monkeypatch):
+    """Steps are whole numbers; the title says what was trained; unscored rollouts are drawn where there are some."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    seen = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (self.canvas.draw(), seen.append(self)))
+    run = tmp_path / "runs" / "a"
+    run.mkdir(parents=True)
+    settings = {"env": "bandit-v1", "model": "tiny", "algorithm": {"advantage": "group_advantages"}}
+    (run / "config.json").write_text(json.dumps({"settings": settings}))
+    step = {"reward": 0.5, "reward/correct": 0.4, "reward/$x$": 0.1, "unscored": 0.0, "outcome/wrong": 0.5, "kl": None}
+    for unscored in (0.0, 3.0):
+        rows = [{"step": 1, **step}, {"step": 2, **step, "unscored": unscored}]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        plot(run)
+    first, second = ([panel.get_title() for panel in figure.axes] for figure in seen)
+    assert first == ["mean reward and its parts", "outcomes, share of rollouts"]
+    assert second == [*first, "unscored rollouts"]
+    panel = seen[0].axes[0]
+    assert [line.get_label() for line in panel.get_lines()] == ["reward", r"reward/\$x\$", "reward/correct"]
+    assert {float(tick).is_integer() for tick in panel.get_xticks()} == {True}
+    assert seen[0].get_suptitle() == "runs/a: bandit-v1, tiny, group_advantages"
 
 
 def test_a_folder_without_a_run_is_named(tmp_path):

@@ -192,3 +192,50 @@ def test_values_of_filters_are_not_sql(scored: Path, browse):
         assert answer.status_code == 200
         assert shown(answer.text) == []
     assert len(shown(client.get("/0/").text)) == 12
+
+
+def test_reasons_are_counted_by_slice(scored: Path, browse):
+    """All three wrong rows are of the environment odd; a length class is twice as wide as the one before."""
+    page = browse(scored).get("/0/rows?by=env").text
+    table = page[page.index("Reasons by environment") :]
+    cells = [re.sub("<[^>]+>", " ", row).split() for row in re.findall("<tr>(.*?)</tr>", table)]
+    assert cells[1] == ["rows", "6", "6"]
+    assert ["wrong", "different-number", "0", "0.0%", "3", "50.0%"] in [sorted_pair(row) for row in cells]
+    assert "8 or longer" in browse(scored).get("/0/rows?by=length").text
+    assert browse(scored).get("/0/rows?by=task").status_code == 400
+
+
+def sorted_pair(row: list[str]) -> list[str]:
+    """A line of two slices with the smaller count first: slices of the same size come in any order."""
+    return row if row[2:] == [] or row[2:4] == ["0", "0.0%"] else [*row[:2], *row[4:], *row[2:4]]
+
+
+def test_two_scored_files_show_where_they_disagree(tmp_path: Path, browse):
+    """Joined by id, in whatever order; a click on a cell lists its rows, each with both texts."""
+    first = write(tmp_path / "a.jsonl", [record(i) for i in range(12)])
+    changed = [record(i, **({"outcome": "wrong", "why": "strict"} if i == 4 else {})) for i in range(13)]
+    second = write(tmp_path / "b.jsonl", changed[::-1])
+    client = browse(first, second)
+    assert "/compare" in client.get("/").text
+    page = client.get("/compare?a=0&b=1").text
+    assert "12 rows are in both, by their id; 0 only in the first and 1 only in the second" in page
+    assert "On 1 they have another outcome" in page
+    assert 'href="?a=0&amp;b=1&amp;first=correct&amp;second=wrong"' in page
+    listed = client.get("/compare?a=0&b=1&first=correct&second=wrong").text
+    assert re.findall(r'href="(/[01]/row/\d+)"', listed) == ["/0/row/4", "/1/row/8"]
+    assert "strict" in listed
+
+
+def test_a_text_is_found_across_pieces_and_only_once_per_line(tmp_path: Path, monkeypatch):
+    """Chunks of 7 bytes: words that lie on an edge, lines longer than a chunk, several hits in a line."""
+    from rlvr.viewer import search
+
+    monkeypatch.setattr(search, "_CHUNK", 7)
+    path = tmp_path / "x"
+    raw = b"aaaaneedleneedle needle\nnothing\n\nneedle\nneedl\ne needle"
+    path.write_bytes(raw)
+    found = search.hits_in_lines(path, [b"needle"], 0, len(raw), 99)
+    assert found == [4, 33, 48]
+    assert search.hits_in_lines(path, [b"needle", b"noth"], 0, len(raw), 2) == [4, 24]
+    assert search.hits_in_lines(path, [b"needle"], 24, 40, 99) == [33]
+    assert search.needles_of("é") == [b"\\u00e9", "é".encode()]

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from rlvr.data.rows import Journal
+from rlvr.data.rollouts import write_rollouts
 from rlvr.viewer.curves import panels
 from tests.viewer.conftest import record, write
 
 
 def rollouts(step: int) -> list[dict[str, Any]]:
-    """Rows as `rlvr.train.metrics.log_rollouts` writes them: four of one task, the last of a dropped group."""
+    """Rows as `rlvr.train.rollout_log.log_rollouts` writes them: four of one task, the last of a dropped group."""
     return [
         {
             "task": "sums/0",
@@ -30,8 +30,15 @@ def rollouts(step: int) -> list[dict[str, Any]]:
             "score": float(i < step),
             "detail": "{}",
             "dropped": "all-wrong" if i == 3 else "",
-            "parts": json.dumps({"correct": float(i < step)}),
+            "parts": {"correct": float(i < step)},
+            "advantage": i - 1.5,
             "weights_version": step,
+            "tokens": [f"\\boxed{{{i}}}", " at <b>", ""],
+            "token_ids": [7, 8, 9],
+            "completion_mask": [True, True, False],
+            "behaviour_logprobs": [-0.01, -3.0, 0.0],
+            "logprobs": [-0.02, -1.0, 0.0],
+            "advantages": [i - 1.5, i - 1.5, 0.0],
         }
         for i in range(4)
     ]
@@ -48,10 +55,7 @@ def run_folder(folder: Path, *, lr: float = 1e-3, steps: int = 3) -> Path:
     ]
     write(folder / "metrics.jsonl", lines)
     for step in (1, 3):
-        with Journal(folder / "rollouts" / f"step-{step:08d}.parquet") as journal:
-            for row in rollouts(step):
-                journal.write(row)
-            journal.finish()
+        write_rollouts(folder / "rollouts" / f"step-{step:08d}.parquet", rollouts(step))
     return folder
 
 
@@ -189,3 +193,55 @@ def test_a_page_of_a_run_that_is_over_does_not_renew_itself(tmp_path: Path, brow
     client.get("/0/rows")
     pages = [client.get("/0/rows?step=1").text for _ in range(5)]
     assert any('http-equiv="refresh"' not in page for page in pages)
+
+
+def test_tokens_are_coloured_by_what_was_recorded_of_them(tmp_path: Path, browse):
+    """By probability, by what the step changed, by advantage; tokens that were not trained on have no colour."""
+    client = browse(run_folder(tmp_path / "a"))
+    row = re.findall(r'href="(/0/row/\d+)"', client.get("/0/rows?step=1").text)[0]
+    assert "no colours</strong>" in client.get(row).text
+    for colour, classes in {
+        "probability": ["q0", "q3", ""],
+        "change": ["d2", "d4", ""],
+        "advantage": ["d0", "d0", ""],
+    }.items():
+        page = client.get(f"{row}?colour={colour}").text
+        text = page[page.index('<pre class="text long"') :]
+        assert re.findall('<span class="t (.*?)" title=', text) == classes
+        assert "log-probability -3.000, after the step -1.000, advantage -1.500" in text
+        assert " at &lt;b&gt;</span>" in text
+    assert "probability when it was sampled</strong>" in client.get(f"{row}?colour=nothing").text
+
+
+def test_what_changed_between_two_steps_is_one_page(tmp_path: Path, browse):
+    """The reason that grew, the part that moved, and the task that flipped since it was last sampled."""
+    client = browse(run_folder(tmp_path / "a"))
+    assert "/0/changes?step=3&amp;before=1" in client.get("/0/rows?step=3").text
+    page = client.get("/0/changes?step=3&before=1").text
+    cells = [re.sub("<[^>]+>", " ", row).split() for row in re.findall("<tr>(.*?)</tr>", page)]
+    assert ["wrong", "different-number", "3", "1", "-50.0", "points"] in cells
+    assert ["mean", "reward", "0.25", "0.75"] in cells
+    assert ["correct", "0.25", "0.75", "0"] in cells
+    assert ["sums/0", "1", "25%", "75%", "of", "4"] in cells
+    for address in set(re.findall(r'href="(/0/[^"]*)"', page)):
+        assert client.get(address.replace("&amp;", "&")).status_code == 200
+    assert client.get("/0/changes?step=2&before=1").status_code == 404  # its rollouts were not kept
+
+
+def test_a_search_in_rollouts_finds_any_column(tmp_path: Path, browse):
+    """Completions, reasons, prompts; and what is inside an episode."""
+    run = run_folder(tmp_path / "a")
+    rows = rollouts(5)
+    rows[2]["episode"] = [
+        {"text": "", "calls": [{"name": "look", "arguments": "{}", "reply": "the needle"}], "user": None}
+    ]
+    rows[1]["prompt"], rows[1]["messages"] = None, [{"role": "user", "content": "hay needle"}]
+    write_rollouts(run / "rollouts" / "step-00000005.parquet", rows)
+    client = browse(run)
+    for query, count in {"needle": 2, "at+step+3": 4, "different-number": 4, "nowhere": 0}.items():
+        for _ in range(2):  # the second time from what was kept
+            assert client.get(f"/0/rows?q={query}").text.count('<a class="row"') == count, query
+    page = client.get(f"/0/row/{(5 << 32) + 2}").text
+    assert "call of look" in page
+    assert "the needle" in page
+    assert "hay needle" in client.get(f"/0/text/{(5 << 32) + 1}/prompt").text

@@ -1,0 +1,229 @@
+"""Rollouts of a step for people: the file in RUN/rollouts, and the table on the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from rlvr.collect.stats import Dropped
+from rlvr.data.rollouts import write_rollouts
+from rlvr.text import inert
+from rlvr.train.credit import Batch
+from rlvr.types import Group, Rollout, Task
+
+__all__ = ["Trained", "log_rollouts", "rollout_table", "trained_rollouts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a step made of a rollout.  T = number of completion tokens.
+
+    Attributes:
+        advantage: the mean over the tokens that were trained on; None if none was.
+        advantages: of each token, shape [T]; 0 for tokens that were not trained on.
+        logprobs: of each token under the weights after the step, shape [T]; None unless they were asked for.
+    """
+
+    advantage: float | None
+    advantages: Sequence[float]
+    logprobs: Sequence[float] | None = None
+
+
+def trained_rollouts(rows: Sequence[Rollout], batch: Batch, logprobs: Any = None) -> dict[int, Trained]:
+    """What a step made of its rollouts, by the `id()` of each.
+
+    Args:
+        rows: the rows of the batch, as `rlvr.train.credit.rows_of` gives them.
+        batch: with advantages.
+        logprobs: of the batch under the weights after the step, shape [B, T]; None if they were not computed.
+    """
+    found: dict[int, Trained] = {}
+    for i, row in enumerate(rows):
+        length = len(row.completion_ids)
+        mask, advantages = batch.completion_mask[i, :length], batch.advantages[i, :length]
+        mean = float(advantages[mask].mean()) if mask.any() else None
+        after = None if logprobs is None else logprobs[i, :length].tolist()
+        found.setdefault(id(row), Trained(mean, advantages.tolist(), after))
+    return found
+
+
+def log_rollouts(
+    path: Path,
+    groups: Iterable[Group],
+    dropped: Iterable[Dropped] = (),
+    *,
+    env_of: Callable[[Task], str] = lambda task: "",
+    trained: Mapping[int, Trained] | None = None,
+    decode: Callable[[Sequence[int]], str] | None = None,
+) -> None:
+    """Write the rollouts of a step to a file, one row each; docs/reference/records.md lists the columns.
+
+    Args:
+        path: the Parquet file; its folder is made.
+        groups: groups that were trained on.
+        dropped: groups that were not; the column `dropped` has the reason.
+        env_of: the name of a task's environment.
+        trained: what the step made of them, see `trained_rollouts`.
+        decode: makes a text of tokens; if it is given, the columns of single tokens are written too.
+    """
+    rows = chain(
+        _rows(groups, "", env_of, trained or {}, decode),
+        *(_rows([one.group], one.why, env_of, trained or {}, decode) for one in dropped if one.group),
+    )
+    write_rollouts(path, rows)
+
+
+def _rows(
+    groups: Iterable[Group],
+    dropped: str,
+    env_of: Callable[[Task], str],
+    trained: Mapping[int, Trained],
+    decode: Callable[[Sequence[int]], str] | None,
+) -> Iterator[dict[str, Any]]:
+    for group in groups:
+        task = group.task
+        shared: dict[str, Any] = {
+            "task": task.id,
+            "env": env_of(task),
+            "reference": _text(task.reference),
+            "dropped": dropped,
+        }
+        shared |= {"prompt": task.prompt} if isinstance(task.prompt, str) else {"messages": _messages(task.prompt)}
+        for number, rollout in enumerate(group.rollouts):
+            made = trained.get(id(rollout))
+            yield {
+                **shared,
+                "rollout": number,
+                "completion": rollout.text,
+                "length_tokens": len(rollout.completion_ids),
+                "truncated": bool(rollout.truncated),
+                **_verdict(rollout),
+                "advantage": None if made is None else made.advantage,
+                "weights_version": int(rollout.weights_version),
+                "turns": [{"start": turn.start, "stop": turn.stop, "reward": turn.reward} for turn in rollout.turns],
+                "episode": _episode(rollout),
+                **({} if decode is None else _token_columns(rollout, made, decode)),
+            }
+
+
+def _verdict(rollout: Rollout) -> dict[str, Any]:
+    score = rollout.score
+    if score is None:
+        return {"outcome": "unscored", "why": "", "detail": "{}"}
+    return {
+        "outcome": str(score.verdict.outcome),
+        "why": score.verdict.why,
+        "answer": score.verdict.answer,
+        "score": score.total,
+        "parts": {name: float(value) for name, value in score.parts.items()},
+        "detail": json.dumps(dict(score.verdict.detail), default=str),  # its keys differ from row to row
+    }
+
+
+def _messages(prompt: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{"role": str(it.get("role", "")), "content": _text(it.get("content"))} for it in prompt]
+
+
+def _episode(rollout: Rollout) -> list[dict[str, Any]] | None:
+    if rollout.episode is None:
+        return None
+    return [
+        {
+            "text": turn.text,
+            "calls": [
+                {
+                    "name": call.name,
+                    "arguments": _text(dict(call.arguments)),
+                    "reply": call.reply,
+                    "error": call.error,
+                    "seconds": float(call.seconds),
+                }
+                for call in turn.calls
+            ],
+            "user": turn.user,
+        }
+        for turn in rollout.episode.turns
+    ]
+
+
+def _token_columns(
+    rollout: Rollout, made: Trained | None, decode: Callable[[Sequence[int]], str]
+) -> dict[str, list[Any] | None]:
+    return {
+        "tokens": _token_texts([int(one) for one in rollout.completion_ids], decode),
+        "token_ids": [int(one) for one in rollout.completion_ids],
+        "completion_mask": [bool(one) for one in rollout.completion_mask],
+        "behaviour_logprobs": [float(one) for one in rollout.behaviour_logprobs],
+        "logprobs": None if made is None or made.logprobs is None else list(made.logprobs),
+        "advantages": None if made is None else list(made.advantages),
+    }
+
+
+def _token_texts(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[str]:
+    """The text that each token adds; "" for special tokens, and for all tokens of a character but its last."""
+    alone = {one: decode([one]) for one in set(ids)}
+    texts = [alone[one] for one in ids]
+    if "".join(texts) == decode(ids):
+        return texts
+    # Tokens that are decoded alone lose spaces or are a part of a character, so each is decoded behind those before it.
+    texts, begin, done = [], 0, 0
+    for i in range(len(ids)):
+        before, now = decode(ids[begin:done]), decode(ids[begin : i + 1])
+        if len(now) > len(before) and not now.endswith("\ufffd"):
+            texts.append(now[len(before) :])
+            begin, done = done, i + 1
+        else:
+            texts.append("")
+    return texts
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+_START = 160  # characters of a completion in the table
+
+
+def rollout_table(
+    step: int, groups: Sequence[Group], dropped: Sequence[Dropped], trained: Mapping[int, Trained], most: int
+) -> Table:
+    """Some completions of a step as a table for the terminal, taken at even distances from all that were sampled.
+
+    Args:
+        step: its number.
+        groups: groups that were trained on.
+        dropped: groups that were not.
+        trained: what the step made of the rollouts, see `trained_rollouts`.
+        most: number of completions.
+    """
+    found = [(rollout, "") for group in groups for rollout in group.rollouts]
+    found += [(rollout, one.why) for one in dropped if one.group for rollout in one.group.rollouts]
+    chosen = [found[i * len(found) // most] for i in range(most)] if most < len(found) else found
+    table = Table(title=f"step {step}: {len(chosen)} of {len(found)} completions", title_justify="left")
+    for name in ("outcome", "reward", "advantage", "tokens"):
+        table.add_column(name, justify="left" if name == "outcome" else "right")
+    table.add_column("task, why, completion", ratio=1, overflow="fold")
+    for rollout, why in chosen:
+        score, made = rollout.score, trained.get(id(rollout))
+        said = score.verdict.why if score else ""
+        advantage = "–" if made is None or made.advantage is None else f"{made.advantage:+.3f}"
+        texts = (rollout.task.id, said, " ".join(rollout.text[:1000].split()))
+        table.add_row(
+            str(score.verdict.outcome) if score else "unscored",
+            "–" if score is None or score.total is None else f"{score.total:.3g}",
+            f"dropped: {why}" if why else advantage,
+            f"{len(rollout.completion_ids)}{'✂' if rollout.truncated else ''}",
+            Text("\n".join(_cut(inert(text)) for text in texts if text)),  # not read as rich's markup
+        )
+    return table
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _START else f"{text[:_START]}…"
