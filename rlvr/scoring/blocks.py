@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
-from rlvr.data.lines import checked_lines, stamped
+from rlvr.data.lines import CHECKSUM, checked_lines, stamped
 from rlvr.data.rows import dump_row
 from rlvr.scoring.tally import Tally
 
@@ -206,7 +206,8 @@ class Blocks:
     def remove(self) -> None:
         """Remove the file: the output is whole."""
         self._ended = True
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._path.unlink()
 
     def close(self) -> None:
         """Close the file, and remove it where nothing was written that could be resumed."""
@@ -219,9 +220,7 @@ class Blocks:
 
 def _kept(path: Path, header: bytes) -> Iterator[tuple[Block, int]]:
     """The blocks in a file with this header, each with the place of its end, up to the first that is damaged."""
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
+    with contextlib.suppress(OSError, KeyError, TypeError, ValueError), path.open("rb") as file:  # another version's
         if file.readline() != header:
             return
         end = len(header)
@@ -230,5 +229,5 @@ def _kept(path: Path, header: bytes) -> Iterator[tuple[Block, int]]:
             if damage or not checked or not raw.endswith(b"\n"):
                 return
             row = json.loads(raw)
-            del row["rlvr_crc32"]
+            del row[CHECKSUM]
             yield Block.from_row(row), end

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import math
 from array import array
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import date, time
+from datetime import date, time, timedelta
+from decimal import Decimal
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeAlias
+from uuid import UUID
 
 from rlvr.data.columns import likely
 from rlvr.data.formats import read_rows
@@ -247,14 +250,19 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
 
 
 def _passed_on(value: Any) -> Any:
-    """A value that scoring does not use, as a record can hold it: no number is null there, and a date its text."""
+    """A value that scoring does not use, as a record can hold it: NaN is null there, dates and decimals are their text,
+    and bytes are base64."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, (list, tuple)):
         return [_passed_on(item) for item in value]
     if isinstance(value, dict):
         return {name: _passed_on(item) for name, item in value.items()}
-    return value.isoformat() if isinstance(value, (date, time)) else value
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    return str(value) if isinstance(value, (Decimal, timedelta, UUID)) else value
 
 
 def _is_missing(name: str, value: float) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import rlvr.cli.score as command
+from rlvr.data.lines import stamped
 from tests.environments import right
 
 FILES = ("a.jsonl", "b.csv", "c.jsonl")
@@ -132,7 +133,9 @@ def test_a_damaged_record_is_found_in_every_block(score, stopped, tmp_path, row)
     assert f"line {row + 1}: damaged" in said or (row == 0 and "line 2: it has a checksum" in said), said
 
 
-@pytest.mark.parametrize("damage", ["a bit", "cut", "empty", "another run", "no blocks", "swapped", "nonsense"])
+@pytest.mark.parametrize(
+    "damage", ["a bit", "cut", "empty", "another run", "no blocks", "swapped", "nonsense", "other keys"]
+)
 def test_the_file_of_blocks_decides_nothing(score, stopped, tmp_path, damage):
     """Whatever became of it, the run goes on to the same bytes."""
     rows, whole = stopped
@@ -149,6 +152,7 @@ def test_the_file_of_blocks_decides_nothing(score, stopped, tmp_path, damage):
             "no blocks": lines[0],
             "swapped": b"".join([lines[0], lines[1], lines[3], lines[2], *lines[4:]]),
             "nonsense": lines[0] + b"\0" * 100,
+            "other keys": b"".join([*lines[:2], stamped(b'{"lines": 3}\n'), *lines[2:]]),
         }[damage]
     )
     code, _, _ = score(rows, "--resume")

@@ -3,7 +3,11 @@
 import io
 import json
 import sys
+from datetime import datetime, timedelta
+from decimal import Decimal
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rlvr.data.rows import read_whole
@@ -166,6 +170,42 @@ def test_a_file_that_changes_while_it_is_read_is_named(say, tmp_path, monkeypatc
     code, said = say("score", "--verifier", "math", path, "-o", tmp_path / "out.jsonl", "--workers", 0)
     assert code == 1
     assert f"{path} was changed while it was read" in said
+
+
+def test_a_column_that_is_sometimes_a_text_and_sometimes_a_list(say, tmp_path):
+    """Each row is read as what it holds; one that holds no text is named, and the rest goes on."""
+    said = [BOXED, [BOXED, "5"], 4, [4, "x"], [{"role": "assistant", "content": BOXED}], [], {"content": None}, BOXED]
+    rows = [{"id": str(n), "reference": ["4"] if n == 4 else "4", "completion": text} for n, text in enumerate(said)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    argv = ["score", "--verifier", "math", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl", "--workers", 0]
+    code, out = say(*argv)
+    assert code == 1
+    assert list(outcomes(tmp_path / "out.jsonl")) == ["0", "1/0", "1/1", "4", "7"]
+    assert [line.partition("in.jsonl, ")[2].partition(":")[0] for line in out.splitlines() if "left out:" in line] == [
+        f"line {n}" for n in (3, 4, 6, 7)
+    ]
+
+
+def test_what_other_tools_put_into_parquet_is_passed_on(say, tmp_path):
+    """No column that nothing asks for costs its row: bytes, decimals, durations, days and categories."""
+    columns = {
+        "said": [BOXED],
+        "gold": [Decimal("4.0")],
+        "image": [b"\x00\xff"],
+        "price": [Decimal("1.50")],
+        "took": [timedelta(seconds=3)],
+        "when": [datetime(2026, 1, 1)],
+        "nested": [{"raw": [b"x"], "n": float("nan")}],
+        "kind": pa.array(["a"]).dictionary_encode(),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "in.parquet")
+    argv = ["score", "--verifier", "math", "--reference-column", "gold", "--completion-column", "said"]
+    code, out = say(*argv, tmp_path / "in.parquet", "-o", tmp_path / "out.jsonl", "--workers", 0)
+    assert code == 0, out
+    [row] = read_whole(tmp_path / "out.jsonl")
+    assert (row["outcome"], row["reference"]) == ("correct", "4.0")
+    passed = {"image": "AP8=", "price": "1.50", "took": "0:00:03", "when": "2026-01-01T00:00:00", "kind": "a"}
+    assert row["row"] == passed | {"nested": {"raw": ["eA=="], "n": None}}
 
 
 def test_numbers_and_texts_are_different_ids(say, tmp_path):

@@ -186,7 +186,7 @@ def test_an_evaluation_is_drawn_once_however_many_names_it_has(tmp_path, monkeyp
 
     drawn = []
     monkeypatch.setattr(Axes, "plot", lambda self, *a, **k: drawn.append(k.get("label")))
-    monkeypatch.setattr(Axes, "legend", lambda self: None)
+    monkeypatch.setattr(Axes, "legend", lambda self, **options: None)
     names = {"eval/avg@1": 0.2, "eval/pass@1": 0.2, "eval/maj@1": 0.2, "eval/pass@4": 0.5}
     row = {"step": 0} | {f"{name}{end}": value for name, value in names.items() for end in ("", "/low", "/high")}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
