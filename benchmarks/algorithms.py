@@ -2,19 +2,20 @@ r"""Critics and algorithms against each other, as the tables of docs/benchmarks/
 
     python -m benchmarks.algorithms chain                       # what the critic says of a chain with known values
     OMP_NUM_THREADS=1 python -m benchmarks.algorithms step      # a PPO step, and one of LoRA, over a GRPO step
-    OMP_NUM_THREADS=1 python -m benchmarks.algorithms demo --seeds 5 --steps 60 [--only ppo grpo]
+    OMP_NUM_THREADS=1 python -m benchmarks.algorithms demo --seeds 5 [--only GRPO RFT]
 
-`demo` trains one warm-started model on small sums with every algorithm.  A step of each begins with the same number of
-rollouts; a seed means the same tasks and random numbers for all.  Algorithms whose module is not installed are left
-out, and the table says so.
+`demo` trains one warm-started model on small sums with every algorithm.  A step of each has the same number of
+rollouts, 64: of 64 tasks with a critic, of 8 tasks otherwise.  VinePPO samples continuations ("forks") besides.
 """
 
 import argparse
 import dataclasses
+import json
+import sys
 import tempfile
 from pathlib import Path
 from statistics import fmean, median
-from time import perf_counter
+from time import perf_counter, process_time
 
 import torch
 from rich.console import Console
@@ -140,72 +141,84 @@ def step(args: argparse.Namespace) -> None:
 
 
 DEMO: dict[str, Algorithm] = {
-    "ppo": dataclasses.replace(preset("ppo"), kl=None, critic=Critic(lr=1e-3, warmup=5)),
-    "a2c": dataclasses.replace(preset("a2c"), critic=Critic(lr=1e-3, value_clip=None, warmup=5)),
-    "grpo": dataclasses.replace(preset("grpo"), kl=None),
-    "vineppo": dataclasses.replace(preset("vineppo"), kl=None, temperature=1.0),
+    "PPO with critic": dataclasses.replace(preset("ppo"), kl=None, critic=Critic(lr=1e-3, warmup=3)),
+    "A2C": dataclasses.replace(preset("a2c"), critic=Critic(lr=1e-3, value_clip=None, warmup=3)),
+    "GRPO": dataclasses.replace(preset("grpo"), kl=None),
+    "VinePPO": dataclasses.replace(preset("vineppo"), kl=None, temperature=1.0),
+    "online DPO": dataclasses.replace(preset("dpo"), dynamic_sampling=False),
+    "RFT": preset("rft"),
 }
-"""With the published numbers but for the KL penalty, which is off for all."""
-PREFERENCES = ("online_dpo", "rft")
-"""Trained by `rlvr.train.preferences`; they join the table once that module can collect online."""
+"""With the published numbers, but without KL penalties, and without sampling other groups instead of uniform ones."""
 
 
 def demo(args: argparse.Namespace) -> None:
-    """Train every algorithm with every seed and print the table."""
-    print(about())
-    first = warm_started()
+    """Train every algorithm with every seed and print the table.
+
+    Seed by seed, so that a run that is stopped has whole seeds.  With `--runs`, finished runs are only read.
+    """
+    print(about("torch", "transformers"))
+    first = warm_started(args.models, seed=0, steps=args.warm_steps)
     names = [name for name in DEMO if not args.only or name in args.only]
-    print("| algorithm | held out, last evaluation | rollouts | forks | s per step |\n|---|---|---|---|---|")
-    for name in names:
-        runs = []
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    with tempfile.TemporaryDirectory() as folder:
         for seed in range(args.seeds):
-            with tempfile.TemporaryDirectory() as folder:
-                runs.append(trained(name, first, Path(folder) / "run", seed=seed, steps=args.steps))
-        accuracy = [run["accuracy"] for run in runs]
-        low, high = student_interval(accuracy)
-        forks = fmean(run["forks"] for run in runs)
-        print(
-            f"| {name} | {fmean(accuracy):.3f} ({low:.3f} to {high:.3f}) | {runs[0]['rollouts']:.0f} | {forks:.0f} | "
-            f"{fmean(run['step_s'] for run in runs):.2f} |",
-            flush=True,
-        )
-    print(f"not in this table: {', '.join(PREFERENCES)}")
+            for name in names:
+                run = (args.runs or Path(folder)) / f"{name.replace(' ', '-')}-{seed}"
+                found[name].append(trained(name, first, run, seed=seed, steps=args.steps, lr=args.lr))
+                print(f"seed {seed}, {name}: {found[name][-1]}", file=sys.stderr, flush=True)
+    print(
+        f"\n{args.seeds} seeds, {args.steps} steps, learning rate {args.lr:g}; means, with 0.95 intervals over seeds\n"
+    )
+    print("| | held out, before | held out, after | rollouts | forks | updates | CPU s per step |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
+    for name, runs in found.items():
+        after = [run["after"] for run in runs]
+        low, high = student_interval(after)
+        shown = " | ".join(f"{fmean(run[column] for run in runs):,.0f}" for column in ("rollouts", "forks", "updates"))
+        before, cpu_s = (fmean(run[column] for run in runs) for column in ("before", "cpu_s"))
+        print(f"| {name} | {before:.3f} | {fmean(after):.3f} ({low:.3f}–{high:.3f}) | {shown} | {cpu_s:.2f} |")
 
 
-def trained(name: str, first: Policy, run: Path, *, seed: int, steps: int) -> dict[str, float]:
-    """The accuracy at the end of one run, its rollouts, forks and seconds per step."""
-    policy = first.frozen()
-    policy.model.requires_grad_(True)
-    algorithm = DEMO[name]
+def trained(name: str, first: Path, run: Path, *, seed: int, steps: int, lr: float) -> dict[str, float]:
+    """What a run gave: held-out accuracy before and after it, its rollouts, forks, updates and seconds."""
+    algorithm, done = DEMO[name], run / "demo.json"
+    if done.is_file():
+        found: dict[str, float] = json.loads(done.read_text())
+        return found
     group = 1 if algorithm.critic is not None else 8
     config = Config(
         env="sums",
-        model="warm",
+        model=str(first),
         run=run,
         algorithm=algorithm,
         steps=steps,
         prompts=64 // group,
         group_size=group,
         max_tokens=40,
-        lr=3e-4,
+        lr=lr,
+        warmup_steps=4,
         vine_k=3,
         eval_every=0,
         eval_tasks=300,
-        workers=1,
+        workers=0,
         rollouts_every=0,
         checkpoint_every=10**6,
+        device="cpu",
         seed=seed,
     )
-    console = Console(quiet=True)
-    with Trainer(config, policy=policy, env=Sums(), eval_env=Sums(split="test"), console=console) as trainer:
+    with Trainer(config, env=Sums(), eval_env=Sums(split="test"), console=Console(quiet=True)) as trainer:
+        started = process_time()
         trainer.run()
+        cpu_s = process_time() - started
     rows = read_metrics(run / "metrics.jsonl")
-    return {
-        "accuracy": rows[-1]["eval/avg@1"],
-        "rollouts": sum(row.get("rollouts", 0) for row in rows),
-        "forks": sum(row.get("forks", 0) for row in rows),
-        "step_s": fmean(row["step_s"] for row in rows if "step_s" in row),
+    found = {
+        "before": rows[0]["eval/avg@1"],
+        "after": rows[-1]["eval/avg@1"],
+        "cpu_s": cpu_s / steps,
+        **{column: sum(row.get(column, 0) for row in rows) for column in ("rollouts", "forks", "updates")},
     }
+    done.write_text(json.dumps(found))
+    return found
 
 
 def main() -> None:
@@ -213,10 +226,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("which", choices=("chain", "step", "demo"))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, help="updates of the chain (200), steps timed (9) or trained (60)")
-    parser.add_argument("--only", nargs="*", choices=tuple(DEMO))
+    parser.add_argument("--steps", type=int, help="updates of the chain (200), steps timed (9) or trained (30)")
+    parser.add_argument("--only", nargs="*", choices=tuple(DEMO), help="algorithms of the demo")
+    parser.add_argument("--lr", type=float, default=1e-4, help="learning rate of the demo")
+    parser.add_argument("--runs", type=Path, help="folder that keeps the demo's runs; by default they are temporary")
+    parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "rlvr-benchmark-models",
+                        help="folder for the warm-started model, which is made once and kept")  # fmt: skip
+    parser.add_argument("--warm-steps", type=int, default=700, help="of the warm start")
     args = parser.parse_args()
-    args.steps = args.steps or {"chain": 200, "step": 9, "demo": 60}[args.which]
+    args.steps = args.steps or {"chain": 200, "step": 9, "demo": 30}[args.which]
     {"chain": chain, "step": step, "demo": demo}[args.which](args)
 
 

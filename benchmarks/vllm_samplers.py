@@ -147,7 +147,7 @@ def kills() -> None:
 
 def wait_for_both(sampler: ServerSampler, urls: Sequence[str]) -> None:
     """Wait until the server that was started again has the weights, as its probe says."""
-    until = time.monotonic() + 600
+    until = time.monotonic() + 1800
     while time.monotonic() < until:
         time.sleep(0.5)
         probes = sampler.probe([], sampler.encode("12+34="))

@@ -85,12 +85,13 @@ class MissingDependency(RlvrError, ImportError):
 
     Args:
         what: the package, and what it is for.
-        extra: the extra of rlvr that brings it.
+        extra: the extra of rlvr that brings it; "" where `command` does.
+        command: that installs it, where no extra does.
     """
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} is not installed; get it with: {INSTALL_EXTRA.format(extra=extra)}")
-        self._made_of = what, extra
+    def __init__(self, what: str, extra: str, command: str = "") -> None:
+        super().__init__(f"{what} is not installed; get it with: {command or INSTALL_EXTRA.format(extra=extra)}")
+        self._made_of = what, extra, command
 
     def __reduce__(self) -> Any:  # pickle would call the class with the finished message alone
         return type(self), self._made_of

@@ -38,6 +38,7 @@ __all__ = [
     "plain",
     "plain_reference",
     "returned",
+    "takes_task",
     "verified",
     "verifies_async",
 ]
@@ -259,13 +260,17 @@ def verified(verifier: Verifier, completion: str, task: Task) -> Verdict | Await
         task: what the completion answers.
     """
     verify: Callable[..., Verdict | Awaitable[Verdict]] = verifier.verify
-    if _takes_task(verify):
+    if takes_task(verify):
         return verify(completion, task.reference, task=task)
     return verify(completion, task.reference)
 
 
-def _takes_task(function: Callable[..., Any]) -> bool:
-    """True if it has an argument `task`.  One that a `partial` has set is the user's."""
+def takes_task(function: Callable[..., Any]) -> bool:
+    """True if it has an argument `task`.  One that a `partial` has set is the user's.
+
+    Args:
+        function: of a user, such as a verifier.
+    """
     if isinstance(function, partial) and "task" in function.keywords:
         return False
     try:
@@ -308,7 +313,7 @@ class _Function:
     def verify(
         self, completion: str, reference: Any, task: Task | None = None
     ) -> Verdict | Coroutine[Any, Any, Verdict]:
-        known = {"task": task} if _takes_task(self.function) else {}
+        known = {"task": task} if takes_task(self.function) else {}
         result = self.function(completion, reference, **known)
         return self._awaited(result) if self.is_async else self._read(result)
 

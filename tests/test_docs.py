@@ -39,6 +39,9 @@ HEAVY = (
 )
 """Pages that train, or start compilers, services, TRL, math-verify or checks: 4 to 25 CPU seconds each."""
 
+PEERS = {"docs/using/openenv.md": "openenv.core", "docs/using/verifiers.md": "verifiers.v1"}
+"""Pages about libraries that no extra brings, which run where these are installed."""
+
 
 def blocks(page: str) -> list[tuple[str, str]]:
     """(language, content) of each fenced block of a page."""
@@ -79,6 +82,8 @@ def missing(shown: str, printed: str) -> list[str]:
 @pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * (page in HEAVY)) for page in PAGES])
 def test_every_block_of_the_page_runs(page: str, tmp_path: Path):
     """A reader copies them; a block of `text` is output of the block before it."""
+    if page in PEERS:
+        pytest.importorskip(PEERS[page], reason=f"{PEERS[page]} is not installed")
     solution = {"is_correct": True, "solution": "It is 2.\nA: 2"}
     models = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
     row = {"question": "1 + 1?", "ground_truth": "Two.\nA: 2"} | dict.fromkeys(models, solution)

@@ -21,7 +21,7 @@ from torch import Tensor
 from rlvr.algo.masks import zero_masked
 from rlvr.algo.ratios import LOG_RATIO, RatioStats, log_ratio, ratio_stats, sequence_mean_log_ratio
 
-__all__ = ["Losses", "cispo", "clipped", "gspo", "ppo_kl", "reinforce", "sapo", "sequence_clipped"]
+__all__ = ["Losses", "cispo", "clipped", "gspo", "ppo_kl", "reinforce", "sapo", "sequence_clipped", "surrogate"]
 
 
 class Losses(NamedTuple):
@@ -193,6 +193,20 @@ def cispo(
     r = log_r.detach().exp()
     losses = -r.clamp(1 - low, 1 + high) * A * zero_masked(logprobs, completion_mask)
     return Losses(losses, ratio_stats(log_r, completion_mask, low=r < 1 - low, high=r > 1 + high))
+
+
+def surrogate(
+    logprobs: Float[Tensor, "B T"],
+    behaviour_logprobs: Float[Tensor, "B T"],
+    advantages: Float[Tensor, " B #T"],
+    completion_mask: Bool[Tensor, "B T"],
+) -> Losses:
+    """-r A: what TRPO minimises within its trust region (arXiv:1502.05477, eq. 14); nothing else bounds the ratio.
+
+    Args:
+        logprobs, behaviour_logprobs, advantages, completion_mask: as in the module's docstring.
+    """
+    return ppo_kl(logprobs, behaviour_logprobs, advantages, completion_mask, beta=0.0)
 
 
 def ppo_kl(

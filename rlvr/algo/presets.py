@@ -35,6 +35,7 @@ __all__ = [
     "SoftClip",
     "Subset",
     "Trust",
+    "TrustRegion",
     "preset",
 ]
 
@@ -46,9 +47,10 @@ Level = Literal["token", "sequence", "geometric"]
 OverlongHandling = Literal["keep", "mask", "soft", "soft+mask"]
 """Truncated completions are trained on as they were scored; left out of the loss; scored with `rlvr.Overlong`; or both:
 left out of the loss, while long completions that ended are scored with it (DAPO's paper has either)."""
-Rule = Literal["fixed", "ppo", "ziegler"]
-"""How a KL coefficient moves: not at all; by `control.next_beta` (a factor of 2, KL per token); or by
-`control.ziegler_beta` (up to a fifth per horizon, KL per completion)."""
+Rule = Literal["fixed", "ppo", "ziegler", "dual"]
+"""How a KL coefficient moves: not at all; by `control.next_beta` (a factor of 2, KL per token); by
+`control.ziegler_beta` (up to a fifth per horizon, KL per completion); or by `trust_region.dual_ascent`, as the
+multiplier of the constraint KL ≤ target (KL per token)."""
 Baseline = Literal["none", "batch_mean", "moving_average"]
 """What `reinforce_advantages` subtracts: 0, the batch's mean score, or a moving average over earlier batches."""
 
@@ -91,9 +93,14 @@ class SoftClip:
         require_number("soft_clip.negative", self.negative, above=0)
 
 
-def _require_rule(name: str, rule: str, target: float | None, horizon: int) -> None:
+def _require_rule(name: str, coefficient: float, rule: str, target: float | None, horizon: int, rate: float) -> None:
     require_one_of(f"{name}.rule", rule, get_args(Rule))
+    if rule == "dual":  # a multiplier is 0 while its constraint holds
+        require_number(f"{name}.coefficient", coefficient, 0)
+    else:
+        require_number(f"{name}.coefficient", coefficient, above=0, hint=f"and {name} None for no penalty")
     require_whole(f"{name}.horizon", horizon, 1)
+    require_number(f"{name}.rate", rate, above=0)
     if rule != "fixed":
         require_number(f"{name}.target", target, above=0, hint="the KL that the coefficient aims at")
 
@@ -103,20 +110,44 @@ class Trust:
     """The penalty of `objectives.ppo_kl` on the KL from the policy that sampled (arXiv:1707.06347, sec. 4).
 
     Attributes:
-        coefficient: β of the first step, above 0.
+        coefficient: β of the first step, above 0; with the rule "dual" also 0.
         rule: how β moves after each step.
-        target: the KL that is wanted, in nats: per token for "ppo", per completion for "ziegler"; None if fixed.
+        target: the KL that is wanted, in nats: per completion for "ziegler", else per token; None if fixed.
         horizon: of "ziegler", in completions.
+        rate: of "dual": how much β rises for each nat above the target.
     """
 
     coefficient: float = 1.0
     rule: Rule = "ppo"
     target: float | None = 0.01
     horizon: int = 10_000
+    rate: float = 10.0
 
     def __post_init__(self) -> None:
-        require_number("trust.coefficient", self.coefficient, above=0)
-        _require_rule("trust", self.rule, self.target, self.horizon)
+        _require_rule("trust", self.coefficient, self.rule, self.target, self.horizon, self.rate)
+
+
+@dataclass(frozen=True, slots=True)
+class TrustRegion:
+    """TRPO's steps (arXiv:1502.05477), see `rlvr.algo.trust_region`: they replace AdamW for the policy.
+
+    Attributes:
+        delta: δ, the mean KL per token from the weights before the step to those after it, in nats; above 0.
+        damping: added to the diagonal of the Fisher matrix, 0 or above.
+        cg_steps: iterations of conjugate gradients, each with the cost of about two gradients.
+        backtracks: most halvings of a step.
+    """
+
+    delta: float = 0.01
+    damping: float = 0.1
+    cg_steps: int = 10
+    backtracks: int = 10
+
+    def __post_init__(self) -> None:
+        require_number("trust_region.delta", self.delta, above=0)
+        require_number("trust_region.damping", self.damping, 0)
+        require_whole("trust_region.cg_steps", self.cg_steps, 1)
+        require_whole("trust_region.backtracks", self.backtracks, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,13 +265,14 @@ class Kl:
 
     Attributes:
         estimator: which estimate of the divergence.
-        coefficient: its weight, above 0; of the first step if it adapts.
+        coefficient: its weight, above 0; of the first step if it adapts.  With the rule "dual" also 0.
         place: added to the loss, or subtracted from the reward.
         weighted: multiply the estimate by the ratio to the policy that sampled, so that its gradient is the KL's in
             every step on a batch, see `kl.kl_loss`; only in the loss.
         rule: how the coefficient moves after each step.
-        target: the KL that is wanted, in nats: per token for "ppo", per completion for "ziegler"; None if fixed.
+        target: the KL that is wanted, in nats: per completion for "ziegler", else per token; None if fixed.
         horizon: of "ziegler", in completions.
+        rate: of "dual": how much the coefficient rises for each nat above the target.
     """
 
     estimator: Estimator
@@ -250,14 +282,14 @@ class Kl:
     rule: Rule = "fixed"
     target: float | None = None
     horizon: int = 10_000
+    rate: float = 10.0
 
     def __post_init__(self) -> None:
-        _require_rule("kl", self.rule, self.target, self.horizon)
+        _require_rule("kl", self.coefficient, self.rule, self.target, self.horizon, self.rate)
         if self.weighted and self.place != "loss":
             raise UsageError("kl.weighted is of a penalty in the loss; in the reward there is no ratio to weigh by")
         require_one_of("kl.estimator", self.estimator, get_args(Estimator))
         require_one_of("kl.place", self.place, ("loss", "reward"))
-        require_number("kl.coefficient", self.coefficient, above=0, hint="and kl None for no penalty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +411,7 @@ class Algorithm:
         clip: for objectives that clip; None for the others.
         soft_clip: for sapo.
         trust: for ppo_kl; None for the others.
+        trust_region: for surrogate; None for the others.
         scale: divide by the group's standard deviation (group_advantages, process_advantages).
         group_baseline: subtract the group's mean first (global_advantages).
         baseline: what reinforce_advantages subtracts.
@@ -423,6 +456,7 @@ class Algorithm:
     clip: Clip | None = None
     soft_clip: SoftClip = SoftClip()
     trust: Trust | None = None
+    trust_region: TrustRegion | None = None
     scale: bool = True
     group_baseline: bool = False
     baseline: Baseline = "batch_mean"
@@ -466,7 +500,8 @@ class Algorithm:
         require_number("entropy_share", self.entropy_share, above=0, most=1)
         require_one_of("baseline", self.baseline, get_args(Baseline))
         require_number("baseline_decay", self.baseline_decay, 0, below=1)
-        for name, piece in (("critic", self.advantage), ("trust", self.objective)):
+        steps = ("trust", "trust_region")
+        for name, piece in (("critic", self.advantage), *((name, self.objective) for name in steps)):
             if (getattr(self, name) is None) == (name in self.needs):
                 fix = f"give {name}" if name in self.needs else f"it uses none, so leave {name} out"
                 raise UsageError(f"{piece} with {name} {getattr(self, name)}: {fix}")
@@ -477,6 +512,11 @@ class Algorithm:
             )
         if self.preference is not None:
             self._require_preference_alone()
+        if self.trust_region is not None and self.critic is not None and self.critic.backbone == "shared":
+            raise UsageError(
+                "critic.backbone is 'shared' with trust_region: the value loss would move the policy's layers out of "
+                "the region; give the critic its 'own'"
+            )
         if "once" in self.needs and self.epochs > 1:
             raise UsageError(
                 f"objective {self.objective!r} with epochs {self.epochs}: it has no ratio to the policy that sampled, "
@@ -716,6 +756,18 @@ PRESETS: Final[Mapping[str, Algorithm]] = MappingProxyType(
             epochs=4,
             sources="eq. 8 and sec. 4: β 1 at first, halved and doubled around a target, of which 0.01 is their middle "
             "one; 6.1: λ 0.95; theirs has 10 epochs, 4 are ours",
+        ),
+        "trpo": Algorithm(
+            paper="arXiv:1502.05477",
+            advantage="gae",
+            objective="surrogate",
+            aggregation="token_mean",
+            trust_region=TrustRegion(),
+            whiten=True,
+            critic=Critic(value_clip=None),
+            group_size=1,
+            sources="sec. 8: δ 0.01; sec. 5.1: returns of single paths, so λ and γ are 1; app. C: 10 iterations.  "
+            "Damping, the critic as baseline and whitening are those of OpenAI's code and ours",
         ),
         "a2c": Algorithm(
             paper="arXiv:1602.01783",

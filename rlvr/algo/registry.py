@@ -21,9 +21,9 @@ from rlvr.validate import require_one_of
 
 __all__ = ["Function", "Kind", "Need", "function", "names", "register", "same"]
 
-Kind = Literal["advantage", "objective", "aggregation", "correction", "subset", "preference", "step"]
+Kind = Literal["advantage", "objective", "aggregation", "correction", "subset", "preference"]
 """What a function computes: advantages; a policy's losses per token; one number from losses; importance weights; which
-completions are trained on; losses of pairs of completions; or a whole optimiser step, as a trust region does."""
+completions are trained on; or losses of pairs of completions."""
 Need = Literal[
     "siblings",
     "prefix_values",
@@ -31,6 +31,7 @@ Need = Literal[
     "critic",
     "clip",
     "trust",
+    "trust_region",
     "once",
     "pairs",
     "labels",
@@ -46,6 +47,7 @@ Need = Literal[
     critic          a trained value of every token
     clip            `Algorithm.clip`
     trust           `Algorithm.trust`, the coefficient of the KL from the policy that sampled
+    trust_region    `Algorithm.trust_region`, in which its steps stay
     once            one optimiser step per batch of rollouts, as it has no ratio to the policy that sampled
     pairs           a chosen and a rejected completion of one prompt
     labels          completions that are known to be right or wrong
@@ -68,7 +70,6 @@ class Function:
             "clip.low".
         needs: see `Need`.
         attribute: its name in the module; "" for the entry's.
-        untrained: why no preset trains with it; "" if one can.
     """
 
     module: str
@@ -77,7 +78,6 @@ class Function:
     settings: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[Need, ...] = ()
     attribute: str = ""
-    untrained: str = ""
 
     def __post_init__(self) -> None:
         for need in self.needs:
@@ -236,6 +236,7 @@ for _name, _entry in {
     "ppo_kl": Function(
         _OBJECTIVES, "arXiv:1707.06347, eq. 8", settings=same(beta="trust.coefficient"), needs=("trust",)
     ),
+    "surrogate": Function(_OBJECTIVES, "arXiv:1502.05477, eq. 14", needs=("trust_region",)),
     "cispo": Function(
         _OBJECTIVES, "arXiv:2506.13585, eq. 4", settings=same(low="clip.low", high="clip.high"), needs=("clip",)
     ),

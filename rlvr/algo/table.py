@@ -110,6 +110,23 @@ ROWS: Final[tuple[TableRow, ...]] = (
         'kl=Kl(…, rule="ziegler", target=6), in ppo and every preset with a KL penalty',
     ),
     _row(
+        "TRPO",
+        "objectives.surrogate trust_region.trust_region_step trust_region.conjugate_gradient "
+        "trust_region.fisher_product trust_region.full_kl",
+        "trpo",
+        "arXiv:1502.05477, eq. 14, app. C",
+        "train/test_trust_region.py::test_a_step_is_the_natural_gradient_and_stays_in_the_region",
+        "for study: a step costs about 25 gradients; one process, float32",
+    ),
+    _row(
+        "TRPO, Lagrangian form",
+        "objectives.ppo_kl trust_region.dual_ascent",
+        "",
+        "arXiv:1502.05477, eq. 14",
+        "train/test_trust_region.py::test_the_multiplier_rises_above_the_target_and_falls_to_0_below",
+        'trust=Trust(rule="dual", target=0.01) in ppo_kl; kl=Kl(…, rule="dual", target=…) for the reference',
+    ),
+    _row(
         "GAE, λ-returns",
         "returns.gae",
         "ppo",

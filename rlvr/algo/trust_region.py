@@ -7,22 +7,36 @@ Trust region policy optimisation (TRPO, arXiv:1502.05477, eq. 14) asks for
 Near π_old the surrogate is gᵀx and the divergence ½ xᵀFx, so the step is √(2δ / gᵀF⁻¹g) F⁻¹g: F⁻¹g by conjugate
 gradients on products F v (app. C), its length by a line search on the true surrogate and divergence.
 
-One step costs about 25 gradients with 10 iterations, and holds the graph of the divergence's gradient.  Products need
-second derivatives, which fused attention does not have, and float32: bfloat16 breaks the conjugate gradients.
+Surrogate and divergence come in parts, the shares of micro-batches, whose graphs are made one after the other.  A
+product is a forward pass, a backward pass and one through both, for each part; so a step of 10 iterations costs about
+25 gradients.  Products need second derivatives, which fused attention does not have, and float32: bfloat16 breaks the
+conjugate gradients.
 
 The Lagrangian form takes λ (KL - δ) into the loss instead, and lets λ rise while the divergence is above δ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["TrustRegionStep", "conjugate_gradient", "dual_ascent", "fisher_product", "full_kl", "trust_region_step"]
+__all__ = [
+    "Parts",
+    "TrustRegionStep",
+    "conjugate_gradient",
+    "dual_ascent",
+    "fisher_product",
+    "full_kl",
+    "trust_region_step",
+]
+
+Parts = Callable[[], Iterable[Tensor]]
+"""Numbers at the weights as they are, whose sum is meant; each with its graph where gradients are on."""
 
 
 def full_kl(logprobs: Float[Tensor, "*shape V"], other: Float[Tensor, "*shape V"]) -> Float[Tensor, "*shape"]:
@@ -74,23 +88,24 @@ def conjugate_gradient(
 
 
 def fisher_product(
-    divergence: Tensor, parameters: Sequence[Tensor], *, damping: float = 0.1
+    divergence: Parts, parameters: Sequence[Tensor], *, damping: float = 0.1
 ) -> Callable[[Float[Tensor, " n"]], Float[Tensor, " n"]]:
     """v ↦ (F + damping · 1) v, where F is the matrix of second derivatives of the divergence at π = π_old.
 
-    There it is the Fisher information matrix, since KL and its gradient are 0 (arXiv:1502.05477, app. C.1).  Each
-    product is one backward pass through the gradient's graph, which is kept.
+    There it is the Fisher information matrix, since KL and its gradient are 0 (arXiv:1502.05477, app. C.1).
 
     Args:
-        divergence: mean KL(π_old ‖ π) with π_old constant, at π = π_old, carrying its graph.
+        divergence: mean KL(π_old ‖ π) with π_old constant, at π = π_old.
         parameters: the weights.
         damping: added to the diagonal, 0 or above; it makes the system well conditioned and the step shorter.
     """
-    slopes = _flat(torch.autograd.grad(divergence, parameters, create_graph=True))
 
     def product(v: Tensor) -> Tensor:
-        second = torch.autograd.grad(slopes.dot(v.detach()), parameters, retain_graph=True)
-        return _flat(second) + damping * v
+        found = damping * v
+        for part in divergence():
+            slope = _gradient(part, parameters, create_graph=True).dot(v)
+            found = found + _gradient(slope, parameters)
+        return found
 
     return product
 
@@ -103,7 +118,8 @@ class TrustRegionStep:
         accepted: whether the weights were changed.
         kl: mean divergence after the step; 0 if there was none.
         gain: rise of the surrogate; 0 if there was no step.
-        scale: share of the full step that was taken: 1, ½, ¼ …
+        scale: share of the full step that was taken: 1, ½, ¼ …; 0 if there was none.
+        gradient_norm: of the surrogate's gradient.
         residual: of the conjugate gradients, relative.
         tries: surrogates and divergences that were computed in the line search.
     """
@@ -112,14 +128,15 @@ class TrustRegionStep:
     kl: float
     gain: float
     scale: float
+    gradient_norm: float
     residual: float
     tries: int
 
 
 def trust_region_step(
     parameters: Sequence[Tensor],
-    surrogate: Callable[[], Tensor],
-    divergence: Callable[[], Tensor],
+    surrogate: Parts,
+    divergence: Parts,
     *,
     delta: float = 0.01,
     damping: float = 0.1,
@@ -144,27 +161,29 @@ def trust_region_step(
     """
     if not delta > 0 or not slack >= 1:
         raise ValueError(f"delta is {delta} and slack {slack}; delta must be above 0, and slack at least 1")
-    before = surrogate()
-    g = _flat(torch.autograd.grad(before, parameters, retain_graph=True)).detach()
-    if not g.isfinite().all() or not g.any():
-        return TrustRegionStep(False, 0.0, 0.0, 0.0, 0.0, 0)
-    product = fisher_product(divergence(), parameters, damping=damping)
+    before, g = 0.0, torch.cat([torch.zeros_like(p).reshape(-1) for p in parameters])
+    for part in surrogate():
+        before, g = before + part.item(), g + _gradient(part, parameters)
+    norm = float(g.norm())
+    if not 0 < norm < math.inf:
+        return TrustRegionStep(False, 0.0, 0.0, 0.0, norm, 0.0, 0)
+    product = fisher_product(divergence, parameters, damping=damping)
     x, residual = conjugate_gradient(product, g, steps=cg_steps)
     whole = float(x.dot(product(x)))
     if not whole > 0:
-        return TrustRegionStep(False, 0.0, 0.0, 0.0, residual, 0)
+        return TrustRegionStep(False, 0.0, 0.0, 0.0, norm, residual, 0)
     step, start = (2 * delta / whole) ** 0.5 * x, [parameter.detach().clone() for parameter in parameters]
     for tried in range(backtracks + 1):
         scale = 0.5**tried
         _move(parameters, start, scale * step)
         with torch.no_grad():
-            kl, gain = float(divergence()), float(surrogate() - before)
+            kl, gain = sum(map(float, divergence())), sum(map(float, surrogate())) - before
         if kl <= slack * delta and gain > 0:  # false for NaN
-            return TrustRegionStep(True, kl, gain, scale, residual, tried + 1)
+            return TrustRegionStep(True, kl, gain, scale, norm, residual, tried + 1)
     with torch.no_grad():
         for parameter, value in zip(parameters, start, strict=True):
             parameter.copy_(value)
-    return TrustRegionStep(False, 0.0, 0.0, 0.0, residual, backtracks + 1)
+    return TrustRegionStep(False, 0.0, 0.0, 0.0, norm, residual, backtracks + 1)
 
 
 def dual_ascent(multiplier: float, kl: float, *, delta: float, rate: float, most: float = 100.0) -> float:
@@ -190,8 +209,9 @@ def dual_ascent(multiplier: float, kl: float, *, delta: float, rate: float, most
     return min(most, max(0.0, multiplier + rate * (kl - delta)))
 
 
-def _flat(tensors: Sequence[Tensor]) -> Float[Tensor, " n"]:
-    return torch.cat([one.reshape(-1) for one in tensors])
+def _gradient(of: Tensor, parameters: Sequence[Tensor], *, create_graph: bool = False) -> Float[Tensor, " n"]:
+    found = torch.autograd.grad(of, parameters, create_graph=create_graph, allow_unused=True, materialize_grads=True)
+    return torch.cat([one.reshape(-1) for one in found])
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

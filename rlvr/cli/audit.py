@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -65,6 +65,8 @@ class AuditCommand:
     """Report separately for each value of this column; may be repeated."""
     against: str | None = None
     """Second environment, whose verdicts are compared with those of the first."""
+    reward_model: Path | None = None
+    """Measure this reward model against the labels too: RUN/model of `rlvr train --algorithm reward_model`."""
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
     against_option: NameValues = ()
@@ -90,8 +92,8 @@ class AuditCommand:
     def _measure(self, yardstick: str, out: Console) -> int:
         from rlvr.testing.yardstick import measure_yardstick
 
-        if self.env is not None or self.html is not None:
-            raise UsageError("--yardstick takes no ENV, no FILE and no --html")
+        if self.env is not None or self.html is not None or self.reward_model is not None:
+            raise UsageError("--yardstick takes no ENV, no FILE, no --html and no --reward-model")
         require_outputs([self.output], [], overwrite=self.overwrite)
         found = measure_yardstick(
             self.verifier or ("rlvr",),
@@ -119,12 +121,18 @@ class AuditCommand:
         env, other = environment_of(env_id, self.option), None
         if self.against is not None or self.against_option:
             other = environment_of(self.against or env_id, self.against_option)
+        model: Any = None
+        if self.reward_model is not None:
+            from rlvr.train.reward_model import RewardModel
+
+            model = RewardModel.load(self.reward_model).scores
         found = audit(
             env,
             file,
             label=self.label,
             by=self.by,
             against=other,
+            reward_model=model,
             worst=self.worst,
             workers=self.workers,
             progress=err.is_terminal,

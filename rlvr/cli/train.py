@@ -24,7 +24,7 @@ from rlvr.validate import nearest
 
 __all__ = ["RECIPES", "RecipeCommand", "TrainCommand", "recipe_command", "train_command"]
 
-RECIPES = ("arithmetic_cpu", "code_grpo", "math_dapo", "math_grpo", "math_prorl")
+RECIPES = ("arithmetic_cpu", "code_grpo", "math_dapo", "math_grpo", "math_prorl", "python_tool_math", "search_qa")
 """Folders of `rlvr.recipes` whose `run` has `DEFAULTS`, a dataclass of flags, and `main`, which takes them."""
 
 
@@ -37,7 +37,8 @@ class TrainCommand:
     Settings may also stand in a file: rlvr train --config run.toml --run runs/b --clip-high 0.3 --dry-run
 
     `rlvr train NAME …` starts from the settings of a recipe, such as those of a paper; `rlvr train NAME --help` shows
-    them.  The recipes are arithmetic_cpu, code_grpo, math_dapo, math_grpo and math_prorl.
+    them.  The recipes are arithmetic_cpu, code_grpo, math_dapo, math_grpo, math_prorl,
+    python_tool_math and search_qa.
     """
 
     settings: OmitArgPrefixes[Annotated[RunSettings, arg(name="")]]

@@ -27,7 +27,7 @@ from rlvr.errors import SamplingFailed, Unscored, UsageError, brief
 from rlvr.samplers.protocol import Request, Sample, Sampler, Sampling, TokenIds, rollout_seed
 from rlvr.types import Outcome, Prompt, Rollout, Score, Task, Turn, Verdict
 
-__all__ = ["Episodes", "Playing", "unscored"]
+__all__ = ["Episodes", "Playing", "begun", "most_positions", "unscored"]
 
 _TASKS: Final = 10_000  # tasks that are kept, since it takes a reset to make one again
 
@@ -143,7 +143,6 @@ class Episodes:
     ) -> None:
         self.env, self.sampler, self.background = env, sampler, background
         self.sampling, self.max_turns, self.step_s, self._key = sampling, max_turns, step_s, key
-        self._positions: int = getattr(sampler, "positions", None) or sys.maxsize
         self._tasks: OrderedDict[int, Task] = OrderedDict()
 
     def tasks(self, indices: Sequence[int]) -> list[Task | None]:
@@ -152,9 +151,9 @@ class Episodes:
         Args:
             indices: of the tasks.
         """
-        begun = {index: self._begin(index) for index in indices if index not in self._tasks}
+        asked = {index: self._begin(index) for index in indices if index not in self._tasks}
         found: dict[int, Task | None] = {index: self._tasks.get(index) for index in indices}
-        for index, future in begun.items():
+        for index, future in asked.items():
             self.background.wait(future)
             with suppress(CallTimeout):
                 found[index] = self._keep(index, future.result()[1])
@@ -198,10 +197,11 @@ class Episodes:
                 step = _Step("", None, True, _too_slow(episode, timeout))
             if (score := self._ended(episode, step)) is not None:
                 return episode.rollout(score, self.sampler.version)
-            limit = min(self.sampling.max_tokens - episode.own_tokens(), self._positions - len(episode.context))
+            left = most_positions(self.sampler) - len(episode.context)
+            limit = min(self.sampling.max_tokens - episode.own_tokens(), left)
 
     def _begin(self, index: int) -> Future[tuple[MultiTurnEnv, Task]]:
-        return self.background.submit(_begun, self.env, index, limit_s=self.step_s)
+        return self.background.submit(begun, self.env, index, limit_s=self.step_s)
 
     def _keep(self, index: int, task: Task) -> Task:
         """Remember a task; the same object for all episodes of a group."""
@@ -226,11 +226,20 @@ class Episodes:
             episode.truncated = episode.truncated or not step.ended
             return step.score or _summed(episode, step.ended)
         reply = list(self.sampler.encode(step.reply, episode.context))
-        if len(episode.context) + len(reply) >= self._positions:  # no room is left for another turn
+        if len(episode.context) + len(reply) >= most_positions(self.sampler):  # no room is left for another turn
             episode.truncated = True
             return _summed(episode, ended=False)
         episode.take_reply(step.reply, reply)
         return None
+
+
+def most_positions(sampler: Sampler) -> int:
+    """The most tokens of prompt and completion together; no limit where the sampler has none.
+
+    Args:
+        sampler: generates the turns.
+    """
+    return getattr(sampler, "positions", None) or sys.maxsize
 
 
 def unscored(error: Unscored) -> Score:
@@ -242,8 +251,16 @@ def unscored(error: Unscored) -> Score:
     return Score(None, {}, Verdict(Outcome.UNSCORED, why=f"{error.reason}: {error}"))
 
 
-def _begun(template: MultiTurnEnv, index: int) -> tuple[MultiTurnEnv, Task]:
-    """A copy of the environment at the beginning of an episode, in a thread."""
+def begun(template: MultiTurnEnv, index: int) -> tuple[MultiTurnEnv, Task]:
+    """A copy of an environment at the beginning of an episode.
+
+    Args:
+        template: the environment; it is copied, not changed.
+        index: of the task.
+
+    Raises:
+        UsageError: it cannot be copied.
+    """
     try:
         env = copy.deepcopy(template, {id(template.reward): template.reward})
     except Exception as error:  # any attribute may refuse to be copied, with any exception

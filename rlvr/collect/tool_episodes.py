@@ -8,7 +8,6 @@ scores come from a `Scorer`, as for one turn: `verify` is a pure function of the
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -17,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from rlvr.collect.background import BackgroundCalls
-from rlvr.collect.episodes import Playing, unscored
+from rlvr.collect.episodes import Playing, most_positions, unscored
 from rlvr.collect.scheduler import Play
 from rlvr.environment import EpisodeFailed, RunningEpisode, ToolEnv
 from rlvr.environment.call_formats import read_turn_of
@@ -60,7 +59,6 @@ class ToolEpisodes:
     ) -> None:
         self.env, self.sampler, self.background = env, sampler, background
         self.sampling, self._key, self._task = sampling, key, task
-        self._positions: int = getattr(sampler, "positions", None) or sys.maxsize
 
     def plays(self, asked: Sequence[tuple[int, int]], group_size: int, first: int = 0) -> Iterator[Play[Rollout]]:
         """The episodes of each task, group after group.
@@ -119,9 +117,8 @@ class ToolEpisodes:
             if told is None:
                 return
             reply = list(self.sampler.encode(told, episode.context))
-            limit = min(
-                self.sampling.max_tokens - episode.own_tokens(), self._positions - len(episode.context) - len(reply)
-            )
+            left = most_positions(self.sampler) - len(episode.context) - len(reply)
+            limit = min(self.sampling.max_tokens - episode.own_tokens(), left)
             if limit < 1:  # no room is left for another turn
                 yield self.background.submit(partial(running.finish, "positions" if not spent else "tokens"))
                 return

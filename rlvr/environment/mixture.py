@@ -416,8 +416,10 @@ def _named(share: Share, split: str) -> Share:
     if not isinstance(env, Environment):
         env = make(env, **{"split": split, **share.options})
     if isinstance(env, Mixture) or not isinstance(env, SingleTurnEnv):
-        why = "is a mixture itself" if isinstance(env, Mixture) else "has several turns and computes its score itself"
-        raise UsageError(f"{env.id} {why}; a mixture is made of single-turn environments")
+        why = "is a mixture itself" if isinstance(env, Mixture) else "is played in several turns"
+        raise UsageError(
+            f"{env.id} {why}; a mixture is made of environments of a single turn, so give that one a run of its own"
+        )
     name = env.id if share.name is None else share.name
     if not name or ":" in name or name != "".join(name.split()):
         raise UsageError(f"an environment of the mixture is named {name!r}; give it a name without spaces and colons")

@@ -39,6 +39,7 @@ _GRACE_S: Final = 2.0  # after what a call works with was killed
 _OWN_S: Final = 60.0  # that `open`, `user` and `final` may take, and twice what a call may
 _CLOSE_S: Final = 10.0
 _LOST_MOST: Final = 256  # threads that hang in Python code, which cannot be ended
+_LONGEST_ID: Final = 64  # characters of a call's id
 _LATE: Final = "error: time limit"
 
 _lost = itertools.count(1)
@@ -130,6 +131,7 @@ class RunningEpisode:
     def __init__(self, env: ToolEnv, task: Task) -> None:
         self.env, self.task, self.end = env, task, ""
         self._turns: list[EpisodeTurn] = []
+        self._ids: set[str] = set()
         self._calls = 0
         self._seconds = 0.0
         self._final: Any = None
@@ -182,7 +184,7 @@ class RunningEpisode:
         index = len(self._turns)
         self._turns.append(EpisodeTurn(said.text))
         for number, ask in enumerate(said.calls):
-            call = self._make(ask, ask.id or f"c{index:04d}{number:04d}")
+            call = self._make(ask, self._own_id(ask.id, f"c{index:04d}{number:04d}"))
             before = self._turns[index]
             self._turns[index] = EpisodeTurn(before.text, (*before.calls, call))
         if not said.calls and not last and index + 1 < self.env.turns:
@@ -211,7 +213,7 @@ class RunningEpisode:
         """
         if self.end or self._closed:
             raise UsageError(f"the episode of task {self.task.id!r} is over; begin another one")
-        made = self._make(Ask(name, arguments, id=id), id or f"c{len(self._turns):04d}0000")
+        made = self._make(Ask(name, arguments, id=id), self._own_id(id, f"c{len(self._turns):04d}0000"))
         self._turns.append(EpisodeTurn("", (made,)))
         return made
 
@@ -266,6 +268,13 @@ class RunningEpisode:
         if isinstance(turn, Mapping):
             return read_turn(turn, read_arguments)
         raise UsageError(f"a turn of the policy is {brief(turn)}; give its text, a chat message or a PolicyTurn")
+
+    def _own_id(self, asked: str, own: str) -> str:
+        """The id of a call: the policy's, unless it is long or another call of the episode has it."""
+        asked = clean(asked)
+        found = own if not asked or asked in self._ids or len(asked) > _LONGEST_ID else asked
+        self._ids.add(found)
+        return found
 
     def _make(self, ask: Ask, id: str) -> ToolCall:
         """Make a call, or say what is wrong with it."""

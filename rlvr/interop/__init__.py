@@ -1,4 +1,4 @@
-"""Environments for other trainers (TRL, verl, OpenRLHF, Gymnasium), and theirs for rlvr; one module for each.
+"""Environments for others (TRL, verl, OpenRLHF, OpenEnv, Gymnasium), and theirs for rlvr; one module for each.
 
     from rlvr.interop import to_trl
     reward = to_trl(rlvr.make("gsm8k-v2"))      # reward.reward_funcs, reward.dataset
@@ -14,13 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlvr.interop.gymnasium import to_gymnasium
+    from rlvr.interop.openenv import from_openenv, to_openenv
     from rlvr.interop.openrlhf import to_openrlhf
     from rlvr.interop.reasoning_gym import from_reasoning_gym
     from rlvr.interop.trl import from_trl, to_trl
     from rlvr.interop.trl_environment import to_trl_environment
+    from rlvr.interop.verifiers import from_verifiers
     from rlvr.interop.verl import to_verl
+    from rlvr.interop.verl_episodes import to_verl_episodes
 
-__all__ = ["from_reasoning_gym", "from_trl", "to_gymnasium", "to_openrlhf", "to_trl", "to_trl_environment", "to_verl"]
+__all__ = [
+    "from_openenv",
+    "from_reasoning_gym",
+    "from_trl",
+    "from_verifiers",
+    "to_gymnasium",
+    "to_openenv",
+    "to_openrlhf",
+    "to_trl",
+    "to_trl_environment",
+    "to_verl",
+    "to_verl_episodes",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ from rlvr.data.rows import as_dataset
 from rlvr.environment import Environment, ToolEnv
 from rlvr.environment.tool_episode import RunningEpisode
 from rlvr.environment.tools import Tool
-from rlvr.episode import Episode, EpisodeTurn
+from rlvr.episode import PolicyTurn
 from rlvr.errors import Unscored, UsageError
 from rlvr.interop.adapter import TASK, chat_messages, finite_tasks, task_as_json, task_of
 from rlvr.types import Outcome, Score, Task, Verdict
@@ -122,9 +122,8 @@ class _TRLEnvironment:
         running, lost = self._running, self._lost
         try:
             if running is not None and lost is None:
-                running.finish("answer")
-                found = running.record
-                record = Episode((*found.turns, EpisodeTurn(answer)), "answer", found.final)
+                running.take(PolicyTurn(answer))
+                record = running.record
                 length = 0 if self._env.reward.needs_length else None
                 return self._env.score(self._task, self._env.completion_of(record, length))
         except Unscored as error:

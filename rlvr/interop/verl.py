@@ -15,7 +15,9 @@ the other values, so every reply has the same keys.  Written against verl 0.9.1.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ from rlvr.types import Completion, Outcome, Score, Task
 from rlvr.validate import require_optional_whole
 from rlvr.workers import shipped
 
-__all__ = ["VerlReward", "to_verl"]
+__all__ = ["VerlReward", "VerlStopped", "to_verl"]
 
 
 def to_verl(
@@ -59,8 +61,9 @@ def to_verl(
     Args:
         env, more: single-turn environments.  If there are several, a row's `data_source` is the id of its environment.
         unscored: the score for UNSCORED completions.  verl has no way to leave a completion out, and NaN would spoil
-            the whole batch, so None raises, which stops the step.  A number is a reward like any other, and `unscored`
-            in the reply is 1.
+            the whole batch, so None raises, which stops the step; under the reward manager `limited`, which makes 0 of
+            an exception, it raises `VerlStopped`.  A number is a reward like any other, and `unscored` in the reply is
+            1.
         count_tokens: from a completion's text to its number of tokens, for a reward that reads the length; verl passes
             on the text alone.
         group_size: verl's `rollout.n`, for a reward that compares the completions of a group; only `batch` can score
@@ -78,6 +81,29 @@ def to_verl(
         group_size=require_optional_whole("group_size", group_size, 1),
         settings={"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib},
     )
+
+
+class VerlStopped(BaseException):
+    """An error that verl's reward manager `limited` would have made a reward of 0.
+
+    It is no `Exception`, because that manager takes each of these for 0.
+    """
+
+
+@contextmanager
+def _heard() -> Iterator[None]:
+    """Let no error become a reward: `limited` catches every `Exception` and gives 0."""
+    try:
+        yield
+    except Exception as error:
+        module = sys.modules.get("verl.experimental.reward_loop.reward_manager.limited")
+        manager = getattr(module, "RateLimitedRewardManager", None)
+        if getattr(manager, "_class_initialized", False):  # one was made in this process
+            raise VerlStopped(
+                f"{type(error).__name__}: {error} (verl's reward manager 'limited' makes 0 of an error, so this one "
+                "ends the step; use the manager 'naive', or choose a reward: unscored=0.0)"
+            ) from error
+        raise
 
 
 class VerlReward:
@@ -122,7 +148,8 @@ class VerlReward:
         Raises:
             DataError, UsageError, Unscored: see `batch`.
         """
-        return self.batch([data_source], [solution_str], [ground_truth], [extra_info])[0]
+        with _heard():
+            return self.batch([data_source], [solution_str], [ground_truth], [extra_info])[0]
 
     async def acompute_score(
         self, data_source: str, solution_str: str, ground_truth: Any, extra_info: Row | None = None, **_: Any
@@ -135,9 +162,10 @@ class VerlReward:
         Raises:
             DataError, UsageError, Unscored: see `batch`.
         """
-        [(adapter, _members)] = self._by_environment([data_source])
-        task, completion = self._work(adapter.env, solution_str, ground_truth, extra_info)
-        return self._reply(task, await adapter.scorer.ascore(task, completion))
+        with _heard():
+            [(adapter, _members)] = self._by_environment([data_source])
+            task, completion = self._work(adapter.env, solution_str, ground_truth, extra_info)
+            return self._reply(task, await adapter.scorer.ascore(task, completion))
 
     def batch(
         self,

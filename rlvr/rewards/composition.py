@@ -36,6 +36,7 @@ from rlvr.types import (
     is_async,
     plain,
     returned,
+    takes_task,
     verified,
     verifies_async,
 )
@@ -259,7 +260,8 @@ class Reward(ABC):
         for leaf, waits in self._plan.joint:
             compared = [completions[i] for i in seen]
             _require_length(leaf, compared, task)
-            column: Any = leaf.values(compared, [observations[i].verdict for i in seen])
+            known: dict[str, Any] = {"task": task} if takes_task(leaf.values) else {}
+            column: Any = leaf.values(compared, [observations[i].verdict for i in seen], **known)
             column = await column if waits else column
             if not isinstance(column, Collection):
                 raise RewardError(
@@ -356,6 +358,8 @@ class GroupPart(_Leaf):
         self, completions: Sequence[Completion], verdicts: Sequence[Verdict]
     ) -> Sequence[float] | Awaitable[Sequence[float]]:
         """One raw value per completion, each inside `bounds`; may be `async def`.
+
+        One that wants to see the prompt has a third argument with the name `task` and a default, and gets the `Task`.
 
         Args:
             completions: of one task, without UNSCORED ones.

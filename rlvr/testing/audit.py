@@ -6,8 +6,9 @@ that was rejected.  UNSCORED stands for our own failures: it is neither, and is 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain, islice, zip_longest
 from pathlib import Path
@@ -19,14 +20,28 @@ from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.scoring import Scored, score
 from rlvr.scoring.items import Item, Rows
-from rlvr.statistics import wilson
+from rlvr.statistics import estimate, wilson
 from rlvr.text import inert
+from rlvr.types import Prompt
 from rlvr.validate import require_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Audit", "AuditCase", "Confusion", "Disagreement", "Rate", "audit", "label_of"]
+__all__ = [
+    "Audit",
+    "AuditCase",
+    "Confusion",
+    "Disagreement",
+    "Ranking",
+    "Rate",
+    "RewardModelScores",
+    "audit",
+    "label_of",
+]
+
+RewardModelScores = Callable[[Sequence[Prompt], Sequence[str]], Sequence[float]]
+"""(prompts, completions) → a score of each, such as `RewardModel.scores`."""
 
 _VALUES = 50  # greatest number of values of a column to slice by
 _HEAD = 100  # rows among which a column must have a value
@@ -34,6 +49,7 @@ _REASONS = 20  # greatest number of reasons shown of each kind
 _COUNTED = 1000  # greatest number of reasons counted; there may be many, as a reason may quote the completion
 _OTHERS = "(other reasons)"
 _LONGEST = 200  # characters of a reason
+_AT_ONCE = 64  # completions that a reward model scores together
 _LABELS: Final = {"true": True, "correct": True, "right": True, "yes": True, "1": True, "pass": True}
 _LABELS_NOT: Final = {"false": False, "wrong": False, "incorrect": False, "no": False, "0": False, "fail": False}
 
@@ -181,6 +197,68 @@ class Disagreement:
 
 
 @dataclass(slots=True)
+class Ranking:
+    """A reward model against labels: does it put right completions before wrong ones?
+
+    Attributes:
+        scores: (label, score) of each completion, by task.
+    """
+
+    scores: dict[str, list[tuple[bool, float]]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def of_tasks(self) -> list[float]:
+        """Of each task with both labels: the share of its pairs of a right and a wrong one that are in order.
+
+        A tie counts ½.  Between tasks nothing is compared: a model may find one harder than another.
+        """
+        return [share for found in self.scores.values() if (share := _in_order(found)) is not None]
+
+    @property
+    def of_all(self) -> float | None:
+        """The share among all pairs, of any tasks: the area under the ROC curve; None without both labels."""
+        return _in_order([one for found in self.scores.values() for one in found])
+
+    def mean(self, label: bool) -> float | None:
+        """The mean score of completions with this label; None if there are none.
+
+        Args:
+            label: right or wrong.
+        """
+        found = [score for each in self.scores.values() for right, score in each if right is label]
+        return sum(found) / len(found) if found else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Its numbers, for JSON."""
+        within = asdict(estimate(self.of_tasks, 0.95)) if self.of_tasks else None
+        return {
+            "within_tasks": within,
+            "of_all": self.of_all,
+            "mean_right": self.mean(True),
+            "mean_wrong": self.mean(False),
+        }
+
+    def __str__(self) -> str:
+        if not self.of_tasks:
+            return "no task has both a right and a wrong completion"
+        within = estimate(self.of_tasks, 0.95)
+        return (
+            f"right before wrong in {within} of a task's pairs, mean of {within.tasks} tasks; {self.of_all:.3f} of all "
+            f"pairs; mean score {self.mean(True):.3f} of right and {self.mean(False):.3f} of wrong completions"
+        )
+
+
+def _in_order(found: Sequence[tuple[bool, float]]) -> float | None:
+    """The share of (right, wrong) pairs with the greater score on the right one; by ranks (Mann and Whitney 1947)."""
+    wrong = sorted(score for right, score in found if not right)
+    right = [score for right, score in found if right]
+    if not wrong or not right:
+        return None
+    below = sum(bisect_left(wrong, score) + bisect_right(wrong, score) for score in right)
+    return below / (2 * len(wrong) * len(right))
+
+
+@dataclass(slots=True)
 class Audit:
     """The result of an audit.
 
@@ -193,6 +271,7 @@ class Audit:
         cases: the first few of each kind, with as many different reasons as possible.
         left_out: rows that could not be used, with the reason.
         disagreement: of a second environment with the first; None if there is no second.
+        ranking: of a reward model; None if there is none.
     """
 
     env: str
@@ -203,6 +282,7 @@ class Audit:
     cases: list[AuditCase] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     disagreement: Disagreement | None = None
+    ranking: Ranking | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, for JSON."""
@@ -218,6 +298,7 @@ class Audit:
             "cases": [asdict(case) for case in self.cases],
             "left_out": self.left_out,
             "disagreement": None if self.disagreement is None else self.disagreement.as_dict(),
+            "reward_model": None if self.ranking is None else self.ranking.as_dict(),
         }
 
     @property
@@ -255,6 +336,8 @@ class Audit:
             console.print(table)
         for kind, reasons in self.reasons.items():
             say(f"{kind}: " + ", ".join(f"{why} {n}" for why, n in reasons.items()))
+        if self.ranking is not None:
+            say(f"the reward model: {self.ranking}")
         if self.disagreement is not None:
             other = self.disagreement
             say(
@@ -288,6 +371,7 @@ def audit(
     label: str = "label",
     by: Sequence[str] = (),
     against: Environment | None = None,
+    reward_model: RewardModelScores | None = None,
     worst: int = 20,
     workers: int | None = None,
     progress: bool = False,
@@ -301,6 +385,7 @@ def audit(
         label: the column that says whether a completion is right; see `label_of`.
         by: columns to slice by; "task" is the task's id.
         against: another environment, or the same with other options, whose verdicts are compared with the first's.
+        reward_model: is measured against the labels too, on every row that has one; in this process.
         worst: greatest number of cases of each kind.
         workers: see `rlvr.Scorer`.
         progress: show the progress.
@@ -314,6 +399,8 @@ def audit(
     if against is not None and isinstance(rows, Iterator):
         rows = list(rows)
     found, kept = Audit(env.id, label), _Kept(worst)
+    found.ranking = None if reward_model is None else Ranking()
+    waiting: list[tuple[Item, bool]] = []
     first: dict[str | int, tuple[bool | None, bool, str]] = {}
     slices: dict[str, dict[str, Confusion]] = {column: defaultdict(Confusion) for column in by}
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
@@ -328,6 +415,10 @@ def audit(
         except DataError as error:
             found.left_out.append(f"row {scored.item.id}: {error}")
             continue
+        if found.ranking is not None and reward_model is not None:
+            waiting.append((scored.item, right))
+            if len(waiting) == _AT_ONCE:
+                _rank(found.ranking, reward_model, waiting)
         said = _accepted(scored)
         found.total.add(right, said)
         for column, values in slices.items():
@@ -340,6 +431,8 @@ def audit(
             kept.add(_case(kind, scored, right))
         if against is not None:
             first[scored.item.id] = said, right, scored.score.verdict.why[:_LONGEST]
+    if found.ranking is not None and reward_model is not None:
+        _rank(found.ranking, reward_model, waiting)
     if not found.total.scored + found.total.unscored:
         raise DataError(f"no row could be used: {found.left_out[0] if found.left_out else 'there are none'}")
     found.slices = {column: dict(sorted(values.items())) for column, values in slices.items()}
@@ -356,6 +449,14 @@ def audit(
         second = score(against, rows, workers=workers, on_error=leave_out_too, progress=progress)
         _compare(other, first, second, worst)
     return found
+
+
+def _rank(found: Ranking, reward_model: RewardModelScores, waiting: list[tuple[Item, bool]]) -> None:
+    """Score the completions that wait, together."""
+    scores = reward_model([item.task.prompt for item, _ in waiting], [item.completion.text for item, _ in waiting])
+    for (item, label), said in zip(waiting, scores, strict=True):
+        found.scores[item.task.id].append((label, said))
+    waiting.clear()
 
 
 def _with_columns(rows: Rows, label: str, by: Sequence[str]) -> Rows:

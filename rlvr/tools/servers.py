@@ -28,6 +28,7 @@ __all__ = ["Server", "mcp"]
 _START_S: Final = 30.0
 _CALL_S: Final = 300.0  # a last resort: an environment's `call_seconds` comes first
 _END_S: Final = 5.0
+_PAGES: Final = 100  # of a server's list of tools
 
 
 def mcp(where: str | Sequence[str], *, env: Mapping[str, str] | None = None) -> Server:
@@ -150,8 +151,7 @@ class Server:
         async with self._sdk.Client(self._target) as client:
             self._client = client
             tools: list[Tool] = []
-            listed = await client.list_tools()
-            for one in listed.tools:
+            for one in await _listed(client):
                 schema = getattr(one, "input_schema", None) or getattr(one, "inputSchema", None) or {"type": "object"}
                 function = partial(_by_name, self, one.name)
                 tools.append(Tool(one.name, one.description or "", dict(schema), function, checked=False))
@@ -169,6 +169,19 @@ class Server:
             )
         kept = None if env is None else {"PATH": os.environ.get("PATH", ""), **env}
         return self._sdk.StdioServerParameters(command=where[0], args=list(where[1:]), env=kept)
+
+
+async def _listed(client: Any) -> list[Any]:
+    """All tools of a server, page after page."""
+    found: list[Any] = []
+    cursor: str | None = None
+    for _ in range(_PAGES):
+        page = await (client.list_tools() if cursor is None else client.list_tools(cursor=cursor))
+        found += page.tools
+        cursor = getattr(page, "next_cursor", None) or getattr(page, "nextCursor", None)
+        if not cursor:
+            return found
+    raise ServiceFailed(f"its list of tools does not end after {_PAGES} pages, {len(found)} tools")
 
 
 def _by_name(server: Server, name: str, /, **arguments: Any) -> str:

@@ -297,6 +297,8 @@ class ResolvedConfig(Config):
                 f"{algorithm.objective!r} has no ratio to the policy that sampled, so only the first step on a batch "
                 "is right; leave minibatch out, or choose the objective 'clipped'"
             )
+        if algorithm.trust_region is not None:
+            self._require_second_derivatives()
         if algorithm.mixing is not None and self.pairs is not None:
             raise UsageError("mixing with pairs: training on a file has a fixed reference; leave mixing or pairs out")
         if algorithm.mixing is not None and self.lora_rank is not None:
@@ -313,6 +315,19 @@ class ResolvedConfig(Config):
             raise UsageError(
                 f"this algorithm resets when validation stalls, and eval_every is {self.eval_every}; say how many "
                 "steps lie between evaluations, such as 50, and on which split: eval_split='validation'"
+            )
+
+    def _require_second_derivatives(self) -> None:
+        """Refuse a trust region where its products would be wrong, or cannot be computed."""
+        if self.precision != "fp32":
+            raise UsageError(
+                f"precision is {self.precision!r}, in which the conjugate gradients of a trust region do not converge; "
+                "set precision to 'fp32', or choose 'ppo_kl'"
+            )
+        if self.gradient_checkpointing:
+            raise UsageError(
+                "gradient_checkpointing with a trust region: layers that are computed again have no second "
+                "derivatives; lower micro_tokens instead"
             )
 
     def _require_sampler(self) -> None:

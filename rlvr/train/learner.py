@@ -9,7 +9,7 @@ Denominators are those of the whole mini-batch, so the gradient does not depend 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from rlvr.algo.presets import Algorithm
 from rlvr.algo.ratios import RatioStats
 from rlvr.algo.registry import function
 from rlvr.algo.terms import entropy_bonus, explained_variance, top_entropy
+from rlvr.algo.trust_region import dual_ascent
 from rlvr.errors import RlvrError, UsageError
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch, totals
@@ -33,6 +34,7 @@ from rlvr.train.critic import CriticLearner
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
 from rlvr.train.schedule import scheduled
+from rlvr.train.trust_region import step_in_region
 from rlvr.types import Group, Rollout
 
 __all__ = ["Diverged", "Learner"]
@@ -179,13 +181,15 @@ class Learner:
         found: list[dict[str, float]] = []
         stats: list[RatioStats] = []
         valued: list[dict[str, float]] = []
+        moved = 0
         for part in parts:
             mini = batch.part(part)
             warming_up = self.critic is not None and self.critic.is_warming_up
             rows = [] if warming_up else self.rows_with_gradient(mini)
             if not rows and (self.critic is None or not mini.completion_mask.any()):
                 continue  # no gradient, and so no step: AdamW's momentum alone would still move the weights
-            numbers, seen = self.backward(mini, rows) if rows else ({}, [])
+            region = self.algorithm.trust_region is not None
+            numbers, seen = self.backward(mini, rows) if rows and not region else ({}, [])
             if self.critic is not None:
                 valued.append(self.critic.backward(mini, denominators(mini.completion_mask)))
                 norm = torch.nn.utils.clip_grad_norm_(self.critic.parameters, self.config.grad_clip)
@@ -193,13 +197,19 @@ class Learner:
             moves = any(p.grad is not None for p in self.parameters)
             if moves:
                 numbers["grad_norm"] = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.grad_clip))
+            elif rows and region and all(map(math.isfinite, valued[-1].values() if valued else ())):
+                numbers, seen = self._step_in_region(mini, rows)
             if not all(map(math.isfinite, (*numbers.values(), *(valued[-1].values() if valued else ())))):
                 self._skip(mini, on_bad)
                 continue
             if self.critic is not None:
                 self.critic.step()
             if moves:
-                self._step(numbers)
+                self._step()
+            if moves or numbers.get("region_scale", 0.0) > 0:
+                self._moved(numbers)
+                moved += 1
+            if numbers:
                 found.append(numbers)
                 stats += seen
             self._clear()
@@ -213,7 +223,7 @@ class Learner:
             numbers["explained_variance"] = explained_variance(batch.values, batch.returns, batch.completion_mask)
             numbers["critic_lr"] = self.critic.lr
         numbers |= self._adapt(batch)
-        return {**numbers, "updates": float(len(found)), "bad_updates": float(self.bad), "lr": self.lr}
+        return {**numbers, "updates": float(moved), "bad_updates": float(self.bad), "lr": self.lr}
 
     def _adapt(self, batch: Batch) -> dict[str, float]:
         """Move the KL coefficients that adapt; returns them, and the KL that moved them."""
@@ -230,9 +240,11 @@ class Learner:
             else:  # how far the step has moved the policy: only known after it
                 now = self.logprobs(batch.rows, self.policy)
                 measured = kl_loss(batch.behaviour_logprobs, now, mask, estimator="k3").sum()
+            kl = float(measured / mask.sum())
             if settings.rule == "ppo":
-                kl = float(measured / mask.sum())
                 moved = next_beta(settings.coefficient, kl, target=settings.target)
+            elif settings.rule == "dual":
+                moved = dual_ascent(settings.coefficient, kl, delta=settings.target, rate=settings.rate)
             else:
                 kl = float(measured / rows)
                 moved = ziegler_beta(
@@ -244,9 +256,45 @@ class Learner:
             numbers["entropy_coefficient"] = self.algorithm.entropy
         return numbers
 
-    def _step(self, numbers: Mapping[str, float]) -> None:
+    def _step_in_region(self, mini: Batch, rows: Sequence[int]) -> tuple[dict[str, float], list[RatioStats]]:
+        """TRPO's step on a mini-batch; returns the logged terms, and the ratios after it."""
+        assert self.algorithm.trust_region is not None
+        whole = denominators(mini.completion_mask)
+        indices = self.policy.micro_batches([mini.rows[i] for i in rows])
+        micro = [_on(mini.part([rows[i] for i in part]), self.policy.device) for part in indices]
+        last: list[tuple[Tensor, RatioStats]] = []
+
+        def surrogate() -> Iterator[Tensor]:
+            last.clear()
+            for one in micro:
+                loss, _, stats = self._loss(one, whole)
+                last.append((loss.detach(), stats))
+                yield -loss
+
+        found = step_in_region(
+            self.policy,
+            self.parameters,
+            surrogate,
+            _on(mini, self.policy.device),
+            self.algorithm.trust_region,
+            temperature=self.config.temperature,
+        )
+        numbers = {
+            "loss": float(sum(loss for loss, _ in last)),
+            "grad_norm": found.gradient_norm,
+            "region_kl": found.kl,
+            "region_gain": found.gain,
+            "region_scale": found.scale,
+            "region_residual": found.residual,
+        }
+        return numbers, [stats for _, stats in last] if found.accepted else []
+
+    def _step(self) -> None:
         self.optimizer.param_groups[0]["lr"] = self.lr
         self.optimizer.step()
+
+    def _moved(self, numbers: Mapping[str, float]) -> None:
+        """Count an update, and let the entropy coefficient follow it."""
         self.updates += 1
         target = self.algorithm.entropy_target
         if target is not None and "entropy_now" in numbers:
@@ -429,6 +477,7 @@ def _of_one_process(algorithm: Algorithm) -> list[str]:
         "subset": algorithm.subset is not None,
         "mixing": algorithm.mixing is not None,
         "a moving average": algorithm.baseline == "moving_average",
+        "trust_region": algorithm.trust_region is not None,
     }
     return [name for name, here in found.items() if here]
 

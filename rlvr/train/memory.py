@@ -49,6 +49,9 @@ _BLOCK_COPIES: Final = 4  # of a block of logits: z, its probabilities, their gr
 _LAYER_GRADIENTS: Final = 0.5  # of what a layer keeps; measured 0.2 to 0.4, as much is let go while gradients are made
 _SAMPLING_COPIES: Final = 5  # of the last logits: the model's, float32, sorted, summed up, and their indices
 _PROMPTS: Final = 16  # prompts that are looked at
+_REGION_VECTORS: Final = 8  # as long as the weights: gradient, solution, residual, direction, product, step, start, sum
+_REGION_GRAPHS: Final = 3  # a product keeps the graph, that of its gradient, and what goes back through both
+_REGION_COPIES: Final = 6  # of a micro-batch's logits in the divergence and its derivatives
 _ROOM: Final = 1.5  # the sampler's cache grows by half …
 _LEAST_ROOM: Final = 64  # … and by so many tokens at least
 _SIDE_BYTES: Final = 32  # of a token in it: its number, log-probability, random number and mask
@@ -294,6 +297,8 @@ def forecast(
     tokens = shape[0] * shape[1]
     head = policy.model.get_output_embeddings().weight
     width = max(1024, 2**21 // max(1, tokens))
+    whole = settings.algorithm.trust_region is not None  # its steps have distributions whole, and second derivatives
+    vectors, graphs = (_REGION_VECTORS, _REGION_GRAPHS) if whole else (1, 1)
     block = tokens * min(width, len(head)) * max(4, head.element_size()) * _BLOCK_COPIES
     rows = min(settings.max_rows, rollouts)
     held = min(rows * max(_ROOM * row, row + _LEAST_ROOM), max(row, settings.max_tokens_in_flight))
@@ -305,13 +310,15 @@ def forecast(
         device=str(policy.device),
         capacity=capacity(policy.device),
         weights=weights / world + layer,
-        optimizer=2 * (trained / world + valued),
+        optimizer=2 * (0 if whole else trained / world) + 2 * valued,
         critic=valued,
         reference=copies / world,
         sampler=weights if here and (settings.max_staleness or world > 1) else 0,
-        gradients=trained / world + layer + valued,
-        activations=costs.activations(*shape, recomputed=policy.model.training),
-        logits=block + (head.numel() * head.element_size() if head.requires_grad else 0),
+        gradients=vectors * trained / world + layer + valued,
+        activations=graphs * costs.activations(*shape, recomputed=policy.model.training),
+        logits=block
+        + whole * (rollouts * settings.max_tokens + _REGION_COPIES * tokens) * len(head) * 4
+        + (head.numel() * head.element_size() if head.requires_grad else 0),
         keys_values=here * (reached + read),
         sampled_logits=here * rows * len(head) * 4 * _SAMPLING_COPIES,
         overlap=here and settings.max_staleness > 0,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import torch
-from tokenizers import Tokenizer, decoders, models, processors
+from tokenizers import AddedToken, Tokenizer, decoders, models, processors
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen2Config
 
 from rlvr.errors import UsageError
@@ -20,6 +21,7 @@ _CONFIGS: Final = {"qwen2": Qwen2Config, "llama": LlamaConfig}
 def tiny(
     charset: str,
     *,
+    words: Sequence[str] = (),
     hidden: int = 128,
     layers: int = 2,
     heads: int = 4,
@@ -36,6 +38,7 @@ def tiny(
 
     Args:
         charset: every character that the model can read and write, each once.
+        words: longer texts that are one token each, wherever they stand.
         hidden: width of the residual stream, a multiple of 2 · `heads`.
         layers: number of transformer blocks.
         heads: attention heads.
@@ -49,7 +52,7 @@ def tiny(
     Raises:
         UsageError: the sizes do not fit each other, or there is no such family.
     """
-    tokenizer = character_tokenizer(charset)
+    tokenizer = character_tokenizer(charset, words)
     kv_heads = heads if kv_heads is None else kv_heads
     sizes = {"hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads}
     for name, size in {**sizes, "max_length_tokens": max_length_tokens}.items():
@@ -78,20 +81,25 @@ def tiny(
     return model.eval(), tokenizer
 
 
-def character_tokenizer(charset: str) -> PreTrainedTokenizerFast:
+def character_tokenizer(charset: str, words: Sequence[str] = ()) -> PreTrainedTokenizerFast:
     """A tokenizer with one token per character.  It puts `<bos>` first; other characters become `<unk>`.
 
-    Ids: 0 `<pad>`, 1 `<bos>`, 2 `<eos>`, 3 `<unk>`, then the charset in its order.
+    Ids: 0 `<pad>`, 1 `<bos>`, 2 `<eos>`, 3 `<unk>`, then the charset in its order, then the words.
 
     Args:
         charset: the characters, each once.
+        words: longer texts that are one token each, wherever they stand; of several that begin alike, the longest.
 
     Raises:
-        UsageError: there are no characters, or one of them stands twice.
+        UsageError: there are no characters, or one of them stands twice; a word is shorter than two characters, or
+            stands twice.
     """
     twice = sorted({c for c in charset if charset.count(c) > 1})
     if not charset or twice:
         raise UsageError(f"the charset {charset!r} is empty or repeats {twice}; give each character once")
+    short = sorted({word for word in words if len(word) < 2 or list(words).count(word) > 1})
+    if short:
+        raise UsageError(f"the words {short} are shorter than two characters, or stand twice; give each once")
     vocabulary = {token: i for i, token in enumerate([*_SPECIAL.values(), *charset])}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=_SPECIAL["unk_token"]))
     tokenizer.decoder = decoders.Fuse()
@@ -99,4 +107,6 @@ def character_tokenizer(charset: str) -> PreTrainedTokenizerFast:
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{bos} $A", pair=f"{bos} $A $B", special_tokens=[(bos, vocabulary[bos])]
     )
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **_SPECIAL)
+    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **_SPECIAL)
+    made.add_tokens([AddedToken(word, normalized=False) for word in words])
+    return made

@@ -18,7 +18,7 @@ PLAIN = unchecked(presets)
 
 def test_the_promised_algorithms_are_there():
     """The README names these."""
-    ours = "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo gspo cispo sapo ppo ppo_kl a2c reinforce"
+    ours = "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo gspo cispo sapo ppo ppo_kl trpo a2c reinforce"
     assert list(PRESETS) == f"{ours} dpo ipo kto reward_model process_reward_model rft".split()
 
 

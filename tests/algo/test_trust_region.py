@@ -32,6 +32,13 @@ class Bandit:
     def divergence(self) -> torch.Tensor:
         return full_kl(self.old, self.logits.log_softmax(0))
 
+    def gains(self) -> list[torch.Tensor]:
+        """In two parts, as micro-batches give them."""
+        return [0.25 * self.surrogate(), 0.75 * self.surrogate()]
+
+    def divergences(self) -> list[torch.Tensor]:
+        return [0.5 * self.divergence(), 0.5 * self.divergence()]
+
 
 def test_the_whole_kl_by_hand():
     """½ ln 2 + ½ ln (2/3) of (½, ½) against (¼, ¾); a token of probability 0 adds 0."""
@@ -74,7 +81,7 @@ def test_conjugate_gradients_solve_in_n_steps():
 def test_the_fisher_matrix_of_a_softmax():
     """diag(p) - p pᵀ, and the damping on its diagonal."""
     bandit = Bandit()
-    product = fisher_product(bandit.divergence(), [bandit.logits], damping=0.25)
+    product = fisher_product(bandit.divergences, [bandit.logits], damping=0.25)
     found = torch.stack([product(row) for row in torch.eye(3, dtype=torch.float64)])
     p = REF.exp()
     expected = torch.diag(p) - torch.outer(p, p) + 0.25 * torch.eye(3, dtype=torch.float64)
@@ -88,7 +95,7 @@ def test_the_step_is_the_natural_gradient_of_the_right_length():
     matrix = torch.diag(p) - torch.outer(p, p) + damping * torch.eye(3, dtype=torch.float64)
     x = torch.linalg.solve(matrix, p * bandit.advantages)  # dE[ratio A]/dlogits at π_old: p (A - E A), and E A = 0
     expected = REF + (2 * delta / x.dot(matrix @ x)).sqrt() * x
-    found = trust_region_step([bandit.logits], bandit.surrogate, bandit.divergence, delta=delta, damping=damping)
+    found = trust_region_step([bandit.logits], bandit.gains, bandit.divergences, delta=delta, damping=damping)
     assert found.accepted
     assert found.scale == 1.0
     torch.testing.assert_close(bandit.logits.detach(), expected, atol=1e-6, rtol=0)
@@ -98,7 +105,7 @@ def test_the_step_is_the_natural_gradient_of_the_right_length():
 def test_an_accepted_step_stays_in_the_region_and_is_better(delta: float):
     """Also where the quadratic model is far off and the step has to be halved."""
     bandit = Bandit(rewards=f64([5.0, 0.0, -3.0]))
-    found = trust_region_step([bandit.logits], bandit.surrogate, bandit.divergence, delta=delta, damping=1e-3)
+    found = trust_region_step([bandit.logits], bandit.gains, bandit.divergences, delta=delta, damping=1e-3)
     assert found.accepted
     assert bandit.divergence().item() == pytest.approx(found.kl)
     assert found.kl <= 1.5 * delta
@@ -110,7 +117,7 @@ def test_many_steps_find_the_best_arm():
     logits = REF
     for _ in range(60):
         bandit = Bandit(logits)
-        trust_region_step([bandit.logits], bandit.surrogate, bandit.divergence, delta=0.05, damping=1e-3)
+        trust_region_step([bandit.logits], bandit.gains, bandit.divergences, delta=0.05, damping=1e-3)
         logits = bandit.logits.detach()
     assert logits.softmax(0)[0].item() > 0.99
 
@@ -121,7 +128,7 @@ def test_nothing_to_gain_leaves_the_weights_bit_equal(rewards: list):
     bandit = Bandit(rewards=f64(rewards))
     bandit.advantages = bandit.advantages * 0 if rewards[0] == 1.0 else bandit.advantages
     before = bandit.logits.detach().clone()
-    assert not trust_region_step([bandit.logits], bandit.surrogate, bandit.divergence).accepted
+    assert not trust_region_step([bandit.logits], bandit.gains, bandit.divergences).accepted
     assert torch.equal(bandit.logits.detach(), before)
 
 
@@ -130,12 +137,12 @@ def test_a_step_that_never_fits_is_taken_back():
     bandit = Bandit()
     first = bandit.surrogate().item()
 
-    def surrogate() -> torch.Tensor:
+    def surrogate() -> list[torch.Tensor]:
         value = bandit.surrogate()
-        return value if value.item() == first else value * 0 - 1
+        return [value if value.item() == first else value * 0 - 1]
 
     before = bandit.logits.detach().clone()
-    found = trust_region_step([bandit.logits], surrogate, bandit.divergence)
+    found = trust_region_step([bandit.logits], surrogate, bandit.divergences)
     assert (found.accepted, found.tries) == (False, 11)
     assert torch.equal(bandit.logits.detach(), before)
 
@@ -162,4 +169,4 @@ def test_the_multiplier_has_bounds():
         dual_ascent(0.1, math.nan, delta=1.0, rate=1.0)
     bandit = Bandit()
     with pytest.raises(ValueError, match="delta is 0"):
-        trust_region_step([bandit.logits], bandit.surrogate, bandit.divergence, delta=0.0)
+        trust_region_step([bandit.logits], bandit.gains, bandit.divergences, delta=0.0)

@@ -130,7 +130,14 @@ def test_bad_options_are_refused(options, said):
 
 
 def test_environments_of_several_turns_and_mixtures_are_refused():
-    """They compute their scores themselves, or have weights of their own."""
+    """One error, which names the environment and the way out, also for those with tools."""
+
+    class Guess(rlvr.ToolEnv):
+        def task(self, index):
+            return rlvr.Task(f"guess/{index}", "?")
+
+        def verify(self, task, episode):
+            return rlvr.Verdict("wrong", why="-")
 
     class Talk(rlvr.MultiTurnEnv):
         def reset(self, *, seed=None, options=None):
@@ -139,7 +146,11 @@ def test_environments_of_several_turns_and_mixtures_are_refused():
         def step(self, action):
             return "", 0.0, True, False, {}
 
-    assert "has several turns" in refusal(lambda: rlvr.Mixture(envs=[Talk()]))
+    for env in (Talk(), Guess()):
+        assert refusal(lambda env=env: rlvr.Mixture(envs=[env])) == (
+            f"{env.id} is played in several turns; a mixture is made of environments of a single turn, so give that "
+            "one a run of its own"
+        )
     assert "is a mixture itself" in refusal(lambda: rlvr.Mixture(envs=[rlvr.Mixture(envs=[Words()])]))
 
 

@@ -357,6 +357,18 @@ def test_turns_can_be_given_in_the_forms_of_others():
             running.take(5)
 
 
+def test_ids_of_calls_are_unique():
+    """A model that gives two calls one id, or a long one, would be told replies that no API can match with them."""
+    ask = rlvr.Ask("add", {"x": 1}, id="a")
+    with Desk().begin(Desk().task(0)) as running:
+        running.take(rlvr.PolicyTurn("", (ask, ask)))
+        told = running.take(rlvr.PolicyTurn("", (ask, rlvr.Ask("add", {"x": 1}, id="i" * 65), rlvr.Ask("add", {}))))
+        ids = [call.id for call in running.record.calls]
+    assert len(set(ids)) == 5
+    assert ids[0] == "a"
+    assert [message["tool_call_id"] for message in told] == ids[2:]
+
+
 def test_a_completion_without_an_episode_is_refused():
     """`verify` reads the record; a text alone has none."""
     env = Desk()

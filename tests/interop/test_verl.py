@@ -1,9 +1,12 @@
 """verl's and OpenRLHF's side of the adapters: their calling conventions, and what our failures become there."""
 
+import asyncio
 import json
 import pickle
 import random
+import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +15,7 @@ from rlvr.data.formats import read_rows
 from rlvr.interop import to_openrlhf, to_verl
 from rlvr.interop.adapter import TASK, task_as_json
 from rlvr.interop.openrlhf import completion_in_query, remote_reply
+from rlvr.interop.verl import VerlStopped
 from tests.environments import Measured, Siblings, Trials
 
 SHAPED = rlvr.Correct() + 0.5 * rlvr.Format(str.isdecimal)
@@ -56,6 +60,60 @@ def test_our_failure_stops_verl_unless_told_otherwise():
     for bad in (float("nan"), "0"):
         with pytest.raises(rlvr.UsageError, match="finite"):
             to_verl(Trials(), unscored=bad)
+
+
+def test_the_manager_limited_makes_no_reward_of_our_failure(monkeypatch):
+    """It catches every Exception and gives 0; so where one was made the error is none.  Its code is verl 0.9.1's."""
+
+    class RateLimitedRewardManager:
+        _class_initialized = True
+
+        async def run_single(self, compute_score, extra):
+            try:
+                return await compute_score("Trials", "@raise", None, extra)
+            except Exception:  # noqa: BLE001  as verl's does
+                return {"reward_score": 0.0}
+
+    name = "verl.experimental.reward_loop.reward_manager.limited"
+    extra = sent(Trials(), 0)["extra_info"]
+    with to_verl(Trials(), workers=1) as reward:
+        assert asyncio.run(RateLimitedRewardManager().run_single(reward.acompute_score, extra))["reward_score"] == 0
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(RateLimitedRewardManager=RateLimitedRewardManager))
+        with pytest.raises(VerlStopped, match=r"as asked.*unscored=0.0"):
+            asyncio.run(RateLimitedRewardManager().run_single(reward.acompute_score, extra))
+        with pytest.raises(VerlStopped, match="as asked"):
+            reward("Trials", "@raise", None, extra)
+
+
+@pytest.mark.filterwarnings("ignore")  # verl's own, and of the libraries below it
+def test_the_real_manager_limited_neither(monkeypatch):
+    """The same with the class of an installed verl."""
+    pytest.importorskip("verl", reason="verl is not installed")
+    import numpy as np
+    import torch
+    from omegaconf import OmegaConf
+    from tensordict import TensorDict
+    from verl import DataProto
+    from verl.experimental.reward_loop.reward_manager.limited import RateLimitedRewardManager
+
+    item = {
+        "data_source": "Trials",
+        "reward_model": {"ground_truth": None},
+        "extra_info": sent(Trials(), 0)["extra_info"],
+    }
+    data = DataProto(
+        TensorDict({"responses": torch.ones(1, 2), "attention_mask": torch.ones(1, 2, dtype=torch.long)}, 1),
+        {name: np.array([value], dtype=object) for name, value in item.items()},
+    )
+    tokenizer = SimpleNamespace(decode=lambda ids, **_: "@raise")
+
+    async def run(reward):
+        manager = RateLimitedRewardManager(OmegaConf.create({"reward": {}}), tokenizer, reward)
+        return await manager.run_single(data)
+
+    with to_verl(Trials(), workers=1) as reward, pytest.raises(VerlStopped, match="as asked"):
+        asyncio.run(run(reward))
+    monkeypatch.setattr(RateLimitedRewardManager, "_class_initialized", False)
 
 
 def test_the_parquet_file_comes_back_as_the_same_task(both, tmp_path):

@@ -148,6 +148,19 @@ def test_a_recipe_is_a_module_of_the_checkout_too(adder, tmp_path):
     assert done.stderr.strip() == "rlvr: lr is 0.0; it must be a number above 0"
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
+@pytest.mark.parametrize("name", ["python_tool_math", "search_qa"])
+def test_a_recipe_with_tools_trains(name, say, tmp_path):
+    """Its whole path in too few steps to learn anything: episodes with calls, their metrics, and the results."""
+    code, said = say("train", name, "--run", tmp_path / "run", "--steps", 1, "--warm-steps", 100)
+    assert code == 0, said
+    assert "episodes with a call" in said
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert any(row.get("tools/used", 0) > 0 for row in rows)
+    assert sum(row.get("unscored", 0) for row in rows) == 0
+
+
 def test_recipes_have_the_published_numbers():
     """What a preset says of its paper's batch is what the recipe asks for; the other numbers as printed."""
     for flags, name in ((MATH_GRPO, "grpo"), (MATH_DAPO, "dapo"), (MATH_PRORL, "prorl")):

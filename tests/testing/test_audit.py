@@ -71,6 +71,30 @@ def test_slices_sum_to_the_whole():
     assert (b.false_negative, b.true_negative, b.scored, b.unscored) == (1, 2, 3, 1)
 
 
+def test_a_reward_model_is_measured_against_the_labels():
+    """By hand: task 1 has 1½ of its 2 pairs in order, task 2 none of 1, task 3 only right ones.  Of all 8, 2½."""
+    scores = {"a": 0.9, "b": 0.5, "c": 0.5, "d": 0.2, "e": 0.8, "f": 0.1}
+    rows = [row(1, "a", 1), row(1, "b", 0), row(1, "c", 1), row(2, "d", 1), row(2, "e", 0), row(3, "f", 1)]
+    asked = []
+
+    def model(prompts, completions):
+        asked.append(len(prompts))
+        return [scores[one] for one in completions]
+
+    found = audit(Trials(), rows, reward_model=model, workers=0)
+    assert found.ranking.of_tasks == [0.75, 0.0]
+    assert found.ranking.of_all == pytest.approx(2.5 / 8)
+    assert asked == [6]
+    known = found.as_dict()["reward_model"]
+    assert known["mean_right"] == pytest.approx(1.7 / 4)
+    assert known["within_tasks"]["value"] == pytest.approx(0.375)
+    out = io.StringIO()
+    found.show(Console(file=out, width=300))
+    assert "the reward model: right before wrong in 0.375 [" in out.getvalue()
+    one_sided = audit(Trials(), rows[3:4], reward_model=model, workers=0)
+    assert str(one_sided.ranking) == "no task has both a right and a wrong completion"
+
+
 def test_two_environments_are_compared():
     """Lenient accepts "it is 5" too; what either could not score is in no count."""
     found = audit(Trials(), ROWS, against=Lenient(), workers=0).disagreement

@@ -1,7 +1,8 @@
-"""An MCP server for tests, over stdio."""
+"""An MCP server for tests: over stdio, or, with a port as its argument, over HTTP."""
 
 import logging
 import os
+import sys
 import time
 
 from mcp.server import MCPServer
@@ -35,4 +36,7 @@ def hang() -> str:
     return ""
 
 
-server.run("stdio")
+if len(sys.argv) > 1:
+    server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
+else:
+    server.run("stdio")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import rlvr
 from rlvr.errors import ServiceFailed, UsageError
 from rlvr.tools import mcp
+from rlvr.tools.servers import _listed
 from tests.environments import Desk, call
 
 pytest.importorskip("mcp")
@@ -66,3 +72,46 @@ def test_a_server_that_does_not_start_is_one_clear_error(command):
     with pytest.raises(ServiceFailed, match="cannot be used"):
         mcp(command)
     assert issubclass(ServiceFailed, rlvr.Unscored)
+
+
+@pytest.mark.slow  # as above
+def test_a_server_at_a_url_is_the_same():
+    """A server process of its own over HTTP: several episodes at once, and its death is our fault."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with subprocess.Popen([*SERVER, str(port)], stderr=subprocess.DEVNULL) as process:
+        try:
+            url = f"http://127.0.0.1:{port}/mcp"
+            for _ in range(600):
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.1)
+            with mcp(url) as one, mcp(url) as two:
+                assert [tool.name for tool in one.tools] == ["add", "fail", "die", "hang"]
+                assert [server.call("add", {"x": 2, "y": i}) for i, server in enumerate((one, two))] == ["2", "3"]
+                with pytest.raises(rlvr.ToolError):
+                    one.call("fail", {})
+                with pytest.raises(ServiceFailed, match="MCP server"):
+                    one.call("die", {})
+        finally:
+            process.kill()
+
+
+def pages(tools, *, endless=False):
+    """A client whose server lists two tools a page."""
+
+    async def list_tools(cursor=None):
+        at = int(cursor or 0)
+        more = endless or at + 2 < len(tools)
+        return SimpleNamespace(tools=tools[at % len(tools) :][:2], next_cursor=str(at + 2) if more else None)
+
+    return SimpleNamespace(list_tools=list_tools)
+
+
+def test_a_long_list_of_tools_comes_in_pages():
+    """All of them; a list without end is one error."""
+    assert asyncio.run(_listed(pages(list("abcde")))) == list("abcde")
+    with pytest.raises(ServiceFailed, match="does not end"):
+        asyncio.run(_listed(pages(list("abcd"), endless=True)))

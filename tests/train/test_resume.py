@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rlvr
-from rlvr.algo.presets import Critic, EntropyTarget, Kl, Mixing, Replay, Reset, preset
+from rlvr.algo.presets import Critic, EntropyTarget, Kl, Mixing, Replay, Reset, Trust, preset
 from rlvr.errors import DataError, UsageError
 from rlvr.train import checkpoint
 from rlvr.train.loop import Trainer
@@ -25,6 +25,7 @@ PPO = dataclasses.replace(
     mixing=Mixing(every_steps=2),
     critic=Critic(warmup=2, lr=1e-2),
 )
+DUAL = dataclasses.replace(preset("ppo_kl"), trust=Trust(coefficient=0.0, rule="dual", target=1e-3))
 RUNS = {
     "grpo": {"algorithm": "grpo", "minibatch": 8},
     "dapo": {"algorithm": "dapo", "minibatch": 8, "warmup_steps": 3, "schedule": "cosine"},
@@ -41,6 +42,8 @@ RUNS = {
         "group_size": 4,
     },
     "ppo-lora": {"algorithm": "ppo", "group_size": 4, "minibatch": 8, "lora_rank": 2},
+    "trpo": {"algorithm": "trpo", "prompts": 8, "minibatch": 4, "lora_rank": 2},
+    "ppo-dual": {"algorithm": DUAL, "minibatch": 8, "group_size": 4},
     "reinforce": {"algorithm": "reinforce", "prompts": 16, "group_size": 1},
     "lora-one-step-off": {"algorithm": "dapo", "max_staleness": 1, "prompts": 3, "lora_rank": 2},
 }

@@ -4,17 +4,19 @@ import json
 import math
 from pathlib import Path
 
+import cloudpickle
 import pytest
 import torch
 
+import rlvr
 from rlvr.data.pairs import read_steps
 from rlvr.errors import DataError, UsageError
 from rlvr.train import checkpoint
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Example, Examples, TrainedRow
-from rlvr.train.reward_model import RewardLearner, RewardModel
+from rlvr.train.reward_model import LearnedReward, RewardLearner, RewardModel
 from rlvr.train.tiny import tiny
-from tests.train.bandit import CHARSET, policy
+from tests.train.bandit import CHARSET, Bandit, policy
 from tests.train.test_preferences import config, digits, offline, written
 from tests.train.test_resume import differences, logged
 
@@ -123,6 +125,24 @@ def test_a_reward_model_learns_goes_on_and_scores(tmp_path: Path):
     assert all(0 <= b < a <= 1 for a, b in zip(right, wrong, strict=True))
     assert model.scores(prompts[:1], ["0"]) == pytest.approx(right[:1], abs=1e-6)  # alone as in a batch
     assert model.scores([], []) == []
+    a_part_of_a_reward(tmp_path / "whole" / "model", model)
+
+
+def a_part_of_a_reward(folder: Path, model: RewardModel) -> None:
+    """0.5 of the model's score on top of the verdict's 1 or 0, also through workers, which get no weights."""
+    env = Bandit()
+    with pytest.raises(UsageError, match=r"has no reward_head\.safetensors, so it is no reward model"):
+        LearnedReward(folder.parent)
+    part = LearnedReward(folder)
+    env = env.with_reward(env.reward + 0.5 * part)
+    assert len(cloudpickle.dumps(env)) < 20_000
+    assert part.version in str(part)
+    rows = [{"task": 1, "completion": text} for text in ("0", "3", "9")]
+    for workers in (0, 1):
+        scores = [one.score for one in rlvr.score(env, rows, workers=workers)]
+        said = model.scores(["1="] * 3, ["0", "3", "9"])
+        assert [one.parts["learned"] for one in scores] == pytest.approx([value / 2 for value in said], abs=1e-6)
+        assert [one.verdict.correct for one in scores] == [True, True, False]
 
 
 def test_a_process_reward_model_learns_the_shares(tmp_path: Path):

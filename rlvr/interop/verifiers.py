@@ -1,0 +1,287 @@
+"""Environments of Prime Intellect's `verifiers`: a taskset, its tools and its rewards as a `ToolEnv`.
+
+    env = from_verifiers(MyTaskset(MyConfig()))
+
+The tasks' prompts, the `@vf.tool` methods of their toolsets, called in this process, and their `@vf.reward` methods
+over the trace.  Harnesses and runtimes are not used: rlvr's own loop plays the episode.  Needs verifiers, which brings
+much else and is no extra: pip install verifiers==0.4.0.  Written against verifiers 0.4.0 (its `v1`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from functools import partial
+from itertools import islice
+from typing import Any, ClassVar
+
+from rlvr.environment import ToolEnv
+from rlvr.environment.tools import Tool, schema_of
+from rlvr.episode import Episode
+from rlvr.errors import MissingDependency, ToolError, Unscored, UsageError, brief
+from rlvr.types import Outcome, Prompt, Task, Verdict
+from rlvr.validate import require_number, require_one_of, require_optional_whole
+
+try:
+    import verifiers.v1 as vf
+    from verifiers.v1.mcp.server import _call_state
+    from verifiers.v1.state import state_cls
+    from verifiers.v1.types import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
+    from verifiers.v1.utils.decorators import discover_decorated
+except ImportError as error:
+    raise MissingDependency("verifiers, whose environments these are,", "", "pip install verifiers==0.4.0") from error
+
+__all__ = ["VerifiersEnv", "from_verifiers"]
+
+
+def from_verifiers(
+    taskset: Any,
+    *,
+    tasks: int | None = None,
+    best: float = 1.0,
+    failure: str = "wrong",
+    split: str = "train",
+    **options: Any,
+) -> VerifiersEnv:
+    """A taskset of `verifiers` as a `ToolEnv`.
+
+    An episode has toolsets of its own, also where the taskset would share them.  The verdict is about the weighted sum
+    of the task's rewards over the recorded messages: `best` or more is CORRECT, and the value is its share of `best`.
+
+    Args:
+        taskset: an object of a class derived from `vf.Taskset`.
+        tasks: number of its tasks; None for all of a finite one.
+        best: the most that an episode can earn.
+        failure: the outcome where a reward method raises, which the policy's words may have caused: "wrong", or
+            "unscored", which says that they never do.
+        split: name of the tasks' split.
+        options: of the `ToolEnv`: `turns`, `calls`, `call_seconds`, `episode_seconds`, `reply_chars`.
+
+    Raises:
+        UsageError: it is no taskset, has no end and `tasks` is None, or needs a runtime or a harness of verifiers.
+    """
+    return VerifiersEnv(taskset=taskset, count=tasks, best=best, failure=failure, split=split, **options)
+
+
+class VerifiersEnv(ToolEnv):
+    """A taskset of `verifiers`; made by `from_verifiers`.
+
+    The reasons: `full-reward` is CORRECT; `reward` and `crash` (of a reward method) WRONG.  `detail` has the rewards by
+    name.
+
+    Options:
+        taskset, count, best, failure: see there; `count` is `tasks`.
+    """
+
+    id: ClassVar[str] = "verifiers-v0"
+    domain = "tools"
+    taskset: Any = None
+    count: int | None = None
+    best: float = 1.0
+    failure: str = "wrong"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_number("best", self.best, above=0)
+        require_one_of("failure", self.failure, ("wrong", "unscored"))
+        require_optional_whole("tasks", self.count, 1, none="all")
+        if not isinstance(self.taskset, vf.Taskset):
+            raise UsageError(f"{brief(self.taskset)} is no taskset; give an object of a class derived from vf.Taskset")
+        if self.count is None and not self.taskset.bounded:
+            raise UsageError(f"{type(self.taskset).__name__} has no end: say how many, tasks=1000")
+        self._theirs: dict[str, Any] = {}
+        for index, one in enumerate(islice(self.taskset, self.count)):
+            _require_plain(one)
+            self._theirs[f"{type(self.taskset).__name__}/{self.split}/{one.data.id or index}"] = one
+        if not self._theirs:
+            raise UsageError(f"{type(self.taskset).__name__} has no tasks")
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Without the taskset, which a record cannot repeat."""
+        return {name: value for name, value in super().config.items() if name != "taskset"}
+
+    def tasks(self) -> Iterator[Task]:
+        for name, one in self._theirs.items():
+            yield Task(name, _prompt(one.data))
+
+    def open(self, task: Task) -> _Toolsets:
+        return _Toolsets(self.taskset, self._theirs[task.id])
+
+    def tools(self, state: _Toolsets) -> list[Tool]:
+        return state.tools
+
+    def final(self, task: Task, state: _Toolsets) -> Any:
+        return json.loads(state.shared.model_dump_json())
+
+    def verify(self, task: Task, episode: Episode) -> Verdict:
+        one = self._theirs.get(task.id)
+        if one is None:
+            raise UsageError(f"this taskset has no task {task.id!r}; replay a record with the taskset that made it")
+        trace = _trace(one, task, episode)
+        try:
+            _run(partial(one.score, trace))
+        except Exception as error:
+            cause = error.__cause__ or error
+            if self.failure == "unscored":
+                raise Unscored(f"a reward of {type(one).__name__} raised {type(cause).__name__}: {cause}") from error
+            return Verdict(Outcome.WRONG, why=f"crash: {type(cause).__name__}: {cause}"[:300], answer=episode.answer)
+        rewards = {name: None if found is None else found.value for name, found in trace.rewards.items()}
+        if not rewards or None in rewards.values():
+            raise Unscored(f"{type(one).__name__} gave no number for its rewards {sorted(rewards)}")
+        earned = float(trace.reward)
+        if not abs(earned) < float("inf"):
+            return Verdict(Outcome.WRONG, why=f"crash: the reward is {earned}", answer=episode.answer)
+        if earned >= self.best:
+            return Verdict(Outcome.CORRECT, why="full-reward", answer=episode.answer, detail={"rewards": rewards})
+        value = min(1.0, max(0.0, earned / self.best))
+        why = f"reward: {earned:g} of {self.best:g}"
+        return Verdict(Outcome.WRONG, value=value, why=why, answer=episode.answer, detail={"rewards": rewards})
+
+
+class _Toolsets:
+    """The toolsets of an episode, in this process, and the state that they share.
+
+    Args:
+        taskset: whose tools every task has.
+        one: the task.
+    """
+
+    def __init__(self, taskset: Any, one: Any) -> None:
+        made = [*type(taskset).toolsets(taskset.config), *type(one).toolsets(one.config)]
+        self.shared = next(
+            (state_cls(type(each))() for each in made if state_cls(type(each)) is not vf.State), vf.State()
+        )
+        self._made = made
+        self.tools: list[Tool] = []
+        for each in made:
+            _run(each.setup)
+            if each in made[len(type(taskset).toolsets(taskset.config)) :]:
+                _run(partial(each.setup_task, one.data))
+            for function in discover_decorated(each, "tool"):
+                name = getattr(function, "tool_name", None) or function.__name__
+                prefix = f"{each.server_name}_" if each.server_name else ""
+                asked = schema_of(function, name=prefix + name)
+                self.tools.append(
+                    Tool(asked.name, asked.description, asked.parameters, partial(self._called, function))
+                )
+
+    def _called(self, function: Callable[..., Any], **arguments: Any) -> str:
+        """Call a tool.  What it raises is told to the model, as verifiers' servers do."""
+
+        async def call() -> Any:
+            _call_state.set(self.shared)
+            found = function(**arguments)
+            return await found if inspect.isawaitable(found) else found
+
+        try:
+            found = _run(call)
+        except Exception as error:
+            raise ToolError(f"{type(error).__name__}: {error}") from error
+        return found if isinstance(found, str) else json.dumps(found, default=str)
+
+    def close(self) -> None:
+        """Close what the toolsets opened."""
+        for each in self._made:
+            _run(each._exit_stack.aclose)
+
+
+def _require_plain(one: Any) -> None:
+    """Refuse a task that needs what only verifiers' own loop has."""
+    kind = type(one)
+    needs = [name for name in ("setup", "finalize") if getattr(kind, name) is not getattr(vf.Task, name)]
+    if kind.NEEDS_CONTAINER:
+        needs.append("a container")
+    hooks = [*one.hooks("metric"), *one.hooks("reward")]
+    required = [hook.__name__ for hook in hooks if _requires_runtime(hook)]
+    if one.hooks("stop"):
+        needs.append("@vf.stop")
+    if needs or required or one.data.prompt is None:
+        what = ", ".join([*needs, *(f"{name}(runtime)" for name in required)]) or "a user that begins"
+        raise UsageError(
+            f"{kind.__name__} needs {what}, which only verifiers' own harness and runtime have; tasks that are scored "
+            "by their trace alone are taken"
+        )
+
+
+def _requires_runtime(hook: Callable[..., Any]) -> bool:
+    given = inspect.signature(hook).parameters.get("runtime")
+    return given is not None and given.default is inspect.Parameter.empty
+
+
+def _prompt(data: Any) -> Prompt:
+    said = [{"role": "system", "content": data.system_prompt}] if data.system_prompt else []
+    if isinstance(data.prompt, str):
+        return [*said, {"role": "user", "content": data.prompt}] if said else data.prompt
+    return [*said, *({"role": one.role, "content": _text(one.content)} for one in data.prompt)]
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    raise UsageError(f"a prompt has the content {brief(content)}; only texts are taken, no images")
+
+
+def _trace(one: Any, task: Task, episode: Episode) -> Any:
+    """The trace that verifiers' rewards read, of a recorded episode."""
+    trace = vf.Trace(
+        task=vf.TraceTask(type=type(one).__name__, data=one.data, key=one.key, hash=one.hash),
+        agent=vf.AgentInfo(config=vf.AgentConfig()),
+        is_completed=True,
+        ok=True,
+        stop_condition=None if episode.end == "answer" else "max_turns",
+    )
+    begun = [{"role": "user", "content": task.prompt}] if isinstance(task.prompt, str) else task.prompt
+    for number, (message, sampled) in enumerate([*((m, False) for m in begun), *_played(episode)]):
+        trace.nodes.append(
+            vf.MessageNode(parent=number - 1 if number else None, message=_theirs(message), sampled=sampled)
+        )
+    kinds = [state_cls(type(each)) for each in type(one).toolsets(one.config)]
+    kind = next((each for each in kinds if each is not vf.State), vf.State)
+    trace.state = kind.model_validate(episode.final or {})
+    return trace
+
+
+def _played(episode: Episode) -> list[tuple[Mapping[str, Any], bool]]:
+    return [(message, message["role"] == "assistant") for message in episode.messages]
+
+
+def _theirs(message: Mapping[str, Any]) -> Any:
+    match message["role"]:
+        case "system":
+            return SystemMessage(content=message["content"])
+        case "assistant":
+            calls = [
+                ToolCall(
+                    id=call["id"], name=call["function"]["name"], arguments=json.dumps(call["function"]["arguments"])
+                )
+                for call in message.get("tool_calls", ())
+            ]
+            return AssistantMessage(content=message["content"], tool_calls=calls or None)
+        case "tool":
+            return ToolMessage(
+                tool_call_id=message["tool_call_id"], content=message["content"], name=message.get("name")
+            )
+    return UserMessage(content=message["content"])
+
+
+def _run(function: Callable[[], Any]) -> Any:
+    """The result of an async function, from any thread, also one whose event loop runs."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(function())
+    done: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            done.set_result(asyncio.run(function()))
+        except BaseException as error:  # noqa: BLE001  it belongs to the caller
+            done.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return done.result()

@@ -1,0 +1,121 @@
+"""Tasksets of Prime Intellect's verifiers as environments here.  Skipped where verifiers is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+import rlvr
+from rlvr.errors import UsageError
+from tests.environments import call
+
+pytest.importorskip("verifiers.v1", reason="verifiers is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore")  # its own, and of the libraries below it
+
+import verifiers.v1 as vf  # noqa: E402
+
+from rlvr.interop import from_verifiers  # noqa: E402
+
+
+class Counted(vf.State):
+    made: int = 0
+
+
+class SumData(vf.TaskData):
+    answer: int = 0
+
+
+class Adding(vf.Toolset[vf.ToolsetConfig, Counted]):
+    """As an author of verifiers writes it."""
+
+    TOOL_PREFIX = None
+
+    @vf.tool
+    async def add(self, x: int, y: int = 0) -> int:
+        """Add two numbers."""
+        if x < 0:
+            raise ValueError("only numbers from 0")
+        self.state.made += 1
+        return x + y
+
+
+class SumTask(vf.Task[SumData, Counted]):
+    @classmethod
+    def toolsets(cls, config):
+        return [Adding(vf.ToolsetConfig())]
+
+    @vf.reward(weight=0.75)
+    async def right(self, task: SumData, trace: vf.Trace) -> float:
+        if trace.last_reply == "crash":
+            raise RuntimeError("cannot read")
+        return float(trace.last_reply == str(task.answer))
+
+    @vf.reward(weight=0.25)
+    async def called(self, trace: vf.Trace) -> float:
+        return float(trace.state.made == 1 and len(trace.tool_messages) == 1)
+
+
+class Sums(vf.Taskset[SumTask, vf.TasksetConfig]):
+    def load(self) -> Iterable[SumTask]:
+        for i in range(3):
+            yield SumTask(SumData(prompt=f"Add {i} and 1.", answer=i + 1, system_prompt="Be short."))
+
+
+@pytest.fixture
+def env():
+    return from_verifiers(Sums(vf.TasksetConfig()))
+
+
+@pytest.mark.parametrize(
+    ("turns", "total", "why"),
+    [
+        ([call("add", x=1, y=1), "2"], 1.0, "full-reward"),
+        (["2"], 0.75, "reward"),
+        ([call("add", x=1, y=1), "3"], 0.25, "reward"),
+        (["3"], 0.0, "reward"),
+        ([call("add", x=-1), call("add", x="1"), "2"], 0.75, "reward"),
+        (["crash"], 0.0, "crash"),
+    ],
+)
+def test_its_rewards_are_the_totals(env, turns, total, why):
+    """Its tools, its state, its weights; faults of the model are replies, and a replay needs no tool."""
+    task = env.task(1)
+    assert task.prompt[0] == {"role": "system", "content": "Be short."}
+    with env.begin(task) as running:
+        for turn in turns:
+            running.take(turn)
+    score = env.score(task, env.completion_of(running.record))
+    assert (score.verdict.value, score.verdict.why.partition(":")[0]) == (total, why)
+    assert all(one.error for one in running.record.calls if one.arguments.get("x") != 1)
+    again = rlvr.Episode.from_dict(running.record.as_dict())
+    assert env.score(task, env.completion_of(again)) == score
+
+
+def test_episodes_share_no_state(env):
+    """Each has toolsets of its own."""
+    with env.begin(env.task(0)) as one, env.begin(env.task(0)) as two:
+        one.take(call("add", x=1))
+        for running in (one, two):
+            running.take("1")
+    assert [running.record.final["made"] for running in (one, two)] == [1, 0]
+
+
+def test_what_needs_its_own_loop_is_refused():
+    """Rewards over a runtime, hooks, a user that begins, and what is no taskset: one error, that says what."""
+
+    class InABox(SumTask):
+        @vf.reward
+        async def files(self, runtime: vf.Runtime) -> float:
+            return 1.0
+
+    class Boxed(Sums):
+        def load(self):
+            yield InABox(SumData(prompt="?"))
+
+    with pytest.raises(UsageError, match=r"needs files\(runtime\)"):
+        from_verifiers(Boxed(vf.TasksetConfig()))
+    with pytest.raises(UsageError, match="no taskset"):
+        from_verifiers("math")
+    with pytest.raises(UsageError, match="best"):
+        from_verifiers(Sums(vf.TasksetConfig()), best=0)

@@ -1,0 +1,154 @@
+"""TRPO as the trainer's step: the natural gradient of a model, its region, and what cannot have one."""
+
+import dataclasses
+import itertools
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlvr.algo.presets import Algorithm, Critic, Kl, Trust, TrustRegion, preset
+from rlvr.errors import UsageError
+from rlvr.train.config import Config
+from rlvr.train.learner import _of_one_process
+from tests.train.bandit import policy
+from tests.train.test_critic import ready
+from tests.train.test_learner import batch_of, learner
+
+REGION = Algorithm(
+    paper="",
+    advantage="group_advantages",
+    objective="surrogate",
+    aggregation="token_mean",
+    trust_region=TrustRegion(delta=1e-3, damping=0.1, cg_steps=60),
+    group_size=2,
+)
+
+
+def flat(made) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in made.parameters])
+
+
+def distributions(made, batch) -> torch.Tensor:
+    """[N, V] of the trained tokens, from the model's own forward."""
+    found = []
+    for row, mask in zip(batch.rows, batch.completion_mask, strict=True):
+        ids = torch.tensor([[*row.prompt_ids, *row.completion_ids]])
+        logits = made.policy.model(input_ids=ids, use_cache=False).logits[0, len(row.prompt_ids) - 1 : -1]
+        found.append(logits[mask[: len(row.completion_ids)]].log_softmax(-1))
+    return torch.cat(found)
+
+
+def moved(made, batch) -> dict:
+    return made.update(batch, [range(len(batch.rows))], pytest.fail)
+
+
+def test_a_step_is_the_natural_gradient_and_stays_in_the_region():
+    """Against a direct solver in float64, with the Fisher matrix FᵀF from the gradients of whole distributions.
+
+    FᵀF = mean over tokens of Σ_v p_v ∇log p_v ∇log p_vᵀ; Woodbury's formula inverts it with the damping.
+    """
+    made = learner(REGION, made=policy(share_prompts=False))
+    made.policy.model.double()
+    batch = batch_of()
+    before, whole = flat(made), distributions(made, batch)
+    old = whole.detach()
+    weights = dict(made.policy.model.named_parameters())
+    p, n = old.exp(), len(old)
+
+    root = []
+    for token, word in itertools.product(range(n), range(old.shape[1])):
+        each = torch.autograd.grad(whole[token, word], list(weights.values()), retain_graph=True, allow_unused=True)
+        parts = [torch.zeros_like(w) if g is None else g for g, w in zip(each, weights.values(), strict=True)]
+        root.append((p[token, word] / n).sqrt() * torch.cat([one.flatten() for one in parts]))
+    F = torch.stack(root)
+    made.backward(batch, list(range(len(batch.rows))))
+    g = -torch.cat([w.grad.flatten() for w in weights.values()])
+    made.optimizer.zero_grad()
+    x = 10 * (g - F.T @ torch.linalg.solve(F @ F.T + 0.1 * torch.eye(len(F), dtype=g.dtype), F @ g))
+    step = (2e-3 / x.dot(F.T @ (F @ x) + 0.1 * x)).sqrt() * x
+
+    numbers = moved(made, batch)
+    assert numbers["updates"] == numbers["region_scale"] == 1.0
+    torch.testing.assert_close(flat(made) - before, step, rtol=1e-4, atol=1e-7)
+    now = distributions(made, batch).detach()
+    kl = float((old.exp() * (old - now)).sum() / n)
+    assert numbers["region_kl"] == pytest.approx(kl, rel=1e-6)
+    assert 0 < kl <= 1.5e-3
+    assert numbers["grad_norm"] == pytest.approx(float(g.norm()))
+    assert numbers["region_gain"] > 0
+
+
+def test_a_step_does_not_depend_on_batching():
+    """Surrogate, products and divergence in micro-batches, packed or with shared prompts: the same weights to 1e-5."""
+    found = []
+    for options in ({"share_prompts": False}, {"max_tokens": 7, "overhead_tokens": 0}, {"packing": True}):
+        made = learner(replace(REGION, trust_region=TrustRegion(cg_steps=5)), made=policy(**options))
+        moved(made, batch_of())
+        found.append(flat(made))
+    for other in found[1:]:
+        torch.testing.assert_close(found[0], other, rtol=1e-4, atol=1e-5)
+
+
+def test_with_an_adapter_only_the_adapter_moves():
+    """And the KL is that of the model with it."""
+    made = policy()
+    made.add_lora(rank=2)
+    frozen = [p.detach().clone() for p in made.model.parameters() if not p.requires_grad]
+    stepping = learner(REGION, made=made)
+    assert 0 < moved(stepping, batch_of())["region_kl"] <= 1.5e-3
+    kept = [p for p in made.model.parameters() if not p.requires_grad]
+    assert all(torch.equal(a, b) for a, b in zip(frozen, kept, strict=True))
+
+
+def test_nothing_to_gain_is_no_update():
+    """Advantages of 0: no row has a gradient, and nothing moves.  A gradient that is not finite is skipped and kept."""
+    made = learner(REGION)
+    before, bad = flat(made), []
+    assert moved(made, batch_of(advantages=torch.zeros(6)))["updates"] == 0.0
+    made.update(batch_of(advantages=torch.full((6,), math.nan)), [range(6)], bad.append)
+    assert len(bad) == 1
+    assert made.bad == 1
+    assert torch.equal(flat(made), before)
+
+
+def test_the_preset_trains_a_critic_beside_it():
+    """The critic has AdamW, as with PPO; the policy's optimiser makes no step."""
+    made = learner(replace(preset("trpo"), whiten=False, critic=Critic(lr=1e-2, value_clip=None)))
+    numbers = moved(made, ready(made))
+    assert numbers["value_loss"] > 0
+    assert made.critic.updates == made.updates == 1
+    assert not made.optimizer.state
+
+
+def test_the_multiplier_rises_above_the_target_and_falls_to_0_below():
+    """λ + rate (KL - δ), never below 0: as the coefficient of ppo_kl, and of a KL from the reference."""
+    trust = Trust(coefficient=0.0, rule="dual", target=1e-4, rate=2.0)
+    made = learner(dataclasses.replace(preset("ppo_kl"), trust=trust), group_size=6)
+    numbers = moved(made, ready(made))
+    assert numbers["trust_measured"] > 1e-4
+    assert numbers["trust_coefficient"] == pytest.approx(2 * (numbers["trust_measured"] - 1e-4))
+    assert made.algorithm.trust.coefficient == numbers["trust_coefficient"]
+
+    kl = Kl("k3", 0.1, "loss", rule="dual", target=50.0)
+    made = learner(dataclasses.replace(preset("grpo"), kl=kl))
+    assert moved(made, made.prepared(batch_of()))["kl_coefficient"] == 0.0
+    assert made.algorithm.kl.coefficient == 0.0
+
+
+def test_what_cannot_have_a_region_is_refused():
+    """With the value and the way out."""
+    with pytest.raises(UsageError, match=r"surrogate with trust_region None: give trust_region"):
+        replace(REGION, trust_region=None)
+    with pytest.raises(UsageError, match=r"backbone is 'shared' with trust_region"):
+        replace(preset("trpo"), critic=Critic(backbone="shared"))
+    with pytest.raises(UsageError, match=r"trust_region\.delta is 0\.0"):
+        TrustRegion(delta=0.0)
+    settings = {"env": "e", "model": "m", "run": Path("r"), "algorithm": "trpo"}
+    with pytest.raises(UsageError, match=r"precision is 'bf16', in which the conjugate gradients"):
+        Config(**settings, precision="bf16")
+    with pytest.raises(UsageError, match=r"gradient_checkpointing with a trust region"):
+        Config(**settings, gradient_checkpointing=True)
+    assert "trust_region" in _of_one_process(preset("trpo"))
