@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from rlvr.algo.table import ROWS
 
@@ -23,9 +23,12 @@ class AlgorithmsCommand:
     """
 
     def run(self, out: Console, err: Console) -> int:
-        table = Table("algorithm", "preset", "functions of rlvr.algo", "equation", "how")
+        table = Table(
+            "algorithm", Column("equation, functions of rlvr.algo, and how", overflow="fold"), show_lines=True
+        )
         for row in ROWS:
-            cells = (row.name, row.preset or "–", ", ".join(row.functions), row.equation, row.how)
-            table.add_row(*map(escape, cells))
+            preset = f"--algorithm {row.preset}" if row.preset else ""
+            left, right = (row.name, preset), (row.equation, *row.functions, row.how)
+            table.add_row(*(escape("\n".join(filter(None, lines))) for lines in (left, right)))
         out.print(table)
         return 0

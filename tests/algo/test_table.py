@@ -35,3 +35,13 @@ def test_every_preset_and_every_registered_function_has_a_row():
 def test_the_page_has_the_table():
     """docs/algorithms.md is what `markdown` makes of the rows."""
     assert markdown() in (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
+
+
+def test_the_command_shows_every_name_whole(say, monkeypatch):
+    """Also on a narrow terminal: half a name of a function is no use."""
+    monkeypatch.setenv("COLUMNS", "80")
+    code, said = say("algorithms")
+    assert code == 0
+    for row in ROWS:
+        for name in (*row.functions, f"--algorithm {row.preset}" if row.preset else ""):
+            assert name in said
