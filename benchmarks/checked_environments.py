@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import rlvr
 from rlvr.testing import Severity, check
-from tests.testing.test_check_ours import OURS
+from tests.testing.test_check_ours import OURS, TOOLS
 
 RECORD = Path(__file__).parents[1] / "rlvr" / "testing" / "checked.json"
 
@@ -25,8 +25,8 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=20)
     given = parser.parse_args()
     known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-    for name in given.names or OURS:
-        rows, options = OURS[name]
+    for name in given.names or (*OURS, *TOOLS):
+        rows, options = OURS.get(name, (None, {}))
         with TemporaryDirectory() as folder:
             if rows is not None:
                 path = Path(folder) / "rows.jsonl"

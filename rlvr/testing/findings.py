@@ -297,13 +297,15 @@ class CheckReport:
             console.print(table)
         counts = Counter(finding.severity for finding in self.findings)
         found = ", ".join(f"{counts[s]} {s}{'s' * (counts[s] != 1)}" for s in Severity)
-        console.print(
-            f"{escape(self.env)}: {found}; {self.completions} completions for {self.tasks} tasks "
-            f"in {self.took_s:.1f} s; a score takes {self.median_ms:.2g} ms (median), {self.slowest_ms:.3g} ms at most"
-            f"; the best constant answer is right for {_share(self.guess)}, no text earns {_number(self.floor)}",
-            soft_wrap=True,
-            highlight=False,
-        )
+        if self.completions:
+            said = (
+                f"{self.completions} completions for {self.tasks} tasks in {self.took_s:.1f} s; a score takes "
+                f"{self.median_ms:.2g} ms (median), {self.slowest_ms:.3g} ms at most; the best constant answer is right "
+                f"for {_share(self.guess)}, no text earns {_number(self.floor)}"
+            )
+        else:
+            said = f"no completion was scored by itself; episodes of {self.tasks} tasks in {self.took_s:.1f} s"
+        console.print(f"{escape(self.env)}: {found}; {said}", soft_wrap=True, highlight=False)
 
 
 def _share(value: float | None) -> str:

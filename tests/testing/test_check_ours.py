@@ -183,6 +183,7 @@ def test_every_bundled_environment_is_checked():
 def test_what_rlvr_envs_shows_was_found_by_a_check():
     """`python -m benchmarks.checked_environments` writes it; one that does not pass is to be mended, not recorded."""
     recorded = json.loads((Path(rlvr.testing.__file__).parent / "checked.json").read_text())
-    assert set(recorded) <= set(OURS)  # one that is not recorded is shown as not checked
+    assert set(recorded) <= {*OURS, *TOOLS}  # one that is not recorded is shown as not checked
     assert not [name for name, found in recorded.items() if found["holes"] or found["warnings"]]
-    assert min(found["completions"] for found in recorded.values()) > 70
+    assert min(found["completions"] for name, found in recorded.items() if name in OURS) > 70
+    assert min(found["tasks"] for name, found in recorded.items() if name in TOOLS) >= 3
