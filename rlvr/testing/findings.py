@@ -300,8 +300,8 @@ class CheckReport:
         if self.completions:
             said = (
                 f"{self.completions} completions for {self.tasks} tasks in {self.took_s:.1f} s; a score takes "
-                f"{self.median_ms:.2g} ms (median), {self.slowest_ms:.3g} ms at most; the best constant answer is right "
-                f"for {_share(self.guess)}, no text earns {_number(self.floor)}"
+                f"{self.median_ms:.2g} ms (median), {self.slowest_ms:.3g} ms at most; the best constant answer is "
+                f"right for {_share(self.guess)}, no text earns {_number(self.floor)}"
             )
         else:
             said = f"no completion was scored by itself; episodes of {self.tasks} tasks in {self.took_s:.1f} s"
