@@ -198,16 +198,6 @@ def test_many_bad_rows_do_not_fill_the_screen(score):
     assert "50 rows left out" in said
 
 
-def test_parquet_rows_that_are_no_json_are_left_out(score, tmp_path):
-    """Dates, bytes and NaN have no place in a record."""
-    rows = [{"task": 1, "completion": "1", "x": x} for x in (b"bytes", None)]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in.parquet")
-    code, said, out = score(tmp_path / "in.parquet")
-    assert (code, [row["id"] for row in out]) == (1, ["line:2"])
-    assert "in.parquet, line 1: " in said
-    assert "Object of type bytes is not JSON serializable" in said
-
-
 def test_strict_stops_at_the_first_bad_row(score, tmp_path):
     """Code 2, one line; what was scored before it can be gone on with."""
     code, said, out = score([*right(1), "{\n", *right(2)], "--strict")
