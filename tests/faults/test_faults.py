@@ -166,14 +166,14 @@ def test_a_full_disk_names_the_file_and_the_rows_so_far_stay(say, tmp_path, monk
     assert say(*argv, tmp_path / "whole.jsonl")[0] == 0
     write, count = Journal.write, []
 
-    def full(self, row):
+    def full(self, *row):
         count.append(row)
         if len(count) == 5:
             self._file.close()
             self._file = open("/dev/full", "ab")  # noqa: PTH123, SIM115
             self._flush_s = 0.0
         try:
-            write(self, row)
+            return write(self, *row)
         except OSError as error:
             error.errno = number
             raise
