@@ -8,7 +8,7 @@ import pytest
 from rlvr.algo.presets import PRESETS, Reset
 from tests.train.bandit import trainer
 
-STEPS = {"dapo": 40, "magistral": 45, "ppo_kl": 60, "trpo": 60}
+STEPS = {"dapo": 40, "magistral": 45, "ppo_kl": 60, "trpo": 90}
 """Those that drop groups in which all agree learn later, and so does one whose penalty holds it back; for the others 25
 steps are enough."""
 EVERY_DAY = [("grpo", True), ("dapo", False)]
