@@ -285,7 +285,8 @@ class Index:
         """The files that are not as they were when they were read, by step."""
         found: dict[int, RowsFile] = {}
         for file in self._files():
-            read, stamp = self._read.get(file.step), ()
+            read = self._read.get(file.step)
+            stamp: tuple[int, ...] = ()
             with suppress(OSError):
                 stamp = _stamp(file.path.stat())
             if read is None or read.stamp != stamp or read.file != file:
