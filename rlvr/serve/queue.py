@@ -22,7 +22,7 @@ from rlvr.rewards import Observation
 from rlvr.scoring import Scorer
 from rlvr.scoring.ordering import Seen, Taken
 from rlvr.scoring.pool import unscored
-from rlvr.serve.jobs import Job
+from rlvr.serve.jobs import Job, Readers
 from rlvr.serve.limits import ServiceLimits
 from rlvr.serve.memory import MemoryShare
 from rlvr.serve.metrics import Metrics
@@ -35,7 +35,9 @@ __all__ = ["EnvironmentQueue"]
 _CHUNK_S = 0.03  # work per chunk: long against the pipe's delay, short for the next owner
 _PUT_S = 0.005  # between two hand-overs of what was observed
 _MOST_ITEMS = 64  # in a chunk of one job
-_MOST_TOGETHER = 16  # in a chunk of several jobs, which wait for each other
+_MOST_TOGETHER = 32  # in a chunk of several jobs, which wait for each other
+_QUICK_S = 0.002  # of work per row, at most, of rows that are worth collecting
+_COLLECT_S = 0.003  # for which they are collected while a chunk is under way
 _SMALL = 64  # rows of a request for which the last eighth of the queue is kept
 _PAUSES_S = (0.1, 0.5, 2.0)  # before rows for which no worker would start are tried again
 _ASYNC_THREADS = 2  # which only look rows up and hand them over
@@ -72,6 +74,8 @@ class EnvironmentQueue:
         self._busy: Counter[Hashable] = Counter()  # chunks of each owner that are under way
         self._under_way = 0  # chunks; items, if the environment is async
         self._running = 0  # threads
+        self._began_s = 0.0  # when the last chunk began
+        self._looks_again = False  # whether `_spur` will be called once the rows were collected
         self._spent_s = self._spent_rows = 0.0  # by workers, of late
 
     @property
@@ -87,7 +91,7 @@ class EnvironmentQueue:
         self,
         rows: Sequence[Any],
         share: MemoryShare,
-        loop: asyncio.AbstractEventLoop,
+        readers: Readers,
         caller: str | None = None,
         *,
         combines: bool = True,
@@ -97,7 +101,7 @@ class EnvironmentQueue:
         Args:
             rows: the rows of the request.
             share: its memory.
-            loop: the event loop that reads the job.
+            readers: wakes those that read the job.
             caller: the name of its key, if keys have names.
             combines: see `Job`.
 
@@ -109,7 +113,7 @@ class EnvironmentQueue:
             self.scorer,
             caller,
             share,
-            loop,
+            readers,
             combines=combines,
             on_lines=self._count_lines,
             on_end=self._forget,
@@ -124,7 +128,9 @@ class EnvironmentQueue:
                 if is_new:
                     self._let_pass(job.owner)
         if job.count:
-            loop.call_soon(self._spur)  # after the requests that arrived together with this one: they share a chunk
+            readers.loop.call_soon(
+                self._spur
+            )  # after the requests that arrived together with this one: they share a chunk
         else:
             job.finish()
         return job
@@ -208,6 +214,25 @@ class EnvironmentQueue:
 
     # ------------------------------------------------------------------------------------------ whose turn it is
 
+    def _spur_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In the event loop: start a thread, unless quick rows had better wait for others.
+
+        A chunk costs as much as ten trivial rows, and two threads take the interpreter from each other.  So while a chunk
+        has just begun, the next rows are collected for some milliseconds, or until it has ended.
+        """
+        if self._looks_again:
+            return
+        rest_s = self._began_s + _COLLECT_S - time.monotonic()
+        if self._under_way and rest_s > 0 and len(self._ring) < _MOST_TOGETHER and 0 < self._row_s() < _QUICK_S:
+            self._looks_again = True
+            loop.call_later(rest_s, self._spur_collected)
+        else:
+            self._spur()
+
+    def _spur_collected(self) -> None:
+        self._looks_again = False
+        self._spur()
+
     def _spur(self) -> None:
         """Start a thread if there is work for one more."""
         with self._lock:
@@ -251,6 +276,7 @@ class EnvironmentQueue:
                 jobs.append(self._popped(owner))
                 small += jobs[-1].left
             self._under_way += 1
+            self._began_s = time.monotonic()
             for job in jobs:
                 self._busy[job.owner] += 1
             return jobs
