@@ -128,9 +128,8 @@ class EnvironmentQueue:
                 if is_new:
                     self._let_pass(job.owner)
         if job.count:
-            readers.loop.call_soon(
-                self._spur
-            )  # after the requests that arrived together with this one: they share a chunk
+            # After the requests that arrived together with this one: they share a chunk.
+            readers.loop.call_soon(self._spur_later, readers.loop)
         else:
             job.finish()
         return job
@@ -223,11 +222,14 @@ class EnvironmentQueue:
         if self._looks_again:
             return
         rest_s = self._began_s + _COLLECT_S - time.monotonic()
-        if self._under_way and rest_s > 0 and len(self._ring) < _MOST_TOGETHER and 0 < self._row_s() < _QUICK_S:
+        if self._under_way and rest_s > 0 and len(self._ring) < _MOST_TOGETHER and self._are_quick():
             self._looks_again = True
             loop.call_later(rest_s, self._spur_collected)
         else:
             self._spur()
+
+    def _are_quick(self) -> bool:
+        return 0 < self._row_s() < _QUICK_S
 
     def _spur_collected(self) -> None:
         self._looks_again = False
@@ -268,7 +270,8 @@ class EnvironmentQueue:
                 return None
             jobs = [self._popped(owner)]
             small = jobs[0].left
-            room = min(_MOST_TOGETHER, -(-sum(map(len, self._ring.values())) // self.scorer.at_once) + small)
+            shares = 1 if self._are_quick() else self.scorer.at_once
+            room = min(_MOST_TOGETHER, -(-sum(map(len, self._ring.values())) // shares) + small)
             while not self.scorer.awaits and small < room and self._ring:
                 owner = next(iter(self._ring))
                 if self._busy[owner] >= self._most_of_one or small + self._ring[owner][0].left > room:
