@@ -83,7 +83,7 @@ class Job:
     Args:
         rows: the rows of the request.  They are let go of one by one, as they are taken to be scored.
         scorer: combines what was observed.
-        owner: whose turn it uses among the other jobs.
+        owner: whose turn it uses among the other jobs; None for a turn of its own.
         share: the memory of the request; the job releases it.
         readers: wakes those that read the job.
         combines: whether a line has a row's score; else what was observed of it, for a scorer elsewhere.
@@ -104,7 +104,8 @@ class Job:
         on_end: Callable[[Job], None],
     ) -> None:
         self.count, self.share = len(rows), share
-        self.owner = self if owner is None else owner
+        self.is_alone = owner is None
+        self.owner: Hashable = object() if owner is None else owner
         self.lines: list[bytes] = []
         self.readers = 0
         self.finished = False

@@ -144,7 +144,7 @@ class EnvironmentQueue:
     def _admit(self, job: Job) -> None:
         small = job.count <= _SMALL
         most = self._limits.queue_rows if small else self._limits.queue_rows - self._limits.queue_rows // 8
-        own_most = most if job.owner is job else most // 2
+        own_most = most if job.is_alone else most // 2
         row_s = self._row_s() / self.scorer.at_once
         if self._most_waiting + job.count <= own_most and row_s * self._most_waiting <= self._limits.request_s:
             return  # without a look at each job
@@ -216,8 +216,8 @@ class EnvironmentQueue:
     def _spur_later(self, loop: asyncio.AbstractEventLoop) -> None:
         """In the event loop: start a thread, unless quick rows had better wait for others.
 
-        A chunk costs as much as ten trivial rows, and two threads take the interpreter from each other.  So while a chunk
-        has just begun, the next rows are collected for some milliseconds, or until it has ended.
+        A chunk costs as much as ten trivial rows, and two threads take the interpreter from each other.  So while a
+        chunk has just begun, the next rows are collected for some milliseconds, or until it has ended.
         """
         if self._looks_again:
             return
@@ -329,7 +329,7 @@ class EnvironmentQueue:
                 mine.remove(job)
                 if not mine:
                     del self._ring[job.owner]
-            if job.owner is job:
+            if job.is_alone:
                 self._passed.discard(job)
 
     def _end_all(self, jobs: list[Job], refused: Refused) -> None:
