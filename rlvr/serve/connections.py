@@ -204,9 +204,9 @@ class Connection(HttpToolsProtocol):
         self.cycle.transport = _Lingering(self)  # type: ignore[assignment]
         self._all.is_busy(self)
 
-    def take_body(self) -> bytes:
+    def take_body(self) -> bytearray:
         """The whole body of the request, which is not kept; see `has_body`."""
-        body, self.cycle.body = bytes(self.cycle.body), bytearray()
+        body, self.cycle.body = self.cycle.body, bytearray()
         return body
 
     # ------------------------------------------------------------------------------------------ the answer

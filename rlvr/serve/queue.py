@@ -32,7 +32,8 @@ from rlvr.workers.threads import Threads
 
 __all__ = ["EnvironmentQueue"]
 
-_CHUNK_S = 0.03  # work per chunk: long against the pipe's delay, short for the next owner
+_CHUNK_S = 0.01  # work per chunk: long against the pipe's delay, short for the next owner
+_CHUNK_BYTES = 1 << 19  # of a chunk of one job: it is pickled in one call, which all threads wait for
 _PUT_S = 0.005  # between two hand-overs of what was observed
 _MOST_ITEMS = 64  # in a chunk of one job
 _MOST_TOGETHER = 32  # in a chunk of several jobs, which wait for each other
@@ -346,7 +347,7 @@ class EnvironmentQueue:
         parts: list[_Part] = []
         try:
             for job in jobs:
-                most = 1 if self.scorer.awaits else job.chunk
+                most = 1 if self.scorer.awaits else min(job.chunk, job.fitting(_CHUNK_BYTES))
                 parts += [(job, taken) for taken in job.take(most)]
                 self._return(job)
         except BaseException:
