@@ -25,7 +25,8 @@ from rlvr.serve.memory import MemoryShare
 from rlvr.serve.metrics import CONTENT_TYPE
 from rlvr.serve.openrlhf import items_of, response_of
 from rlvr.serve.refused import Refused
-from rlvr.serve.responses import Left, ScoresResponse, error_response, json_response
+from rlvr.serve.responses import Left, ScoresResponse, error_response, json_response, while_connected
+from rlvr.serve.rewards import RewardLines
 from rlvr.serve.service import Service
 
 __all__ = ["app_of"]
@@ -58,6 +59,8 @@ class _App:
             "/observe": {"POST": routes.observe},
             "/envs": {"GET": routes.envs},
             "/openrlhf": {"POST": routes.openrlhf},
+            "/reward-model": {"GET": routes.reward_model},
+            "/rewards": {"POST": routes.rewards},
             "/health": {"GET": routes.health},
             _LIVE: {"GET": routes.live},
             "/metrics": {"GET": routes.metrics},
@@ -200,6 +203,26 @@ class _Routes:
         job = service.job(queue, items_of(queue.scorer.env, body.asked), asked.share, caller=asked.caller)
         response = ScoresResponse(job, queue.name, service.limits, shape=response_of)
         return _releasing(response, functools.partial(service.release, queue, job))
+
+    async def reward_model(self, asked: Asked) -> ASGIApp:
+        """Which reward model there is, for those that ask for its scores."""
+        return json_response({"version": self._service.reward_queue(None).version})
+
+    async def rewards(self, asked: Asked) -> ASGIApp:
+        """What the reward model says of completions: one line per row, in the order of the rows; NDJSON."""
+        service = self._service
+        service.require_accepting()
+        body = await service.bodies.read(asked)
+        queue = service.reward_queue(_text(body.asked, "version"))
+        rows = _rows(service, body.asked)
+
+        async def responding(scope: Scope, receive: Receive, send: Send) -> None:
+            async with while_connected(receive):
+                lines = RewardLines(await queue.lines(rows))
+            asked.share.add(sum(map(len, lines.lines)))
+            await ScoresResponse(lines, "", service.limits, stream=True)(scope, receive, send)
+
+        return responding
 
     async def health(self, asked: Asked) -> ASGIApp:
         """Readiness: 200 while requests are accepted, 503 while the service stops.  Needs no key."""

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from rlvr.serve.jobs import Job
 from rlvr.serve.limits import ServiceLimits
 from rlvr.serve.refused import Refused
+from rlvr.serve.rewards import RewardLines
 
 __all__ = ["Left", "ScoresResponse", "error_response", "json_response", "while_connected"]
 
@@ -64,7 +65,7 @@ class ScoresResponse:
 
     def __init__(
         self,
-        job: Job,
+        job: Job | RewardLines,
         env: str,
         limits: ServiceLimits,
         *,
