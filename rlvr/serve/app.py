@@ -20,11 +20,21 @@ from rlvr.scoring.wire import decoded_item
 from rlvr.serve import schema
 from rlvr.serve.body import Asked
 from rlvr.serve.jobs import MOST_ID_LETTERS
+from rlvr.serve.limits import ServiceLimits
 from rlvr.serve.memory import MemoryShare
 from rlvr.serve.metrics import CONTENT_TYPE
 from rlvr.serve.openrlhf import items_of, response_of
 from rlvr.serve.refused import Refused
-from rlvr.serve.responses import Left, Response, ScoresResponse, WholeResponse, error_response, json_response
+from rlvr.serve.responses import (
+    Left,
+    Response,
+    ScoresResponse,
+    WholeResponse,
+    error_response,
+    json_response,
+    while_connected,
+)
+from rlvr.serve.rewards import RewardLines, RewardModelQueue
 from rlvr.serve.service import Service
 
 __all__ = ["app_of"]
@@ -57,6 +67,8 @@ class _App:
             "/observe": {"POST": routes.observe},
             "/envs": {"GET": routes.envs},
             "/openrlhf": {"POST": routes.openrlhf},
+            "/reward-model": {"GET": routes.reward_model},
+            "/rewards": {"POST": routes.rewards},
             "/health": {"GET": routes.health},
             _LIVE: {"GET": routes.live},
             "/metrics": {"GET": routes.metrics},
@@ -200,6 +212,18 @@ class _Routes:
         release = functools.partial(service.release, queue, job)
         return ScoresResponse(job, queue.name, service.limits, shape=response_of, on_end=release)
 
+    async def reward_model(self, asked: Asked) -> Response:
+        """Which reward model there is, for those that ask for its scores."""
+        return json_response({"version": self._service.reward_queue(None).version})
+
+    async def rewards(self, asked: Asked) -> Response:
+        """What the reward model says of completions: one line per row, in the order of the rows; NDJSON."""
+        service = self._service
+        service.require_accepting()
+        body = await service.bodies.read(asked)
+        queue = service.reward_queue(_text(body.asked, "version"))
+        return _RewardsResponse(queue, _rows(service, body.asked), asked.share, service.limits)
+
     async def health(self, asked: Asked) -> Response:
         """Readiness: 200 while requests are accepted, 503 while the service stops.  Needs no key."""
         draining = self._service.draining
@@ -222,6 +246,24 @@ class _Routes:
     async def openapi(self, asked: Asked) -> Response:
         """The interface, as data."""
         return json_response(schema.openapi(wants_key=self._service.keys.any))
+
+
+class _RewardsResponse:
+    """Asks the reward model, and sends what it says."""
+
+    def __init__(self, queue: RewardModelQueue, rows: list[Any], share: MemoryShare, limits: ServiceLimits) -> None:
+        self._queue, self._rows, self._share, self._limits = queue, rows, share, limits
+        self.status = 499
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with while_connected(receive):
+            lines = RewardLines(await self._queue.lines(self._rows))
+        self._share.add(sum(map(len, lines.lines)))
+        response = ScoresResponse(lines, "", self._limits, stream=True)
+        try:
+            await response(scope, receive, send)
+        finally:
+            self.status = response.status
 
 
 def _is_loopback(host: str) -> bool:

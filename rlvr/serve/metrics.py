@@ -34,6 +34,7 @@ _COUNTERS = {
         "Completions that were scored, by outcome; unscored ones are failures of the service.",
         ("env", "outcome"),
     ),
+    "rlvr_rewards_total": ("Completions that the reward model has scored.", ()),
     "rlvr_rows_refused_total": ("Rows that could not be used and got an error instead of a score.", ("env",)),
     "rlvr_rejected_total": ("Requests that were refused, by reason.", ("reason",)),
     "rlvr_repeated_total": ("Requests whose id was known: answered without scoring again.", ("env",)),

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from rlvr.serve.jobs import Job
 from rlvr.serve.limits import ServiceLimits
 from rlvr.serve.refused import Refused
+from rlvr.serve.rewards import RewardLines
 
 __all__ = ["Left", "Response", "ScoresResponse", "WholeResponse", "error_response", "json_response", "while_connected"]
 
@@ -117,14 +118,14 @@ class ScoresResponse:
 
     def __init__(
         self,
-        job: Job,
+        job: Job | RewardLines,
         env: str,
         limits: ServiceLimits,
         *,
         stream: bool = False,
         shape: Callable[[Sequence[bytes]], Any] | None = None,
         beats: bool = False,
-        on_end: Callable[[], None],
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._job, self._env, self._limits, self._stream, self._shape = job, env, limits, stream, shape
         self._beats, self._on_end = beats, on_end

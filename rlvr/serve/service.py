@@ -22,6 +22,7 @@ from rlvr.serve.memory import MIB, Memory, MemoryShare
 from rlvr.serve.metrics import Gauges, Metrics
 from rlvr.serve.queue import EnvironmentQueue
 from rlvr.serve.refused import Refused
+from rlvr.serve.rewards import RewardModelQueue, ServableModel
 from rlvr.workers import usable_cores
 
 __all__ = ["Service"]
@@ -30,7 +31,7 @@ _RETRY_AFTER_S = 1
 
 
 class Service:
-    """Environments behind one HTTP service, each with one `Scorer` that all requests share.
+    """Environments behind one HTTP service, each with one `Scorer` that all requests share; or a reward model.
 
         with Service({"gsm8k-v2": rlvr.make("gsm8k-v2")}) as service:
             run(service, listen("127.0.0.1", 8000))
@@ -43,9 +44,11 @@ class Service:
         limits: sizes and times that requests must keep to.
         api_key: the key that callers must send; None for no key.
         keys_file: a file of names and keys, see `rlvr.serve.keys.Keys`.
+        reward_model: scores completions in this process, for `rlvr.engines.ServedReward`; None for none.
 
     Raises:
-        UsageError: there is no environment, one has several turns, or a key does not fit into an HTTP header.
+        UsageError: there is neither an environment nor a reward model, one environment has several turns, or a key does
+            not fit into an HTTP header.
     """
 
     def __init__(
@@ -58,9 +61,10 @@ class Service:
         limits: ServiceLimits | None = None,
         api_key: str | None = None,
         keys_file: Path | None = None,
+        reward_model: ServableModel | None = None,
     ) -> None:
-        if not envs:
-            raise UsageError("there is no environment to serve; name one, such as gsm8k-v2")
+        if not envs and reward_model is None:
+            raise UsageError("there is no environment to serve; name one, such as gsm8k-v2, or give a reward model")
         self.keys = Keys(api_key, keys_file)
         self.limits = limits or ServiceLimits()
         self.metrics = Metrics()
@@ -73,6 +77,9 @@ class Service:
         self._idempotency_cache = IdempotencyCache(int(self.limits.remembered_mib * MIB))
         self._loops_readers: Readers | None = None
         self.queues: dict[str, EnvironmentQueue] = {}
+        self._rewards = None
+        if reward_model is not None:
+            self._rewards = RewardModelQueue(reward_model, self.limits, self._count_rewards)
         workers = usable_cores() + 1 if workers is None else workers
         with ExitStack() as stack:
             for name, env in envs.items():
@@ -95,6 +102,8 @@ class Service:
     def close(self) -> None:
         """Kill the workers.  Idempotent."""
         self.bodies.close()
+        if self._rewards is not None:
+            self._rewards.close()
         for queue in self.queues.values():
             queue.close()
 
@@ -137,6 +146,27 @@ class Service:
                 return self.queues[name]
         message = "no environment of this service is the one that the scorer has; GET /envs says what is served"
         raise Refused(503, "other-env", message)  # the scorer asks another service
+
+    def reward_queue(self, version: str | None) -> RewardModelQueue:
+        """The queue of the reward model.
+
+        Args:
+            version: of the model that the caller expects; None for any.
+
+        Raises:
+            Refused: there is none, or it has another version.
+        """
+        if self._rewards is None:
+            message = "this service has no reward model; start it with `rlvr serve --reward-model RUN/model`"
+            raise Refused(404, "no-reward-model", message)
+        if version not in (None, self._rewards.version):
+            message = f"the reward model here is {self._rewards.version} and not {str(version)[:60]}"
+            raise Refused(503, "other-model", message)  # the caller asks another service
+        return self._rewards
+
+    def _count_rewards(self, scored: int, refused: int) -> None:
+        self.metrics.count("rlvr_rewards_total", scored)
+        self.metrics.count("rlvr_rows_refused_total", refused, env="reward model")
 
     @functools.cached_property
     def identities(self) -> dict[str, dict[str, Any]]:
@@ -218,14 +248,18 @@ class Service:
 
     def abort(self) -> None:
         """Answer all requests under way with 503: the time to drain is over."""
+        refused = Refused(503, "aborted", "the service was stopped before this was scored; ask again")
         for queue in self.queues.values():
-            queue.abort(Refused(503, "aborted", "the service was stopped before this was scored; ask again"))
+            queue.abort(refused)
+        if self._rewards is not None:
+            self._rewards.abort(refused)
 
     def update_metrics(self) -> None:
         """Bring the gauges of `/metrics` up to date."""
         queues = self.queues.values()
         gauges: Gauges = {
-            "rlvr_queue_rows": {queue.name: queue.waiting for queue in queues},
+            "rlvr_queue_rows": {queue.name: queue.waiting for queue in queues}
+            | ({} if self._rewards is None else {"reward model": self._rewards.waiting}),
             "rlvr_queue_limit_rows": {queue.name: self.limits.queue_rows for queue in queues},
             "rlvr_workers": {queue.name: queue.scorer.workers for queue in queues},
             "rlvr_worker_starts_total": {queue.name: queue.scorer.processes[0] for queue in queues},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 import warnings
@@ -54,8 +55,14 @@ class RunSource(Source):
 
     def files(self) -> list[RowsFile]:
         """The files of rollouts, by step.  A link that leads out of the run's folder is not followed."""
-        found = ((_STEP.fullmatch(path.name), path) for path in sorted((self.path / "rollouts").glob("*.parquet")))
-        return [RowsFile(path, int(name[1])) for name, path in found if name and self._is_inside(path)]
+        folder, found = self.path / "rollouts", []
+        if folder.is_dir() and self._is_inside(folder):
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    name = _STEP.fullmatch(entry.name)
+                    if name and (not entry.is_symlink() or self._is_inside(Path(entry.path))):
+                        found.append(RowsFile(Path(entry.path), int(name[1])))
+        return sorted(found, key=lambda file: file.step)
 
     @property
     def steps(self) -> list[int]:

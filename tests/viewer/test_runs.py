@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rlvr.data.rollouts import write_rollouts
@@ -142,6 +146,37 @@ def test_damaged_metrics_and_rollouts_cost_only_themselves(tmp_path: Path, brows
     assert page.count('<a class="row"') == 4
     assert "step-00000001.parquet: cannot be read as Parquet" in client.get("/0/rows").text
     assert "line 2 cannot be read" in client.get("/0/").text
+
+
+@pytest.mark.parametrize("column", ["score", "parts", "step", "task"])
+def test_rollouts_of_another_shape_cost_only_themselves(column: str, tmp_path: Path, browse):
+    """Our mark in a file that another tool has changed: one line, and the other steps are shown."""
+    run = run_folder(tmp_path / "a")
+    table = pq.read_table(run / "rollouts" / "step-00000001.parquet")
+    odd = pa.table({column: [b"\xff", b"two"]}).replace_schema_metadata(table.schema.metadata)
+    pq.write_table(odd, run / "rollouts" / "step-00000001.parquet")
+    client = browse(run)
+    page = client.get("/0/rows").text
+    assert page.count('<a class="row"') == (6 if column == "step" else 4)  # a column that rollouts do not have
+    assert ("step-00000001.parquet: cannot be read as Parquet" in page) == (column != "step")
+    assert client.get(f"/0/row/{1 << 32}").status_code in (200, 404)
+
+
+def test_curves_come_without_the_database():
+    """The first page of a run has two seconds; what reads rows would take a quarter of them to import."""
+    probe = """if True:
+        import sys, tempfile, pathlib
+        from rlvr import viewer
+        from rlvr.viewer import pages, rendering
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "metrics.jsonl").write_text('{"step": 1, "accuracy": 0.5}')
+            with viewer.Shown([pathlib.Path(folder)]) as sources:
+                viewer.app_of(sources)
+                assert pages.run_page(sources.all[0], "/0/")["panels"]
+        print({"duckdb", "pyarrow", "fastapi", "torch"} & set(sys.modules))
+    """
+    found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
 
 
 def test_links_out_of_a_run_are_not_followed(tmp_path: Path, browse):
