@@ -33,6 +33,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "lora": {"lora_rank": 16},
     "lora, KL reference": {"lora_rank": 16, "algorithm": "grpo"},
     "lora, checkpointing": {"lora_rank": 16, "gradient_checkpointing": True},
+    "trpo": {
+        "algorithm": "trpo",
+        "group_size": 1,
+        "prompts": 32,
+    },  # with 2 conjugate gradients: more take no more memory
 }
 TOKENS, PROMPT, ROWS = 120, 8, 32
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
@@ -43,6 +48,7 @@ def one(settings: dict[str, Any]) -> dict[str, float]:
     import torch
 
     import rlvr
+    from rlvr.algo.presets import TrustRegion, preset
     from rlvr.train.config import Config
     from rlvr.train.credit import collate
     from rlvr.train.learner import Learner
@@ -55,6 +61,9 @@ def one(settings: dict[str, Any]) -> dict[str, float]:
     common = {"env": "e", "model": "m", "run": Path("r"), "eval_every": None, "algorithm": "dr_grpo", "lr": 1e-3}
     sizes = {"max_tokens": TOKENS, "prompts": ROWS // 4, "group_size": 4, "micro_tokens": ROWS // 2 * (TOKENS + PROMPT)}
     config = Config(**common | sizes | settings)
+    if config.resolve().algorithm.trust_region is not None:
+        quick = dataclasses.replace(preset("trpo"), trust_region=TrustRegion(cg_steps=2))
+        config = dataclasses.replace(config, algorithm=quick)
 
     def learner_of(width: int) -> Learner:
         policy = Policy(
@@ -86,7 +95,7 @@ def one(settings: dict[str, Any]) -> dict[str, float]:
         learner = learner_of(width)
         for _ in range(2):
             started = time.process_time()
-            given = dataclasses.replace(learner.prepared(batch), advantages=advantages)
+            given = dataclasses.replace(learner.prepared(batch), advantages=advantages, returns=advantages)
             learner.update(given, [range(ROWS)], print)
             seconds = time.process_time() - started
     taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
