@@ -101,6 +101,7 @@ class Metrics:
             _SECONDS, "Seconds from a request's head to its answer's last byte.", ("path",), buckets=_BUCKETS_S, **more
         )
         self._known: dict[tuple[str, ...], Any] = {}  # looking labels up is the slow part
+        self._requests: dict[tuple[str, int], tuple[Any, Any]] = {}  # counter and histogram, by path and status
         self._totals: dict[tuple[str, str], float] = {}
 
     def count(self, name: str, number: float = 1, **labels: str) -> None:
@@ -113,14 +114,21 @@ class Metrics:
         """
         self._child(self._counters[name], name, labels).inc(number)
 
-    def observe_seconds(self, seconds: float, path: str) -> None:
-        """Add the duration of a request to the histogram.
+    def count_request(self, path: str, status: int, seconds: float) -> None:
+        """Count a request that was answered.
 
         Args:
-            seconds: how long it took.
             path: what was asked for.
+            status: of the answer.
+            seconds: how long it took.
         """
-        self._child(self._seconds, _SECONDS, {"path": path}).observe(seconds)
+        known = self._requests.get((path, status))
+        if known is None:
+            name = "rlvr_requests_total"
+            counter = self._child(self._counters[name], name, {"path": path, "status": str(status)})
+            known = self._requests[path, status] = counter, self._child(self._seconds, _SECONDS, {"path": path})
+        known[0].inc()
+        known[1].observe(seconds)
 
     def update(self, values: Gauges) -> None:
         """Set gauges; a counter that is counted elsewhere grows to its value.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
 from rlvr.scoring.wire import digest_of, identity_of
 from rlvr.serve.body import BodyReader
 from rlvr.serve.idempotency import IdempotencyCache
-from rlvr.serve.jobs import Job
+from rlvr.serve.jobs import Job, Readers
 from rlvr.serve.keys import Keys
 from rlvr.serve.limits import ServiceLimits
 from rlvr.serve.memory import MIB, Memory, MemoryShare
@@ -75,6 +75,7 @@ class Service:
         self.memory = Memory(self.limits.held_mib)
         self.bodies = BodyReader(self.limits)
         self._idempotency_cache = IdempotencyCache(int(self.limits.remembered_mib * MIB))
+        self._loops_readers: Readers | None = None
         self.queues: dict[str, EnvironmentQueue] = {}
         self._rewards = None
         if reward_model is not None:
@@ -182,21 +183,6 @@ class Service:
             message = f"the service is stopping and takes no more requests; ask again in {_RETRY_AFTER_S} s"
             raise Refused(503, "draining", message, retry_after_s=_RETRY_AFTER_S)
 
-    @contextmanager
-    def track_request(self) -> Iterator[MemoryShare]:
-        """Count a request as under way, from its head to the last byte of its response.
-
-        Gives the memory of the request, which is released at the end unless a job has taken it over.
-        """
-        share = MemoryShare(self.memory)
-        self.under_way += 1
-        try:
-            yield share
-        finally:
-            self.under_way -= 1
-            if not share.taken_over:
-                share.release()
-
     # ------------------------------------------------------------------------------------------ jobs
 
     def job(
@@ -227,7 +213,7 @@ class Service:
         key = None if request_id is None else (queue.name, caller, request_id)
         job = None if key is None else self._idempotency_cache.get(key, digest)
         if job is None:
-            job = queue.submit(rows, share, asyncio.get_running_loop(), caller or None, combines=combines)
+            job = queue.submit(rows, share, self._readers(), caller or None, combines=combines)
             share.taken_over = True
             if key is not None:
                 self._idempotency_cache.add(key, digest, job)
@@ -236,6 +222,13 @@ class Service:
             self.metrics.count("rlvr_repeated_total", env=queue.name)
         job.readers += 1
         return job
+
+    def _readers(self) -> Readers:
+        """Those of the running event loop: a test may serve with one loop after the other."""
+        loop = asyncio.get_running_loop()
+        if self._loops_readers is None or self._loops_readers.loop is not loop:
+            self._loops_readers = Readers(loop)
+        return self._loops_readers
 
     def release(self, queue: EnvironmentQueue, job: Job) -> None:
         """Count one reader less.  A finished job is kept for its request id; one without readers is cancelled.
