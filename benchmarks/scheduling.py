@@ -5,8 +5,9 @@ r"""What refill saves against waves, and the schedule "ready" against episodes i
 
 `refill`: rollouts of skewed lengths by the local sampler, once as it is, and once in waves: the next `--rows` requests
 come when all of the last ones are finished, and the batch shrinks meanwhile.  So both compute the same tokens with the
-same model.  `episodes`: episodes of 1 to 8 turns whose steps sleep 0 to 200 ms, with an engine that takes 50 ms for
-each turn, whatever it samples beside it; in lockstep no episode goes on before all have been answered.
+same model; CPU seconds of one thread are compared.  `episodes`: episodes of 1 to 8 turns whose steps sleep 0 to 200 ms,
+with an engine that takes 50 ms for each turn, whatever it samples beside it; in lockstep no episode goes on before all
+have been answered.
 """
 
 from __future__ import annotations
@@ -57,19 +58,19 @@ def refill(args: argparse.Namespace) -> None:
     """Print the table."""
     torch.set_num_threads(1)
     model, tokenizer = random_model()
-    print("| | tokens | refill: steps | waves: steps | refill, s | waves, s | time, × refill |")
+    print("| | tokens | refill: steps | waves: steps | refill, CPU s | waves, CPU s | × refill |")
     print("|---|--:|--:|--:|--:|--:|--:|")
     for rollouts in args.rollouts:
-        sampler = LocalSampler(model, Tokenization(tokenizer), max_rows=args.rows)
+        sampler = LocalSampler(model, Tokenization(tokenizer, end_ids=(tokenizer.eos_token_id,)), max_rows=args.rows)
         asked = requests(sampler, rollouts)
         waves = [asked[start : start + args.rows] for start in range(0, rollouts, args.rows)]
         took: list[list[float]] = [[], []]
         steps, tokens = [0, 0], [0, 0]
         for _ in range(args.repeats):
             for side, batches in enumerate(([asked], waves)):
-                before, started = sampler.steps, time.perf_counter()
+                before, started = sampler.steps, time.process_time()
                 tokens[side] = sum(len(ids) for batch in batches for ids in generate(sampler, batch).values())
-                took[side].append(time.perf_counter() - started)
+                took[side].append(time.process_time() - started)
                 steps[side] = sampler.steps - before
         assert tokens[0] == tokens[1], tokens
         ratios = sorted(b / a for a, b in zip(*took, strict=True))

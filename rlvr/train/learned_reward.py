@@ -1,0 +1,89 @@
+"""A trained reward model as a part of a reward.  Needs no torch until it is asked: workers are sent the part too."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from rlvr.errors import UsageError
+from rlvr.rewards import Bounds, GroupPart
+from rlvr.types import Completion, Task, Verdict
+
+if TYPE_CHECKING:
+    from rlvr.train.reward_model import RewardModel
+
+__all__ = ["HEAD", "LearnedReward", "require_head"]
+
+HEAD: Final = "reward_head.safetensors"
+"""The file of a reward model's head, beside the weights of the model."""
+
+
+@dataclass(frozen=True)
+class LearnedReward(GroupPart):
+    """What a trained reward model says of completions, in [0, 1]: a part of a reward, never a verdict.
+
+        env = env.with_reward(env.reward + 0.2 * LearnedReward("runs/rm/model"))
+
+    The completions of a task are scored together, in the process that puts scores together: the trainer, or the one
+    that calls `rlvr.score`.  Workers and remote scorers never load it.
+
+    Args:
+        folder: RUN/model of a run with the algorithm `reward_model`.
+        device: where the model computes.
+        name: of the part in `Score.parts`.
+
+    Attributes:
+        version: the beginning of a digest of its head, by which a run notices that it was trained again.
+
+    Raises:
+        UsageError: the folder holds no reward model.
+    """
+
+    folder: str | Path
+    device: str = "cpu"
+    name: str = "learned"
+    version: str = field(init=False)
+    bounds: ClassVar[Bounds] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        require_head(self.folder)
+        digest = hashlib.sha256((Path(self.folder) / HEAD).read_bytes()).hexdigest()
+        object.__setattr__(self, "version", digest[:12])
+
+    def values(
+        self, completions: Sequence[Completion], verdicts: Sequence[Verdict], task: Task | None = None
+    ) -> list[float]:
+        assert task is not None
+        with _LOADING:
+            model = _loaded(str(self.folder), self.device, self.version)
+        found: list[float] = model.scores([task.prompt] * len(completions), [one.text for one in completions])
+        return found
+
+
+_LOADING = threading.Lock()
+
+
+@cache
+def _loaded(folder: str, device: str, version: str) -> RewardModel:
+    """One model for all copies of a part in this process; `version` keeps those that were trained again apart."""
+    from rlvr.train.reward_model import RewardModel
+
+    return RewardModel.load(folder, device=device)
+
+
+def require_head(folder: str | Path) -> None:
+    """Refuse a folder without the head of a reward model.
+
+    Args:
+        folder: RUN/model of a run.
+
+    Raises:
+        UsageError: the head is not there.
+    """
+    if not (Path(folder) / HEAD).is_file():
+        raise UsageError(f"{folder} has no {HEAD}, so it is no reward model; train one with --algorithm reward_model")
