@@ -109,7 +109,7 @@ def page(address: str) -> tuple[str, float]:
 
 def whole(address: str) -> str:
     """A page once all has been read, asked for as it asks the browser to."""
-    while 'http-equiv="refresh"' in (text := page(address)[0]):
+    while "Still reading" in (text := page(address)[0]):
         time.sleep(0.5)
     return text
 

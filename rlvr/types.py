@@ -93,7 +93,7 @@ class Task:
                 object.__setattr__(self, "reference", plain_reference(self.reference))
             except DataError as error:
                 raise DataError(f"task {self.id!r}: {error}") from None
-        if not isinstance(self.meta, Mapping):
+        if type(self.meta) is not dict and not isinstance(self.meta, Mapping):
             raise TypeError(f"task {self.id!r}: meta is {brief(self.meta)}; it must be a mapping")
 
 
@@ -374,7 +374,7 @@ class Score:
         if self.total is None:
             if self.parts:
                 raise ValueError(f"an unscored completion has parts {dict(self.parts)}; it can have none")
-        elif not isinstance(self.total, Real) or not math.isfinite(self.total):
+        elif not (type(self.total) is float or isinstance(self.total, Real)) or not math.isfinite(self.total):
             raise ValueError(f"a score of {brief(self.total)}; it must be a finite number")
         else:
             self._check_sum(self.total)

@@ -313,6 +313,7 @@ class SlotPool:
             "path": search_path(self._python, self._packages),
             "preload": [*_PRELOAD, *self._packages.preload],
             "packages": list(self._packages.preload),
+            "sites": list(self._packages.sites),
             "root": root_plan(self._python, self._packages, self._caches),
             "filter": seccomp.program(restricted=self._level == "restricted").hex(),
             "forks": seccomp.forks().hex(),

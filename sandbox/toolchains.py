@@ -128,6 +128,11 @@ class Packages:
         return self.environment or tuple(self.folders.values())
 
     @property
+    def sites(self) -> tuple[str, ...]:
+        """The folders from which programs import packages."""
+        return self.environment or tuple(sorted({str(Path(path).parent) for path in self.visible}))
+
+    @property
     def preload(self) -> tuple[str, ...]:
         """Those that a zygote imports once for all its runs: distributions whose name is also a module's."""
         return tuple(name for name in self.names if name in self.folders)
@@ -283,4 +288,4 @@ def search_path(python: Python, packages: Packages) -> list[str]:
         python: the interpreter of the programs.
         packages: what they may import.
     """
-    return [*python.path, *(packages.environment or sorted({str(Path(path).parent) for path in packages.visible}))]
+    return [*python.path, *packages.sites]

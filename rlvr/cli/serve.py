@@ -22,9 +22,10 @@ from rlvr import serve
 from rlvr.cli.arguments import MemoryMib, NameValues, WallSeconds, options_of
 from rlvr.environment import Environment
 from rlvr.environment.registry import defaults_of, make
-from rlvr.errors import UsageError
+from rlvr.errors import UsageError, import_optional
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.serve import ServiceLimits
+from rlvr.serve.rewards import ServableModel
 from rlvr.validate import require_whole
 from rlvr.workers import usable_cores
 
@@ -41,8 +42,15 @@ class ServeCommand:
     docs/using/serving.md.
     """
 
-    env: Annotated[Positional[tuple[str, ...]], arg(metavar="ENV", help_behavior_hint="(at least one)")]
+    env: Annotated[
+        Positional[tuple[str, ...]], arg(metavar="ENV", help_behavior_hint="(at least one, or a reward model)")
+    ] = ()
     """The environments: their ids, or path/to/file.py:Class."""
+    reward_model: Annotated[Path | None, arg(metavar="FOLDER")] = None
+    """Serve this reward model too, or alone: RUN/model of `rlvr train --algorithm reward_model`.  It is computed in the
+    service's own process."""
+    device: str = "auto"
+    """Device of the reward model, such as cpu or cuda.  auto: a GPU if there is one."""
     host: str = "127.0.0.1"
     """Address to listen on; an address that other machines can reach requires RLVR_API_KEY."""
     port: int = 8000
@@ -78,8 +86,11 @@ class ServeCommand:
                 limits=self.limits,
                 api_key=key,
                 keys_file=None if self.keys is None else Path(self.keys),
+                reward_model=None if self.reward_model is None else _reward_model(self.reward_model, self.device),
             )
 
+        if self.reward_model is not None:
+            import_optional("rlvr.train.reward_model", "train").version_of(self.reward_model)  # refuses another folder
         if self.processes == 1:
             service = make()  # its errors come before those of the address
         with serve.listen(self.host, self.port, beyond_this_machine=has_key or self.without_key) as listening:
@@ -88,7 +99,8 @@ class ServeCommand:
             needs = "its API key" if has_key else "no API key"
 
             def say_ready() -> None:
-                names = escape(", ".join(envs))
+                served = [*envs, *([] if self.reward_model is None else [f"the reward model {self.reward_model}"])]
+                names = escape(", ".join(served))
                 line = f"serving {names} on {where}, which wants {needs}; {where}/docs says how"
                 out.print(line, soft_wrap=True, highlight=False)
 
@@ -98,6 +110,19 @@ class ServeCommand:
                 serve.run_processes(make, listening, self.processes, on_ready=say_ready)
         out.print("stopped")
         return 0
+
+
+def _reward_model(folder: Path, device: str) -> ServableModel:
+    """The model, loaded.
+
+    Raises:
+        UsageError: it is no reward model, or there is no such device.
+        MissingDependency: the extra `train` is not installed.
+    """
+    found: ServableModel = import_optional("rlvr.train.reward_model", "train").RewardModel.load(
+        folder, device=import_optional("rlvr.train.setup", "train").device_of(device)
+    )
+    return found
 
 
 def _taken_from_environment(name: str) -> str | None:

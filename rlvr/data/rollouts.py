@@ -10,7 +10,7 @@ from rlvr.data.files import whole_file
 from rlvr.data.lines import Row
 from rlvr.errors import DataError
 
-__all__ = ["is_rollouts", "read_rollouts", "rollout_columns", "rollouts_with", "write_rollouts"]
+__all__ = ["is_rollouts", "read_rollouts", "rollout_table", "rollouts_with", "write_rollouts"]
 
 
 def write_rollouts(path: Path, rows: Iterable[Row]) -> None:
@@ -54,26 +54,34 @@ def is_rollouts(path: Path) -> bool:
         raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
 
 
-def rollout_columns(path: Path, names: Sequence[str]) -> dict[str, list[Any]]:
-    """Some columns of a file that `write_rollouts` wrote.
+def rollout_table(path: Path, names: Sequence[str]) -> Any:
+    """Some columns of a file that `write_rollouts` wrote, as an Arrow table.
 
     Args:
         path: the file.
-        names: of the columns; those that it lacks are left out.
+        names: of the columns; those that it lacks are null.
 
     Raises:
-        DataError: it is damaged.
+        DataError: it is damaged, or a column has another type than `write_rollouts` gives it.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    schema = _schema(pa)
     try:
         with pq.ParquetFile(path) as file:
-            table = file.read([name for name in names if name in file.schema_arrow.names])
-        found: dict[str, list[Any]] = table.to_pydict()
+            known = [name for name in names if name in file.schema_arrow.names]
+            table = file.read(known, use_threads=False)  # files are small: threads cost more than they save
+            rows = file.metadata.num_rows
+        columns = [
+            table[name].cast(schema.field(name).type)
+            if name in table.column_names
+            else pa.nulls(rows, schema.field(name).type)
+            for name in names
+        ]
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
-    return found
+    return pa.table(columns, names=list(names))
 
 
 def read_rollouts(path: Path, places: Sequence[int]) -> list[Row]:

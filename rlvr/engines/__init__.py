@@ -6,17 +6,19 @@
 balance   which machine gets the next piece of work
 client    HTTP to one `rlvr serve` or several
 services  these as an engine
+reward_model  a reward model behind HTTP as a part of a reward
 cluster   Ray's nodes as an engine; needs the extra `ray`
 """
 
 from __future__ import annotations
 
 from rlvr.engines.cluster import RayCluster
+from rlvr.engines.reward_model import ServedReward
 from rlvr.engines.services import Services
 from rlvr.errors import UsageError
 from rlvr.scoring.engine import Engine
 
-__all__ = ["RayCluster", "Services", "engine_of"]
+__all__ = ["RayCluster", "ServedReward", "Services", "engine_of"]
 
 
 def engine_of(text: str) -> Engine:

@@ -220,6 +220,8 @@ class ServiceConnections:
         try:
             with self._sent("GET", address, path, None) as response:
                 return json.loads(response.read())
+        except UsageError:  # which is a ValueError too
+            raise
         except (httpx.HTTPError, _RetryableError, ValueError) as error:
             raise ServiceFailed(f"{address.url}: {_said(error)}") from None
 

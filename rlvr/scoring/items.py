@@ -131,7 +131,7 @@ class Ids:
     """
 
     def __init__(self) -> None:
-        self._table, self._count = array("Q", bytes(8 << 10)), 0
+        self._table, self._count = array("Q", bytes(512)), 0
 
     def add(self, id: str | int) -> None:
         """Add an id.
@@ -215,12 +215,14 @@ def item_of(env: Environment, row: Row, number: int) -> Item:
     """
     if type(row) is not dict and not isinstance(row, Mapping):
         raise DataError(f"a {type(row).__name__}, not a mapping of columns")
-    known: dict[str, Any] = {
-        name: _cell(name, value) if isinstance(value, float) else value
-        for name, value in row.items()
-        if value is not None and not (isinstance(value, float) and _is_missing(name, value))
-    }
-    episode = Episode.from_dict(known["episode"]) if isinstance(env, ToolEnv) and "episode" in known else None
+    known: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, float):
+            if not _is_missing(name, value):
+                known[name] = _cell(name, value)
+        elif value is not None:
+            known[name] = value
+    episode = Episode.from_dict(known["episode"]) if "episode" in known and isinstance(env, ToolEnv) else None
     if episode is not None:
         known.setdefault("completion", episode.answer)
     if "completion" not in known:

@@ -113,11 +113,17 @@ class Ordering(Generic[_R]):
             if isinstance(taken.seen, DataError):
                 self._source.refuse(taken.number, taken.seen)
                 continue
+            if not self._by_group:  # nothing to wait for, and the next one may take long
+                scores = self._combine([taken.item], [taken.seen])
+                if not isinstance(scores, Future) and not self._groups:
+                    yield taken.item, scores[0]
+                    continue
+                self._groups.append(([taken.item], scores))
+                yield from self._finished(most)
+                continue
             if self._pending and not _same(self._pending[0][0].task, taken.item.task):
                 self._flush()
             self._pending.append((taken.item, taken.seen))
-            if not self._by_group:  # nothing to wait for, and the next one may take long
-                self._flush()
             yield from self._finished(most)
         if self.ended and not self._window and self._source.error is None:
             self._flush()

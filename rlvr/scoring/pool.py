@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from rlvr.environment import Environment
 from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError, described
@@ -30,6 +30,9 @@ __all__ = ["MEMORY_MIB", "Pool", "WALL_S", "cancelled_by_us", "unscored"]
 
 WALL_S = 30.0
 MEMORY_MIB = 4096
+
+_Work: TypeAlias = tuple[Any, ...]
+"""A task and a completion, or the fields of both; see `_packed`."""
 
 
 class Pool(Engine):
@@ -95,7 +98,7 @@ class Pool(Engine):
         if self._pool is None:
             return self._here.submit(_observed_here, self.env, item)
         assert isinstance(self._pool, AsyncPool)
-        work = (item.task, item.completion)
+        work = _packed(item)
         try:
             return self._pool.submit(work, _seen)
         except UsageError:
@@ -110,7 +113,7 @@ class Pool(Engine):
     ) -> list[Seen]:
         if self._pool is None:
             return [one for item in items for one in finished(_observed_here(self.env, item))]
-        work = [(item.task, item.completion) for item in items]
+        work = [_packed(item) for item in items]
         try:
             return [*self._ran(work, on_seen, give_up)]
         except UsageError:
@@ -120,9 +123,7 @@ class Pool(Engine):
         good = iter(self._ran([one for one, fault in zip(work, faults, strict=True) if fault is None], None, give_up))
         return [next(good) if fault is None else fault for fault in faults]
 
-    def _ran(
-        self, work: list[tuple[Task, Completion]], on_seen: OnSeen | None, give_up: Callable[[], bool] | None
-    ) -> list[Observation]:
+    def _ran(self, work: list[_Work], on_seen: OnSeen | None, give_up: Callable[[], bool] | None) -> list[Observation]:
         """Run in the pool; an item that failed is tried once more."""
         assert isinstance(self._pool, WorkerPool)
         results: dict[int, Observation | Unscored] = {}
@@ -140,16 +141,31 @@ class Pool(Engine):
         return [seen for _, seen in sorted(results.items()) if isinstance(seen, Observation)]
 
 
+def _packed(item: Item) -> _Work:
+    """What a worker needs of an item: the fields alone, which take a fifth of the time to pickle."""
+    task, completion = item.task, item.completion
+    if type(task) is not Task or type(completion) is not Completion:
+        return task, completion
+    text = completion.text, completion.length_tokens, completion.truncated, completion.episode
+    return task.id, task.prompt, task.reference, task.meta, *text
+
+
+def _unpacked(work: _Work) -> tuple[Task, Completion]:
+    if len(work) == 2:
+        return work[0], work[1]
+    return Task(*work[:4]), Completion(*work[4:])
+
+
 def _handler(env: Environment) -> Handler:
-    def handle(work: tuple[Task, Completion]) -> Any:
-        return encoded_observation(env.observe(*work))
+    def handle(work: _Work) -> Any:
+        return encoded_observation(env.observe(*_unpacked(work)))
 
     return handle
 
 
 def _async_handler(env: Environment) -> Handler:
-    async def handle(work: tuple[Task, Completion]) -> Any:
-        return encoded_observation(await env.aobserve(*work))
+    async def handle(work: _Work) -> Any:
+        return encoded_observation(await env.aobserve(*_unpacked(work)))
 
     return handle
 
@@ -210,7 +226,7 @@ def unscored(error: Unscored) -> Observation:
     return Observation(Verdict(Outcome.UNSCORED, why=f"{error.reason}: {error}", detail=detail), {})
 
 
-def _fault(work: tuple[Task, Completion]) -> DataError | None:
+def _fault(work: _Work) -> DataError | None:
     """Why it cannot be sent to a worker."""
     try:
         shipped(work)

@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rlvr.environment import Environment
 from rlvr.errors import DataError
@@ -21,11 +20,21 @@ from rlvr.scoring.wire import decoded_item
 from rlvr.serve import schema
 from rlvr.serve.body import Asked
 from rlvr.serve.jobs import MOST_ID_LETTERS
+from rlvr.serve.limits import ServiceLimits
 from rlvr.serve.memory import MemoryShare
 from rlvr.serve.metrics import CONTENT_TYPE
 from rlvr.serve.openrlhf import items_of, response_of
 from rlvr.serve.refused import Refused
-from rlvr.serve.responses import Left, ScoresResponse, error_response, json_response
+from rlvr.serve.responses import (
+    Left,
+    Response,
+    ScoresResponse,
+    WholeResponse,
+    error_response,
+    json_response,
+    while_connected,
+)
+from rlvr.serve.rewards import RewardLines, RewardModelQueue
 from rlvr.serve.service import Service
 
 __all__ = ["app_of"]
@@ -33,7 +42,7 @@ __all__ = ["app_of"]
 _LIVE = "/health/live"
 _OPEN = ("/health", _LIVE, "/docs", "/openapi.json")  # need no key: they reveal nothing
 
-_Handler: TypeAlias = Callable[[Asked], Awaitable[ASGIApp]]
+_Handler: TypeAlias = Callable[[Asked], Awaitable[Response]]
 
 _log = logging.getLogger("rlvr.serve")
 
@@ -58,6 +67,8 @@ class _App:
             "/observe": {"POST": routes.observe},
             "/envs": {"GET": routes.envs},
             "/openrlhf": {"POST": routes.openrlhf},
+            "/reward-model": {"GET": routes.reward_model},
+            "/rewards": {"POST": routes.rewards},
             "/health": {"GET": routes.health},
             _LIVE: {"GET": routes.live},
             "/metrics": {"GET": routes.metrics},
@@ -69,31 +80,29 @@ class _App:
         """Answer a request."""
         if scope["type"] != "http":
             raise NotImplementedError(f"this is an application for HTTP alone, not for {scope['type']}")
-        started, status = time.perf_counter(), 499  # the status that nginx logs when the caller disconnects first
-
-        async def send_noting_status(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
+        started, status, service = time.perf_counter(), 499, self._service
         path = scope["path"]
         label = path if path in self._routes else "/openrlhf" if path.startswith("/openrlhf/") else "other"
-        with self._service.track_request() as share:
-            try:
-                await self._answer(scope, receive, send_noting_status, share, label)
-            finally:
-                self._service.metrics.count("rlvr_requests_total", path=label, status=str(status))
-                self._service.metrics.observe_seconds(time.perf_counter() - started, path=label)
+        share = MemoryShare(service.memory)
+        service.under_way += 1
+        try:
+            status = await self._answer(scope, receive, send, share, label)
+        finally:
+            service.under_way -= 1
+            if not share.taken_over:
+                share.release()
+            service.metrics.count_request(label, status, time.perf_counter() - started)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, share: MemoryShare, label: str) -> None:
-        metrics = self._service.metrics
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, share: MemoryShare, label: str) -> int:
+        """Send a response, and give its status."""
+        response: Response | None = None
         try:
             response = await self._response(scope, receive, share, label)
             await response(scope, receive, send)
         except Refused as refused:
-            metrics.count("rlvr_rejected_total", reason=refused.reason)
-            await error_response(refused)(scope, receive, send)
+            self._service.metrics.count("rlvr_rejected_total", reason=refused.reason)
+            response = error_response(refused)
+            await response(scope, receive, send)
         except (ClientDisconnect, Left) as left:
             if str(left) == "stalled" and (connection := scope.get("rlvr.connection")) is not None:
                 connection.end("stalled")
@@ -101,9 +110,11 @@ class _App:
         except Exception as error:  # noqa: BLE001  a bug of rlvr or of an environment: the log has the traceback
             _log.exception("a request for %s failed", label)
             message = f"a bug in the service, {type(error).__name__}; its log has the traceback"
-            await error_response(Refused(500, "bug", message))(scope, receive, send)
+            response = error_response(Refused(500, "bug", message))
+            await response(scope, receive, send)
+        return 499 if response is None else response.status
 
-    async def _response(self, scope: Scope, receive: Receive, share: MemoryShare, label: str) -> ASGIApp:
+    async def _response(self, scope: Scope, receive: Receive, share: MemoryShare, label: str) -> Response:
         path, method, service = scope["path"], scope["method"], self._service
         connection = scope.get("rlvr.connection")
         crowded = service.under_way > service.limits.connections or (connection is not None and connection.crowded)
@@ -142,7 +153,7 @@ class _Routes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def score(self, asked: Asked) -> ASGIApp:
+    async def score(self, asked: Asked) -> Response:
         """Score completions: one score per row, in the order of the rows; a row that cannot be used gets an error.
 
         With the header `Accept: application/x-ndjson` the scores come one per line, each as soon as it is there.
@@ -157,10 +168,10 @@ class _Routes:
             _drop_unread(rows)
         job = service.job(queue, rows, asked.share, request_id=request_id, digest=body.digest, caller=asked.caller)
         stream = "application/x-ndjson" in asked.header(b"accept")
-        response = ScoresResponse(job, queue.name, service.limits, stream=stream)
-        return _releasing(response, functools.partial(service.release, queue, job))
+        release = functools.partial(service.release, queue, job)
+        return ScoresResponse(job, queue.name, service.limits, stream=stream, on_end=release)
 
-    async def observe(self, asked: Asked) -> ASGIApp:
+    async def observe(self, asked: Asked) -> Response:
         """Look at the completions of a scorer on another machine, which combines the scores itself; NDJSON."""
         service = self._service
         service.require_accepting()
@@ -180,17 +191,17 @@ class _Routes:
             caller=asked.caller,
             combines=False,
         )
-        response = ScoresResponse(job, queue.name, service.limits, stream=True, beats=True)
-        return _releasing(response, functools.partial(service.release, queue, job))
+        release = functools.partial(service.release, queue, job)
+        return ScoresResponse(job, queue.name, service.limits, stream=True, beats=True, on_end=release)
 
-    async def envs(self, asked: Asked) -> ASGIApp:
+    async def envs(self, asked: Asked) -> Response:
         """What is served: what scorers on other machines compare with what they have, and the number of workers."""
         queues = self._service.queues
         return json_response(
             {name: {**what, "workers": queues[name].scorer.workers} for name, what in self._service.identities.items()}
         )
 
-    async def openrlhf(self, asked: Asked) -> ASGIApp:
+    async def openrlhf(self, asked: Asked) -> Response:
         """The remote reward model of OpenRLHF: give this address as its `--remote_rm_url`."""
         service = self._service
         service.require_accepting()
@@ -198,42 +209,61 @@ class _Routes:
         queue = service.queue(asked.scope["path"].removeprefix("/openrlhf").removeprefix("/") or None)
         _rows(service, {"rows": body.asked.get("query") if isinstance(body.asked.get("query"), list) else []})
         job = service.job(queue, items_of(queue.scorer.env, body.asked), asked.share, caller=asked.caller)
-        response = ScoresResponse(job, queue.name, service.limits, shape=response_of)
-        return _releasing(response, functools.partial(service.release, queue, job))
+        release = functools.partial(service.release, queue, job)
+        return ScoresResponse(job, queue.name, service.limits, shape=response_of, on_end=release)
 
-    async def health(self, asked: Asked) -> ASGIApp:
+    async def reward_model(self, asked: Asked) -> Response:
+        """Which reward model there is, for those that ask for its scores."""
+        return json_response({"version": self._service.reward_queue(None).version})
+
+    async def rewards(self, asked: Asked) -> Response:
+        """What the reward model says of completions: one line per row, in the order of the rows; NDJSON."""
+        service = self._service
+        service.require_accepting()
+        body = await service.bodies.read(asked)
+        queue = service.reward_queue(_text(body.asked, "version"))
+        return _RewardsResponse(queue, _rows(service, body.asked), asked.share, service.limits)
+
+    async def health(self, asked: Asked) -> Response:
         """Readiness: 200 while requests are accepted, 503 while the service stops.  Needs no key."""
         draining = self._service.draining
         return json_response({"ready": not draining}, 503 if draining else 200)
 
-    async def live(self, asked: Asked) -> ASGIApp:
+    async def live(self, asked: Asked) -> Response:
         """Liveness: 200 as long as the process responds, also while the service stops.  Needs no key."""
         return json_response({"live": True})
 
-    async def metrics(self, asked: Asked) -> ASGIApp:
+    async def metrics(self, asked: Asked) -> Response:
         """Counters in Prometheus's text format."""
         self._service.update_metrics()
-        return Response(self._service.metrics.text(), headers={"content-type": CONTENT_TYPE})
+        return WholeResponse(self._service.metrics.text(), media_type=CONTENT_TYPE)
 
-    async def docs(self, asked: Asked) -> ASGIApp:
+    async def docs(self, asked: Asked) -> Response:
         """The interface, for reading."""
-        return Response(
-            schema.page(), headers={"content-security-policy": "default-src 'none'"}, media_type="text/html"
-        )
+        headers = {"content-security-policy": "default-src 'none'"}
+        return WholeResponse(schema.page().encode(), 200, headers, media_type="text/html; charset=utf-8")
 
-    async def openapi(self, asked: Asked) -> ASGIApp:
+    async def openapi(self, asked: Asked) -> Response:
         """The interface, as data."""
         return json_response(schema.openapi(wants_key=self._service.keys.any))
 
 
-def _releasing(response: ASGIApp, release: Callable[[], None]) -> ASGIApp:
-    async def responding(scope: Scope, receive: Receive, send: Send) -> None:
+class _RewardsResponse:
+    """Asks the reward model, and sends what it says."""
+
+    def __init__(self, queue: RewardModelQueue, rows: list[Any], share: MemoryShare, limits: ServiceLimits) -> None:
+        self._queue, self._rows, self._share, self._limits = queue, rows, share, limits
+        self.status = 499
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with while_connected(receive):
+            lines = RewardLines(await self._queue.lines(self._rows))
+        self._share.add(sum(map(len, lines.lines)))
+        response = ScoresResponse(lines, "", self._limits, stream=True)
         try:
             await response(scope, receive, send)
         finally:
-            release()
-
-    return responding
+            self.status = response.status
 
 
 def _is_loopback(host: str) -> bool:

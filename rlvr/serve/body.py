@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
@@ -31,7 +32,10 @@ _TURN_VALUES, _TURN_S = (
     5e-5,
 )  # values after which other threads get the interpreter: they would wait 5 ms each time
 _VALUE_BYTES = 120  # what Python needs for a value beside its text, on average, in the worst of shapes
+_WINDOW = 1 << 16  # bytes that are searched at once
+_WIDE = re.compile(rb"\\u[dD][89abAB]|[\xf0-\xf7]")  # a letter of 4 bytes in Python
 _SIGNS = (b",", b":", b"[", b"{")
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")  # beyond 64 bits
 _SIGN = re.compile(rb'[\[\]{},"]')
 
 
@@ -107,54 +111,54 @@ class BodyReader:
         share = asked.share
         connection = asked.scope.get("rlvr.connection")
         if connection is not None and connection.has_body:
-            parts, size = await self._parts(asked)
+            body = connection.take_body()
+            if len(body) > self._limits.body_mib * MIB:
+                raise _too_large(int(self._limits.body_mib * MIB))
+            if len(body) > _AT_ONCE_BYTES:
+                share.add(len(body))
         else:
             try:
                 async with asyncio.timeout(self._limits.body_s):
-                    parts, size = await self._parts(asked)
+                    body = await self._received(asked)
             except TimeoutError:
                 message = f"the body was not there within {self._limits.body_s:g} s; send it faster, or less of it"
                 raise Refused(408, "too-slow", message) from None
-        if size <= _AT_ONCE_BYTES:
-            return self._parsed(parts, share)
-        body = await asyncio.get_running_loop().run_in_executor(self._thread, self._parsed, parts, share, connection)
+        if len(body) <= _AT_ONCE_BYTES:
+            return self._parsed(body, share)
+        parsed = await asyncio.get_running_loop().run_in_executor(self._thread, self._parsed, body, share, connection)
         if connection is not None and connection.has_left:
             raise ClientDisconnect
-        return body
+        return parsed
 
-    async def _parts(self, asked: Asked) -> tuple[list[bytes], int]:
+    async def _received(self, asked: Asked) -> bytearray:
         most = int(self._limits.body_mib * MIB)
         declared = asked.header(b"content-length")
         if declared.isdecimal() and int(declared[:20]) > most:
             raise _too_large(most)
-        parts: list[bytes] = []
-        size, more = 0, True
+        body, more = bytearray(), True  # it grows without a copy, where joining parts would stop all threads
         while more:
             message = await asked.receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             part, more = message.get("body", b""), message.get("more_body", False)
-            size += len(part)
-            if size > most:
+            if len(body) + len(part) > most:
                 raise _too_large(most)
             asked.share.add(len(part))
-            parts.append(part)
-        return parts, size
+            body += part
+        return body
 
-    def _parsed(self, parts: list[bytes], share: MemoryShare, connection: Any = None) -> Body:
+    def _parsed(self, body: bytearray, share: MemoryShare, connection: Any = None) -> Body:
         """Called in a thread, unless the body is small."""
         if connection is not None and connection.has_left:
             raise ClientDisconnect
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
-        parts.clear()
         try:
             if len(body) <= _AT_ONCE_BYTES:
                 share.set(len(body) * _width(body) + _VALUE_BYTES * sum(map(body.count, _SIGNS)))
-                asked = _loaded(body)
+                asked = _loaded(body, plain=not _LONG_NUMBER.search(body))
             else:
-                values, places = _scanned(body, self._limits.body_values)
+                values, places, plain = _scanned(body, self._limits.body_values)
                 share.set(len(body) * (1 + _width(body)) + _VALUE_BYTES * values)
-                asked = _loaded_by_rows(body, places) if places else _loaded(body)
+                asked = _loaded_by_rows(body, places, plain=plain) if places else _loaded(body, plain=plain)
         except (ValueError, RecursionError) as error:
             message = f"the body is not JSON: {str(error)[:200]}; send one JSON object"
             raise Refused(400, "not-json", message) from None
@@ -170,35 +174,73 @@ def _too_large(most: int) -> Refused:
     return Refused(413, "too-large", f"the body has more than {most} bytes; send fewer rows at once")
 
 
-def _width(body: bytes) -> int:
-    """Bytes that a letter of the body's texts may take in Python, for each byte that it has here."""
-    if body.isascii() and (b"\\" not in body or b"\\u" not in body):
-        return 1
-    return 4 if re.search(rb"\\u[dD][89abAB]|[\xf0-\xf7]", body) else 2
+def _width(body: bytes | bytearray) -> int:
+    """Bytes that a letter of the body's texts may take in Python, for each byte that it has here.
+
+    Window by window: a search holds the interpreter until it returns.
+    """
+    width = 1
+    for at in range(0, len(body), _WINDOW):
+        window = body[at : at + _WINDOW + 5]  # a letter may begin in one and end in the next
+        if not window.isascii() or b"\\u" in window:
+            if _WIDE.search(window):
+                return 4
+            width = 2
+    return width
 
 
-def _loaded(text: bytes) -> Any:
-    return json.loads(text.decode("utf-8", "surrogatepass"), parse_constant=_refuse_constant)
+def _loaded(text: bytes | bytearray, *, plain: bool) -> Any:
+    """The JSON in a text.
+
+    Args:
+        text: the text.
+        plain: whether no number in it is long: orjson, which is ten times as fast, makes floats of those.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    if plain:
+        try:
+            return orjson.loads(text)
+        except ValueError:  # such as half of a surrogate pair; if anything else is wrong, that is said below
+            pass
+    return _decode(text.decode("utf-8", "surrogatepass"))
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-def _scanned(body: bytes, most: int) -> tuple[int, Sequence[tuple[int, int]]]:
-    """(number of values, where the objects in the list `rows` are); no places if they are not plain to see.
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+
+
+def _scanned(body: bytes | bytearray, most: int) -> tuple[int, Sequence[tuple[int, int]], bool]:
+    """Look through a body without parsing it.
 
     A step of the loop is a text or a bracket; other threads have their turn in between.
 
+    Returns:
+        The number of values; where the objects in the list `rows` are, none if they are not plain to see; and whether
+        no number is longer than 64 bits.
+
     Raises:
         Refused: there are more than `most` values.
+        ValueError: it has a window of white space, or of a number, and of no value.
     """
     values = depth = begin = end = 0
     places: list[tuple[int, int]] = []
     in_rows = seen_rows = False
-    last = b""  # the text at depth 1 that came just before
-    while (found := _SIGN.search(body, end)) is not None:
+    plain = True
+    last: bytes | bytearray = b""  # the text at depth 1 that came just before
+    while True:
+        found = _SIGN.search(body, end, end + _WINDOW)
+        if found is None:
+            if end + _WINDOW < len(body):
+                raise ValueError(f"{_WINDOW} bytes from byte {end} on have no value")
+            return values, places, plain
         at, sign = found.start(), found.group()
+        if at - end >= 19 and _LONG_NUMBER.search(body, end, at):
+            plain = False
         end = at + 1
         if sign in b"]}":
             depth -= 1
@@ -224,14 +266,13 @@ def _scanned(body: bytes, most: int) -> tuple[int, Sequence[tuple[int, int]]]:
             if depth == 2 and in_rows:
                 begin = at
             if depth == 1 and sign == b"[" and last == b'"rows"':
-                if seen_rows:
-                    return values + len(body) // 2, ()  # twice: it is not for us to decide which counts
+                if seen_rows:  # twice: it is not for us to decide which counts
+                    return values + len(body) // 2, (), False
                 in_rows = seen_rows = True
             depth += 1
-    return values, places
 
 
-def _end_of_text(body: bytes, at: int) -> int:
+def _end_of_text(body: bytes | bytearray, at: int) -> int:
     """The place behind the quotation mark that ends a text.
 
     Args:
@@ -245,7 +286,7 @@ def _end_of_text(body: bytes, at: int) -> int:
     return len(body)
 
 
-def _loaded_by_rows(body: bytes, places: Sequence[tuple[int, int]]) -> Any:
+def _loaded_by_rows(body: bytes | bytearray, places: Sequence[tuple[int, int]], *, plain: bool) -> Any:
     """The same as `_loaded`, in as many steps as there are rows.
 
     Raises:
@@ -254,15 +295,15 @@ def _loaded_by_rows(body: bytes, places: Sequence[tuple[int, int]]) -> Any:
     (start, _), (_, end) = places[0], places[-1]
     between = zip((stop for _, stop in places), (begin for begin, _ in places[1:]), strict=False)
     try:
-        asked = _loaded(body[:start] + body[end:])  # with an empty list
+        asked = _loaded(body[:start] + body[end:], plain=plain)  # with an empty list
     except ValueError:
         asked = None
     if not isinstance(asked, dict) or asked.get("rows") != [] or any(body[a:b].strip() != b"," for a, b in between):
-        return _loaded(body)  # rows that are no objects, or an error, which is found once more
+        return _loaded(body, plain=plain)  # rows that are no objects, or an error, which is found once more
     rows = []
     for number, (begin, stop) in enumerate(places, 1):
         try:
-            rows.append(_loaded(body[begin:stop]))
+            rows.append(_loaded(body[begin:stop], plain=plain))
         except ValueError as error:
             raise ValueError(f"row {number}: {error}") from None
     return asked | {"rows": rows}

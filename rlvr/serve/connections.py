@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import httptools
@@ -203,9 +204,44 @@ class Connection(HttpToolsProtocol):
         self.cycle.transport = _Lingering(self)  # type: ignore[assignment]
         self._all.is_busy(self)
 
+    def take_body(self) -> bytearray:
+        """The whole body of the request, which is not kept; see `has_body`."""
+        body, self.cycle.body = self.cycle.body, bytearray()
+        return body
+
+    # ------------------------------------------------------------------------------------------ the answer
+
+    def answer(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send a whole answer in one write.
+
+        Args:
+            status: the HTTP status.
+            headers: names in small letters, with values that need no check; the length of the body is one of them.
+            body: the body; of a HEAD request it is left out.
+        """
+        cycle = self.cycle
+        if cycle.disconnected:
+            return
+        parts, is_last = [STATUS_LINE[status]], not cycle.keep_alive
+        for name, value in (*cycle.default_headers, *headers):
+            if name != b"connection":
+                parts += (name, b": ", value, b"\r\n")
+            else:
+                is_last = True
+        parts.append(b"connection: close\r\n\r\n" if is_last else b"\r\n")
+        if cycle.scope["method"] != "HEAD":
+            parts.append(body)
+        cycle.response_started = cycle.response_complete = True
+        cycle.transport.write(b"".join(parts))
+        cycle.message_event.set()
+        if is_last:
+            cycle.transport.close()
+        cycle.on_response()
+
     # ------------------------------------------------------------------------------------------ after the answer
 
     def on_response_complete(self) -> None:
+        self.cycle.transport.flush()  # type: ignore[attr-defined]
         self.server_state.total_requests += 1
         if self.transport.is_closing() or self._sipped is not None:
             return
@@ -277,12 +313,29 @@ class Connection(HttpToolsProtocol):
 
 
 class _Lingering:
-    """A connection's transport, as the answer to a request sees it."""
+    """A connection's transport, as the answer to a request sees it: head and first piece are written together."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self.write = connection.transport.write
+        self._head = b""
+        self._began = False
         self.is_closing = connection.transport.is_closing
 
+    def write(self, data: bytes) -> None:
+        connection = self._connection
+        if connection._sipped is not None:  # it was answered otherwise
+            return
+        if not self._began and connection.cycle.response_started and not connection.cycle.response_complete:
+            self._began, self._head = True, data
+            return
+        if self._head:
+            data, self._head = self._head + data, b""
+        connection.transport.write(data)
+
+    def flush(self) -> None:
+        if self._head:
+            self.write(b"")
+
     def close(self) -> None:
+        self.flush()
         self._connection.close_after_answer()

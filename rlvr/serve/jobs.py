@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections import Counter
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, cast
+
+import orjson
 
 from rlvr.data.lines import Line, Row
 from rlvr.errors import DataError
@@ -23,7 +25,7 @@ from rlvr.serve.memory import MemoryShare
 from rlvr.serve.refused import Refused
 from rlvr.types import Score
 
-__all__ = ["Job", "LINE_BYTES", "MOST_ID_LETTERS", "OnLines"]
+__all__ = ["Job", "LINE_BYTES", "MOST_ID_LETTERS", "OnLines", "Readers"]
 
 MOST_ID_LETTERS = 200
 _MOST_ERROR_LETTERS = 500
@@ -31,8 +33,46 @@ LINE_BYTES = 60  # what Python needs for a line beside its text
 
 _to_json = json.JSONEncoder(allow_nan=False).encode
 
+
+def _line(fields: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(fields)
+    except TypeError:  # a whole number of more than 64 bits, or half of a surrogate pair
+        return _to_json(fields).encode()
+
+
 OnLines = Callable[[Mapping[str | None, int]], None]
 """Called with the outcomes of rows that have their lines, None if a row could not be used, and how many have each."""
+
+
+class Readers:
+    """Wakes the readers of jobs: one call of the event loop for all jobs of a chunk, and not one for each.
+
+    Args:
+        loop: the event loop of the readers.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._changed: deque[Job] = deque()
+        self._is_called = False
+
+    def wake(self, job: Job) -> None:
+        """Wake the readers of a job; any thread may call this.
+
+        Args:
+            job: has new lines, or has ended.
+        """
+        self._changed.append(job)
+        if not self._is_called:  # else it will see this job too: it takes them out after it has cleared this
+            self._is_called = True
+            with suppress(RuntimeError):  # the loop is closed: there are no readers
+                self.loop.call_soon_threadsafe(self._run)
+
+    def _run(self) -> None:
+        self._is_called = False
+        while self._changed:
+            self._changed.popleft()._wake()
 
 
 class Job:
@@ -43,9 +83,9 @@ class Job:
     Args:
         rows: the rows of the request.  They are let go of one by one, as they are taken to be scored.
         scorer: combines what was observed.
-        owner: whose turn it uses among the other jobs.
+        owner: whose turn it uses among the other jobs; None for a turn of its own.
         share: the memory of the request; the job releases it.
-        loop: the event loop of the readers.
+        readers: wakes those that read the job.
         combines: whether a line has a row's score; else what was observed of it, for a scorer elsewhere.
         on_lines: see `OnLines`.
         on_end: called when the job has ended.
@@ -57,14 +97,16 @@ class Job:
         scorer: Scorer,
         owner: Hashable,
         share: MemoryShare,
-        loop: asyncio.AbstractEventLoop,
+        readers: Readers,
         *,
         combines: bool = True,
         on_lines: OnLines,
         on_end: Callable[[Job], None],
     ) -> None:
         self.count, self.share = len(rows), share
-        self.owner = self if owner is None else owner
+        self._bytes = max(1, share.held)
+        self.is_alone = owner is None
+        self.owner: Hashable = object() if owner is None else owner
         self.lines: list[bytes] = []
         self.readers = 0
         self.finished = False
@@ -78,7 +120,7 @@ class Job:
         self._ids: dict[int, Any] = {}  # of items that turned out to be unfit
         self._errors: dict[int, tuple[str, str]] = {}
         env = scorer.env
-        self._ordering: Ordering[Score] | Ordering[Observation]
+        self._ordering: Ordering[Score] | Ordering[Observation] | None  # None after the end
         if combines:
             by_group = env.reward.group_level
             self._ordering = Ordering(env, self._next_rows(), self._refuse, scorer.combine, by_group=by_group)
@@ -90,9 +132,9 @@ class Job:
         self._on_lines, self._on_end = on_lines, on_end
         # Held while an environment's code looks rows up, so never taken by the event loop.
         self._lock = threading.RLock()
-        self._loop = loop
-        self._changed = asyncio.Event()
-        self._waking = False
+        self._wakes = readers
+        self._at_lines: list[asyncio.Future[None]] = []  # readers that wait for the next lines
+        self._at_end: list[asyncio.Future[None]] = []  # readers that wait for the last one
 
     # ------------------------------------------------------------------------------------------ for the threads
 
@@ -113,20 +155,28 @@ class Job:
             most: greatest number of items.
         """
         with self._lock:
-            if self.finished:
+            ordering = self._ordering
+            if self.finished or ordering is None:
                 return []
             if self._returned:
                 taken, self._returned = self._returned[:most], self._returned[most:]
             else:
-                taken = self._ordering.take(most)
-                if not (self._rows or self._ordering.ended):
-                    self._ordering.take(1)  # tells it that this was the end
-                if self._ordering.error is not None:
-                    raise self._ordering.error
+                taken = ordering.take(most)
+                ordering.ended = ordering.ended or not self._rows
+                if ordering.error is not None:
+                    raise ordering.error
             self._under_way.update(dict.fromkeys(taken))
             if self._errors or not taken:
                 self._advance()
             return taken
+
+    def fitting(self, most_bytes: int) -> int:
+        """How many rows of mean size fit into so many bytes; at least one.
+
+        Args:
+            most_bytes: of memory.
+        """
+        return max(1, most_bytes * self.count // self._bytes)
 
     def watch(self, taken: Taken, future: Future[Any]) -> None:
         """Cancel this future if the job ends before the item is observed.
@@ -198,14 +248,19 @@ class Job:
 
     def _advance(self) -> None:
         """Put in the lines whose turn has come."""
+        ordering = self._ordering
+        if ordering is None:  # it was ended meanwhile
+            return
         fresh: list[bytes] = []
-        outcomes: Counter[str | None] = Counter()
-        for item, result in self._ordering.ready():
-            self._put_errors(fresh, outcomes)
-            fresh.append(_to_json({"id": item.id, **_fields(result)}).encode())
-            outcomes[result.verdict.outcome.value] += 1
+        outcomes: dict[str | None, int] = {}
+        for item, result in ordering.ready():
+            if self._errors:
+                self._put_errors(fresh, outcomes)
+            fresh.append(_line({"id": item.id, **_fields(result)}))
+            outcome = result.verdict.outcome.value
+            outcomes[outcome] = outcomes.get(outcome, 0) + 1
         self._put_errors(fresh, outcomes)
-        combining = self._ordering.combining
+        combining = ordering.combining
         if combining is not None and combining is not self._combining:
             self._combining = combining
             combining.add_done_callback(self._combined)
@@ -219,14 +274,14 @@ class Job:
             if not self.finished:
                 self._advance()
 
-    def _put_errors(self, fresh: list[bytes], outcomes: Counter[str | None]) -> None:
+    def _put_errors(self, fresh: list[bytes], outcomes: dict[str | None, int]) -> None:
         """Add the errors of the next rows: they are known before the next item is taken."""
         while (number := len(self.lines) + len(fresh) + 1) in self._errors:
             name, error = self._errors.pop(number)
-            fresh.append(_to_json({"id": name, "error": error}).encode())
-            outcomes[None] += 1
+            fresh.append(_line({"id": name, "error": error}))
+            outcomes[None] = outcomes.get(None, 0) + 1
 
-    def _put(self, fresh: list[bytes], outcomes: Counter[str | None]) -> None:
+    def _put(self, fresh: list[bytes], outcomes: dict[str | None, int]) -> None:
         if self.finished:
             return
         size = sum(map(len, fresh)) + LINE_BYTES * len(fresh)
@@ -238,7 +293,8 @@ class Job:
         self._size += size
         self.lines += fresh
         self._on_lines(outcomes)
-        self._wake_readers()
+        if self._at_lines:
+            self._wakes.wake(self)
 
     # ------------------------------------------------------------------------------------------ for any thread
 
@@ -256,11 +312,11 @@ class Job:
             for future in list(self._under_way.values()):
                 if future is not None:
                     future.cancel()
-            if refused is not None:
-                self._ordering.cancel()
+            if refused is not None and (ordering := self._ordering) is not None:
+                ordering.cancel()
             self._let_go()
             self._on_end(self)
-            self._wake_readers()
+            self._wakes.wake(self)
 
     def hold(self) -> None:
         """Count the memory of the lines again, for a reader of a job that was released.
@@ -280,6 +336,7 @@ class Job:
     def _let_go(self) -> None:
         if self.finished and not self._under_way:
             self.share.set(0 if self._released else min(self._size, self.share.held))
+            self._ordering = None  # which knows this job: together they would wait for the garbage collector
 
     # ------------------------------------------------------------------------------------------ for the readers
 
@@ -291,14 +348,16 @@ class Job:
         """
         read = 0
         while True:
-            changed, finished = self._changed, self.finished  # read first, so that no later change is missed
+            finished = self.finished  # read first, so that no later line is missed
             if fresh := self.lines[read:]:
                 read += len(fresh)
                 yield fresh
             elif finished:
                 break
             else:
-                await changed.wait()
+                changed = self._waiter(self._at_lines)
+                if not (self.finished or len(self.lines) > read):  # it may have changed before it knew of the waiter
+                    await changed
         if self.refused is not None:
             raise self.refused
 
@@ -309,11 +368,13 @@ class Job:
             seconds: how long.
         """
         if not self.finished:
-            until = self._loop.time() + seconds
-            timer = self._loop.call_later(seconds, self._wake)
-            while not self.finished and self._loop.time() < until:
-                await self._changed.wait()
-            timer.cancel()
+            ended = self._waiter(self._at_end)
+            if not self.finished:
+                timer = self._wakes.loop.call_later(seconds, _resolve, ended)
+                try:
+                    await ended
+                finally:
+                    timer.cancel()
         return self.finished
 
     async def wait(self) -> None:
@@ -322,24 +383,31 @@ class Job:
         Raises:
             Refused: it ended before its last row.
         """
-        while not self.finished:
-            changed = self._changed
+        if not self.finished:
+            ended = self._waiter(self._at_end)
             if not self.finished:
-                await changed.wait()
+                await ended
         if self.refused is not None:
             raise self.refused
 
-    def _wake_readers(self) -> None:
-        """Wake the readers once for many lines, not once for each."""
-        if not self._waking:
-            self._waking = True
-            with suppress(RuntimeError):  # the loop is closed: there are no readers
-                self._loop.call_soon_threadsafe(self._wake)
+    def _waiter(self, waiters: list[asyncio.Future[None]]) -> asyncio.Future[None]:
+        waiter = self._wakes.loop.create_future()
+        waiters.append(waiter)
+        return waiter
 
     def _wake(self) -> None:
-        self._waking = False
-        self._changed.set()
-        self._changed = asyncio.Event()
+        """In the event loop."""
+        changed, self._at_lines = self._at_lines, []
+        if self.finished:
+            changed += self._at_end
+            self._at_end.clear()
+        for waiter in changed:
+            _resolve(waiter)
+
+
+def _resolve(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _kind(row: Any) -> str:

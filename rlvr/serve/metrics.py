@@ -34,6 +34,7 @@ _COUNTERS = {
         "Completions that were scored, by outcome; unscored ones are failures of the service.",
         ("env", "outcome"),
     ),
+    "rlvr_rewards_total": ("Completions that the reward model has scored.", ()),
     "rlvr_rows_refused_total": ("Rows that could not be used and got an error instead of a score.", ("env",)),
     "rlvr_rejected_total": ("Requests that were refused, by reason.", ("reason",)),
     "rlvr_repeated_total": ("Requests whose id was known: answered without scoring again.", ("env",)),
@@ -100,6 +101,7 @@ class Metrics:
             _SECONDS, "Seconds from a request's head to its answer's last byte.", ("path",), buckets=_BUCKETS_S, **more
         )
         self._known: dict[tuple[str, ...], Any] = {}  # looking labels up is the slow part
+        self._requests: dict[tuple[str, int], tuple[Any, Any]] = {}  # counter and histogram, by path and status
         self._totals: dict[tuple[str, str], float] = {}
 
     def count(self, name: str, number: float = 1, **labels: str) -> None:
@@ -112,14 +114,21 @@ class Metrics:
         """
         self._child(self._counters[name], name, labels).inc(number)
 
-    def observe_seconds(self, seconds: float, path: str) -> None:
-        """Add the duration of a request to the histogram.
+    def count_request(self, path: str, status: int, seconds: float) -> None:
+        """Count a request that was answered.
 
         Args:
-            seconds: how long it took.
             path: what was asked for.
+            status: of the answer.
+            seconds: how long it took.
         """
-        self._child(self._seconds, _SECONDS, {"path": path}).observe(seconds)
+        known = self._requests.get((path, status))
+        if known is None:
+            name = "rlvr_requests_total"
+            counter = self._child(self._counters[name], name, {"path": path, "status": str(status)})
+            known = self._requests[path, status] = counter, self._child(self._seconds, _SECONDS, {"path": path})
+        known[0].inc()
+        known[1].observe(seconds)
 
     def update(self, values: Gauges) -> None:
         """Set gauges; a counter that is counted elsewhere grows to its value.

@@ -22,7 +22,7 @@ from rlvr.rewards import Observation
 from rlvr.scoring import Scorer
 from rlvr.scoring.ordering import Seen, Taken
 from rlvr.scoring.pool import unscored
-from rlvr.serve.jobs import Job
+from rlvr.serve.jobs import Job, Readers
 from rlvr.serve.limits import ServiceLimits
 from rlvr.serve.memory import MemoryShare
 from rlvr.serve.metrics import Metrics
@@ -32,10 +32,13 @@ from rlvr.workers.threads import Threads
 
 __all__ = ["EnvironmentQueue"]
 
-_CHUNK_S = 0.03  # work per chunk: long against the pipe's delay, short for the next owner
+_CHUNK_S = 0.01  # work per chunk: long against the pipe's delay, short for the next owner
+_CHUNK_BYTES = 1 << 19  # of a chunk of one job: it is pickled in one call, which all threads wait for
 _PUT_S = 0.005  # between two hand-overs of what was observed
 _MOST_ITEMS = 64  # in a chunk of one job
-_MOST_TOGETHER = 16  # in a chunk of several jobs, which wait for each other
+_MOST_TOGETHER = 32  # in a chunk of several jobs, which wait for each other
+_QUICK_S = 0.002  # of work per row, at most, of rows that are worth collecting
+_COLLECT_S = 0.003  # for which they are collected while a chunk is under way
 _SMALL = 64  # rows of a request for which the last eighth of the queue is kept
 _PAUSES_S = (0.1, 0.5, 2.0)  # before rows for which no worker would start are tried again
 _ASYNC_THREADS = 2  # which only look rows up and hand them over
@@ -72,6 +75,8 @@ class EnvironmentQueue:
         self._busy: Counter[Hashable] = Counter()  # chunks of each owner that are under way
         self._under_way = 0  # chunks; items, if the environment is async
         self._running = 0  # threads
+        self._began_s = 0.0  # when the last chunk began
+        self._looks_again = False  # whether `_spur` will be called once the rows were collected
         self._spent_s = self._spent_rows = 0.0  # by workers, of late
 
     @property
@@ -87,7 +92,7 @@ class EnvironmentQueue:
         self,
         rows: Sequence[Any],
         share: MemoryShare,
-        loop: asyncio.AbstractEventLoop,
+        readers: Readers,
         caller: str | None = None,
         *,
         combines: bool = True,
@@ -97,7 +102,7 @@ class EnvironmentQueue:
         Args:
             rows: the rows of the request.
             share: its memory.
-            loop: the event loop that reads the job.
+            readers: wakes those that read the job.
             caller: the name of its key, if keys have names.
             combines: see `Job`.
 
@@ -109,7 +114,7 @@ class EnvironmentQueue:
             self.scorer,
             caller,
             share,
-            loop,
+            readers,
             combines=combines,
             on_lines=self._count_lines,
             on_end=self._forget,
@@ -124,7 +129,8 @@ class EnvironmentQueue:
                 if is_new:
                     self._let_pass(job.owner)
         if job.count:
-            loop.call_soon(self._spur)  # after the requests that arrived together with this one: they share a chunk
+            # After the requests that arrived together with this one: they share a chunk.
+            readers.loop.call_soon(self._spur_later, readers.loop)
         else:
             job.finish()
         return job
@@ -139,7 +145,7 @@ class EnvironmentQueue:
     def _admit(self, job: Job) -> None:
         small = job.count <= _SMALL
         most = self._limits.queue_rows if small else self._limits.queue_rows - self._limits.queue_rows // 8
-        own_most = most if job.owner is job else most // 2
+        own_most = most if job.is_alone else most // 2
         row_s = self._row_s() / self.scorer.at_once
         if self._most_waiting + job.count <= own_most and row_s * self._most_waiting <= self._limits.request_s:
             return  # without a look at each job
@@ -208,6 +214,28 @@ class EnvironmentQueue:
 
     # ------------------------------------------------------------------------------------------ whose turn it is
 
+    def _spur_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In the event loop: start a thread, unless quick rows had better wait for others.
+
+        A chunk costs as much as ten trivial rows, and two threads take the interpreter from each other.  So while a
+        chunk has just begun, the next rows are collected for some milliseconds, or until it has ended.
+        """
+        if self._looks_again:
+            return
+        rest_s = self._began_s + _COLLECT_S - time.monotonic()
+        if self._under_way and rest_s > 0 and len(self._ring) < _MOST_TOGETHER and self._are_quick():
+            self._looks_again = True
+            loop.call_later(rest_s, self._spur_collected)
+        else:
+            self._spur()
+
+    def _are_quick(self) -> bool:
+        return 0 < self._row_s() < _QUICK_S
+
+    def _spur_collected(self) -> None:
+        self._looks_again = False
+        self._spur()
+
     def _spur(self) -> None:
         """Start a thread if there is work for one more."""
         with self._lock:
@@ -243,7 +271,8 @@ class EnvironmentQueue:
                 return None
             jobs = [self._popped(owner)]
             small = jobs[0].left
-            room = min(_MOST_TOGETHER, -(-sum(map(len, self._ring.values())) // self.scorer.at_once) + small)
+            shares = 1 if self._are_quick() else self.scorer.at_once
+            room = min(_MOST_TOGETHER, -(-sum(map(len, self._ring.values())) // shares) + small)
             while not self.scorer.awaits and small < room and self._ring:
                 owner = next(iter(self._ring))
                 if self._busy[owner] >= self._most_of_one or small + self._ring[owner][0].left > room:
@@ -251,6 +280,7 @@ class EnvironmentQueue:
                 jobs.append(self._popped(owner))
                 small += jobs[-1].left
             self._under_way += 1
+            self._began_s = time.monotonic()
             for job in jobs:
                 self._busy[job.owner] += 1
             return jobs
@@ -300,7 +330,7 @@ class EnvironmentQueue:
                 mine.remove(job)
                 if not mine:
                     del self._ring[job.owner]
-            if job.owner is job:
+            if job.is_alone:
                 self._passed.discard(job)
 
     def _end_all(self, jobs: list[Job], refused: Refused) -> None:
@@ -317,7 +347,7 @@ class EnvironmentQueue:
         parts: list[_Part] = []
         try:
             for job in jobs:
-                most = 1 if self.scorer.awaits else job.chunk
+                most = 1 if self.scorer.awaits else min(job.chunk, job.fitting(_CHUNK_BYTES))
                 parts += [(job, taken) for taken in job.take(most)]
                 self._return(job)
         except BaseException:

@@ -4,36 +4,76 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from rlvr.serve.jobs import Job
 from rlvr.serve.limits import ServiceLimits
 from rlvr.serve.refused import Refused
+from rlvr.serve.rewards import RewardLines
 
-__all__ = ["Left", "ScoresResponse", "error_response", "json_response", "while_connected"]
+__all__ = ["Left", "Response", "ScoresResponse", "WholeResponse", "error_response", "json_response", "while_connected"]
 
 _PIECE_BYTES = 1 << 16
 _WATCH_AFTER_S = 0.02  # most answers are there before it is worth watching whether the caller is
 _BEAT_S = 3.0
+_JSON = ((b"content-type", b"application/json"),)
 _CLOSING = (401, 408, 413, 431, 503)  # the rest of the body is not read, or another service takes over
 
 
-def json_response(value: Any, status: int = 200) -> Response:
+class Response(Protocol):
+    """An answer to a request: an ASGI application that knows its status.
+
+    Attributes:
+        status: the HTTP status; 499, as nginx logs it, while nothing was sent.
+    """
+
+    status: int
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+
+
+class WholeResponse:
+    """A response whose body is there already.
+
+    Args:
+        body: its bytes.
+        status: the HTTP status.
+        headers: beside those for type and length; more may be added.
+        media_type: of the body.
+    """
+
+    def __init__(
+        self,
+        body: bytes,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        media_type: str = "application/json",
+    ) -> None:
+        self.body, self.status = body, status
+        self.headers = {"content-type": media_type, **(headers or {})}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in self.headers.items()]
+        await _send_at_once(scope, send, self.status, headers, self.body)
+
+
+def json_response(value: Any, status: int = 200) -> WholeResponse:
     """A response of one JSON value.
 
     Args:
         value: what is JSON-able.
         status: the HTTP status.
     """
-    return Response(_json_bytes(value), status, media_type="application/json")
+    return WholeResponse(_json_bytes(value), status)
 
 
-def error_response(refused: Refused) -> Response:
+def error_response(refused: Refused) -> WholeResponse:
     """`{"error": …}` with its status, and `Retry-After` where the request may be sent again.
 
     Args:
@@ -46,7 +86,20 @@ def error_response(refused: Refused) -> Response:
         headers["WWW-Authenticate"] = "Bearer"
     if refused.status in _CLOSING:
         headers["Connection"] = "close"
-    return Response(_json_bytes({"error": str(refused)}), refused.status, headers, "application/json")
+    return WholeResponse(_json_bytes({"error": str(refused)}), refused.status, headers)
+
+
+async def _send_at_once(
+    scope: Scope, send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes
+) -> None:
+    """Send head and body in one write, or as ASGI's messages where there is no connection of ours, or no room."""
+    headers = [*headers, (b"content-length", b"%d" % len(body))]
+    connection = scope.get("rlvr.connection")
+    if connection is not None and not connection.is_full:
+        connection.answer(status, headers, body)
+        return
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 class ScoresResponse:
@@ -60,21 +113,24 @@ class ScoresResponse:
         shape: makes that object from the lines; by default `{"env": …, "scores": […]}`.
         beats: begin a stream at once, with an empty line every few seconds: a caller that hears nothing then knows
             that this machine is gone, however long its rows take.
+        on_end: called when it was sent, or cannot be.
     """
 
     def __init__(
         self,
-        job: Job,
+        job: Job | RewardLines,
         env: str,
         limits: ServiceLimits,
         *,
         stream: bool = False,
         shape: Callable[[Sequence[bytes]], Any] | None = None,
         beats: bool = False,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._job, self._env, self._limits, self._stream, self._shape = job, env, limits, stream, shape
-        self._beats = beats
+        self._beats, self._on_end = beats, on_end
         self._connection: Any = None
+        self.status = 499
         self._began = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,13 +141,18 @@ class ScoresResponse:
             Left: the caller has disconnected, or does not read.
         """
         self._connection = scope.get("rlvr.connection")
-        if not self._stream and await self._job.ends_within(_WATCH_AFTER_S):
-            await self._send_in_time(send)
-            return
-        async with while_connected(receive):
-            await self._send_in_time(send)
+        try:
+            if not self._stream and await self._job.ends_within(_WATCH_AFTER_S):
+                if self._job.refused is not None:
+                    raise self._job.refused
+                await self._send_whole(scope, send)
+                return
+            async with while_connected(receive):
+                await self._send_in_time(scope, send)
+        finally:
+            self._on_end()
 
-    async def _send_in_time(self, send: Send) -> None:
+    async def _send_in_time(self, scope: Scope, send: Send) -> None:
         try:
             try:
                 if self._stream or not self._job.finished:
@@ -111,19 +172,23 @@ class ScoresResponse:
             await self._write(send, _json_bytes(last) + b"\n", more=False)
             return
         if not self._stream:
-            await self._send_whole(send)
+            await self._send_whole(scope, send)
 
-    async def _send_whole(self, send: Send) -> None:
+    async def _send_whole(self, scope: Scope, send: Send) -> None:
         lines = self._job.lines
         if self._shape is None:
-            head = b'{"env": %s, "scores": [' % _json_bytes(self._env)
-            size = len(head) + sum(map(len, lines)) + 2 * max(len(lines) - 1, 0) + 2
+            head = b'{"env":%s,"scores":[' % _json_bytes(self._env)
+            size = len(head) + sum(map(len, lines)) + max(len(lines) - 1, 0) + 2
             pieces = _pieces(_whole(head, lines))
         else:
             body = _json_bytes(self._shape(lines))
             size = len(body)
             pieces = iter([body[i : i + _PIECE_BYTES] for i in range(0, len(body), _PIECE_BYTES)])
-        await self._begin(send, (b"content-type", b"application/json"), (b"content-length", b"%d" % size))
+        if size <= _PIECE_BYTES:
+            self.status, self._began = 200, True
+            await _send_at_once(scope, send, 200, _JSON, b"".join(pieces))
+            return
+        await self._begin(send, *_JSON, (b"content-length", b"%d" % size))
         piece = next(pieces)
         for following in pieces:
             await self._write(send, piece)
@@ -142,7 +207,7 @@ class ScoresResponse:
         await self._write(send, b"", more=False)
 
     async def _begin(self, send: Send, *headers: tuple[bytes, bytes]) -> None:
-        self._began = True
+        self.status, self._began = 200, True
         await send({"type": "http.response.start", "status": 200, "headers": list(headers)})
 
     async def _write(self, send: Send, piece: bytes, *, more: bool = True) -> None:
@@ -226,7 +291,7 @@ def _whole(head: bytes, lines: Sequence[bytes]) -> Iterator[bytes]:
     yield head
     for number, line in enumerate(lines):
         if number:
-            yield b", "
+            yield b","
         yield line
     yield b"]}"
 

@@ -108,6 +108,20 @@ _OBSERVE = _operation(
     _object({"id": _NUMBER, "seen": _list({})}),
 )
 
+_REWARDS = _operation(
+    _object(
+        {
+            "rows": _list(_object({"prompt": {}, "completion": _TEXT, "id": _TEXT}, required=["prompt", "completion"])),
+            "version": {**_TEXT, "description": "of the model that is expected; another one answers 503"},
+        },
+        required=["rows"],
+    ),
+    {"rows": [{"prompt": "What is 1 + 1?", "completion": "It is 2."}]},
+    _object({"id": _TEXT, "reward": _NUMBER, "error": _TEXT}),
+)
+
+_REWARD_MODEL: dict[str, Any] = {"responses": {"200": {"description": "its version"}}}
+
 _ENVS: dict[str, Any] = {"responses": {"200": {"description": "by name"}}}
 
 _HEALTH: dict[str, Any] = {"responses": {"200": {"description": "yes"}, "503": {"description": "no longer"}}}
@@ -120,6 +134,8 @@ _PATHS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "/envs": ("get", "What is served, in which version and with which options.", _ENVS),
     "/openrlhf": ("post", "The remote reward model of OpenRLHF: its --remote_rm_url.", _OPENRLHF),
     "/openrlhf/{env}": ("post", "The same, for one of several environments.", _OPENRLHF),
+    "/rewards": ("post", "What the reward model says of completions, in [0, 1]: a line of NDJSON per row.", _REWARDS),
+    "/reward-model": ("get", "Which reward model there is.", _REWARD_MODEL),
     "/health": (
         "get",
         "Readiness: 200 while requests are accepted, 503 while the service stops. Needs no key.",

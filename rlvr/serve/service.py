@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,14 @@ from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
 from rlvr.scoring.wire import digest_of, identity_of
 from rlvr.serve.body import BodyReader
 from rlvr.serve.idempotency import IdempotencyCache
-from rlvr.serve.jobs import Job
+from rlvr.serve.jobs import Job, Readers
 from rlvr.serve.keys import Keys
 from rlvr.serve.limits import ServiceLimits
 from rlvr.serve.memory import MIB, Memory, MemoryShare
 from rlvr.serve.metrics import Gauges, Metrics
 from rlvr.serve.queue import EnvironmentQueue
 from rlvr.serve.refused import Refused
+from rlvr.serve.rewards import RewardModelQueue, ServableModel
 from rlvr.workers import usable_cores
 
 __all__ = ["Service"]
@@ -30,7 +31,7 @@ _RETRY_AFTER_S = 1
 
 
 class Service:
-    """Environments behind one HTTP service, each with one `Scorer` that all requests share.
+    """Environments behind one HTTP service, each with one `Scorer` that all requests share; or a reward model.
 
         with Service({"gsm8k-v2": rlvr.make("gsm8k-v2")}) as service:
             run(service, listen("127.0.0.1", 8000))
@@ -43,9 +44,11 @@ class Service:
         limits: sizes and times that requests must keep to.
         api_key: the key that callers must send; None for no key.
         keys_file: a file of names and keys, see `rlvr.serve.keys.Keys`.
+        reward_model: scores completions in this process, for `rlvr.engines.ServedReward`; None for none.
 
     Raises:
-        UsageError: there is no environment, one has several turns, or a key does not fit into an HTTP header.
+        UsageError: there is neither an environment nor a reward model, one environment has several turns, or a key does
+            not fit into an HTTP header.
     """
 
     def __init__(
@@ -58,9 +61,10 @@ class Service:
         limits: ServiceLimits | None = None,
         api_key: str | None = None,
         keys_file: Path | None = None,
+        reward_model: ServableModel | None = None,
     ) -> None:
-        if not envs:
-            raise UsageError("there is no environment to serve; name one, such as gsm8k-v2")
+        if not envs and reward_model is None:
+            raise UsageError("there is no environment to serve; name one, such as gsm8k-v2, or give a reward model")
         self.keys = Keys(api_key, keys_file)
         self.limits = limits or ServiceLimits()
         self.metrics = Metrics()
@@ -71,7 +75,11 @@ class Service:
         self.memory = Memory(self.limits.held_mib)
         self.bodies = BodyReader(self.limits)
         self._idempotency_cache = IdempotencyCache(int(self.limits.remembered_mib * MIB))
+        self._loops_readers: Readers | None = None
         self.queues: dict[str, EnvironmentQueue] = {}
+        self._rewards = None
+        if reward_model is not None:
+            self._rewards = RewardModelQueue(reward_model, self.limits, self._count_rewards)
         workers = usable_cores() + 1 if workers is None else workers
         with ExitStack() as stack:
             for name, env in envs.items():
@@ -94,6 +102,8 @@ class Service:
     def close(self) -> None:
         """Kill the workers.  Idempotent."""
         self.bodies.close()
+        if self._rewards is not None:
+            self._rewards.close()
         for queue in self.queues.values():
             queue.close()
 
@@ -137,6 +147,27 @@ class Service:
         message = "no environment of this service is the one that the scorer has; GET /envs says what is served"
         raise Refused(503, "other-env", message)  # the scorer asks another service
 
+    def reward_queue(self, version: str | None) -> RewardModelQueue:
+        """The queue of the reward model.
+
+        Args:
+            version: of the model that the caller expects; None for any.
+
+        Raises:
+            Refused: there is none, or it has another version.
+        """
+        if self._rewards is None:
+            message = "this service has no reward model; start it with `rlvr serve --reward-model RUN/model`"
+            raise Refused(404, "no-reward-model", message)
+        if version not in (None, self._rewards.version):
+            message = f"the reward model here is {self._rewards.version} and not {str(version)[:60]}"
+            raise Refused(503, "other-model", message)  # the caller asks another service
+        return self._rewards
+
+    def _count_rewards(self, scored: int, refused: int) -> None:
+        self.metrics.count("rlvr_rewards_total", scored)
+        self.metrics.count("rlvr_rows_refused_total", refused, env="reward model")
+
     @functools.cached_property
     def identities(self) -> dict[str, dict[str, Any]]:
         """What each environment is, see `rlvr.scoring.wire.identity_of`."""
@@ -151,21 +182,6 @@ class Service:
         if self.draining:
             message = f"the service is stopping and takes no more requests; ask again in {_RETRY_AFTER_S} s"
             raise Refused(503, "draining", message, retry_after_s=_RETRY_AFTER_S)
-
-    @contextmanager
-    def track_request(self) -> Iterator[MemoryShare]:
-        """Count a request as under way, from its head to the last byte of its response.
-
-        Gives the memory of the request, which is released at the end unless a job has taken it over.
-        """
-        share = MemoryShare(self.memory)
-        self.under_way += 1
-        try:
-            yield share
-        finally:
-            self.under_way -= 1
-            if not share.taken_over:
-                share.release()
 
     # ------------------------------------------------------------------------------------------ jobs
 
@@ -197,7 +213,7 @@ class Service:
         key = None if request_id is None else (queue.name, caller, request_id)
         job = None if key is None else self._idempotency_cache.get(key, digest)
         if job is None:
-            job = queue.submit(rows, share, asyncio.get_running_loop(), caller or None, combines=combines)
+            job = queue.submit(rows, share, self._readers(), caller or None, combines=combines)
             share.taken_over = True
             if key is not None:
                 self._idempotency_cache.add(key, digest, job)
@@ -206,6 +222,13 @@ class Service:
             self.metrics.count("rlvr_repeated_total", env=queue.name)
         job.readers += 1
         return job
+
+    def _readers(self) -> Readers:
+        """Those of the running event loop: a test may serve with one loop after the other."""
+        loop = asyncio.get_running_loop()
+        if self._loops_readers is None or self._loops_readers.loop is not loop:
+            self._loops_readers = Readers(loop)
+        return self._loops_readers
 
     def release(self, queue: EnvironmentQueue, job: Job) -> None:
         """Count one reader less.  A finished job is kept for its request id; one without readers is cancelled.
@@ -225,14 +248,18 @@ class Service:
 
     def abort(self) -> None:
         """Answer all requests under way with 503: the time to drain is over."""
+        refused = Refused(503, "aborted", "the service was stopped before this was scored; ask again")
         for queue in self.queues.values():
-            queue.abort(Refused(503, "aborted", "the service was stopped before this was scored; ask again"))
+            queue.abort(refused)
+        if self._rewards is not None:
+            self._rewards.abort(refused)
 
     def update_metrics(self) -> None:
         """Bring the gauges of `/metrics` up to date."""
         queues = self.queues.values()
         gauges: Gauges = {
-            "rlvr_queue_rows": {queue.name: queue.waiting for queue in queues},
+            "rlvr_queue_rows": {queue.name: queue.waiting for queue in queues}
+            | ({} if self._rewards is None else {"reward model": self._rewards.waiting}),
             "rlvr_queue_limit_rows": {queue.name: self.limits.queue_rows for queue in queues},
             "rlvr_workers": {queue.name: queue.scorer.workers for queue in queues},
             "rlvr_worker_starts_total": {queue.name: queue.scorer.processes[0] for queue in queues},

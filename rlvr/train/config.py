@@ -76,6 +76,11 @@ class Config:
         workers: Processes that score completions.  None: one per core.  0: score in this process.
         scorer: Score on other machines: http://HOST:PORT of rlvr serve (several with commas), ray://auto or
             ray://HOST:PORT.  None: on this one.
+        reward_model: Add what a reward model says of completions to the reward: RUN/model of a run with the algorithm
+            reward_model, computed in this process, or http://HOST:PORT of rlvr serve --reward-model (several with
+            commas).  Evaluations stay the verifier's.
+        reward_model_weight: What the reward model's score, in [0, 1], is multiplied by.
+        reward_model_bounds: The score is limited to these two numbers first: what a guess can be worth has a limit.
         lora_rank: Rank of a LoRA adapter, which is then trained instead of the weights.  None: train all weights.
         lora_alpha: The adapter's products are scaled by this over the rank.  None: twice the rank.
         lora_targets: Endings of the names of the layers that get an adapter, such as q_proj v_proj.  None given: all
@@ -161,6 +166,9 @@ class Config:
     max_rounds: int = 10
     workers: int | None = None
     scorer: str | None = None
+    reward_model: str | None = None
+    reward_model_weight: float = 0.2
+    reward_model_bounds: tuple[float, float] = (0.0, 1.0)
     lora_rank: int | None = None
     lora_alpha: float | None = None
     lora_targets: Annotated[tuple[str, ...], arg(help_behavior_hint=_default_hint)] = ()
@@ -217,6 +225,8 @@ class Config:
         Raises:
             UsageError: there is no such preset, or it cannot be trained with these settings.
         """
+        if not isinstance(self.algorithm, str | Algorithm):
+            raise UsageError(f"algorithm is {brief(self.algorithm)}; it must be the name of a preset, or an Algorithm")
         algorithm = preset(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
         # Weights of other steps, or an engine whose numbers differ by rounding.
         others = self.max_staleness or algorithm.replay or self.engine != "local"
@@ -276,6 +286,11 @@ class ResolvedConfig(Config):
             )
         if "head" in algorithm.needs and self.pairs is None:
             raise UsageError("a reward model is trained on a file; give pairs, such as `rlvr pairs` writes")
+        if self.reward_model is not None and algorithm.preference is not None:
+            raise UsageError(
+                f"reward_model is {self.reward_model!r}, and the algorithm learns from verdicts and pairs, not from "
+                "rewards; leave it out, or choose an algorithm such as 'grpo'"
+            )
         if not self.env and self.pairs is None:
             raise UsageError("env is missing; give the id of an environment, such as gsm8k-v2")
         self._require_sampler()
@@ -290,6 +305,20 @@ class ResolvedConfig(Config):
             raise UsageError(
                 f"group_size is 1, and {algorithm.advantage} compares the completions of a prompt: every advantage "
                 "would be 0; give at least 2, or choose 'reinforce_pp'"
+            )
+        if (
+            self.group_size == 1
+            and self.pairs is None
+            and algorithm.preference is not None
+            and "pairs" in algorithm.needs
+        ):
+            raise UsageError(
+                "group_size is 1, and a pair has a right and a wrong completion of one prompt; give at least 2, or a "
+                "file of pairs"
+            )
+        if self.pairs is not None and self.max_staleness:
+            raise UsageError(
+                f"max_staleness is {self.max_staleness}, and pairs trains on a file without sampling; leave one out"
             )
         if "once" in algorithm.needs and (self.minibatch or math.inf) < self.prompts * self.group_size:
             raise UsageError(
@@ -416,12 +445,28 @@ def _require_texts(name: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _require_score_bounds(name: str, value: object) -> tuple[float, ...]:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise UsageError(f"{name} is {value!r}; it must be two numbers, such as (0, 0.8)")
+    low, high = (require_number(f"{name}[{i}]", bound, 0, most=1) for i, bound in enumerate(value))
+    if low >= high:
+        raise UsageError(f"{name} is {value!r}, so every score would be the same; the first must be below the second")
+    return (low, high)
+
+
+def _require_weight(name: str, value: object) -> float:
+    weight = require_number(name, value)
+    if weight == 0:
+        raise UsageError(f"{name} is 0, so the reward model would change nothing; leave reward_model out instead")
+    return weight
+
+
 def _require_scorer(name: str, value: object) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise UsageError(f"{name} is {value!r}; it must be an address, such as 'http://10.0.0.7:8000'")
-    if "@" in value:
+        raise UsageError(f"{name} is {brief(value)}; it must be a text, such as 'http://10.0.0.7:8000'")
+    if "@" in value and "://" in value:
         raise UsageError(f"the {name} has a key in it, which the run would record; set RLVR_API_KEY instead")
     return value
 
@@ -449,6 +494,9 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "sampler_lora": partial(require_one_of, allowed=get_args(_LoraSampling)),
     "temperature": _or_none(partial(require_number, above=0, hint="near 1 to train")),
     "scorer": _require_scorer,
+    "reward_model": _require_scorer,
+    "reward_model_weight": _require_weight,
+    "reward_model_bounds": _require_score_bounds,
     "lora_targets": _require_texts,
     "lora_alpha": _or_none(partial(require_number, above=0)),
     "eval_temperature": _or_none(partial(require_number, least=0)),

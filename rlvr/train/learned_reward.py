@@ -17,7 +17,7 @@ from rlvr.types import Completion, Task, Verdict
 if TYPE_CHECKING:
     from rlvr.train.reward_model import RewardModel
 
-__all__ = ["HEAD", "LearnedReward", "require_head"]
+__all__ = ["HEAD", "LearnedReward", "version_of"]
 
 HEAD: Final = "reward_head.safetensors"
 """The file of a reward model's head, beside the weights of the model."""
@@ -51,17 +51,26 @@ class LearnedReward(GroupPart):
     bounds: ClassVar[Bounds] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
-        require_head(self.folder)
-        digest = hashlib.sha256((Path(self.folder) / HEAD).read_bytes()).hexdigest()
-        object.__setattr__(self, "version", digest[:12])
+        object.__setattr__(self, "version", version_of(self.folder))
+
+    def __str__(self) -> str:
+        """The name and the version: the same model in another folder, on another device or machine scores the same."""
+        return f"{self.name}(version={self.version!r})"
+
+    def load(self) -> RewardModel:
+        """The model, which all copies of this part in a process have in common.
+
+        Raises:
+            UsageError: it cannot be loaded.
+        """
+        with _LOADING:
+            return _loaded(str(self.folder), self.device, self.version)
 
     def values(
         self, completions: Sequence[Completion], verdicts: Sequence[Verdict], task: Task | None = None
     ) -> list[float]:
         assert task is not None
-        with _LOADING:
-            model = _loaded(str(self.folder), self.device, self.version)
-        found: list[float] = model.scores([task.prompt] * len(completions), [one.text for one in completions])
+        found: list[float] = self.load().scores([task.prompt] * len(completions), [one.text for one in completions])
         return found
 
 
@@ -76,14 +85,16 @@ def _loaded(folder: str, device: str, version: str) -> RewardModel:
     return RewardModel.load(folder, device=device)
 
 
-def require_head(folder: str | Path) -> None:
-    """Refuse a folder without the head of a reward model.
+def version_of(folder: str | Path) -> str:
+    """The beginning of a digest of the head, which changes whenever the model is trained.
 
     Args:
         folder: RUN/model of a run.
 
     Raises:
-        UsageError: the head is not there.
+        UsageError: the folder holds no reward model.
     """
-    if not (Path(folder) / HEAD).is_file():
+    head = Path(folder) / HEAD
+    if not head.is_file():
         raise UsageError(f"{folder} has no {HEAD}, so it is no reward model; train one with --algorithm reward_model")
+    return hashlib.sha256(head.read_bytes()).hexdigest()[:12]

@@ -103,6 +103,7 @@ class Forecast:
         critic: weights of the critic's own backbone; 0 without one.
         reference: a frozen copy for the KL penalty; 0 without one, and with LoRA.
         sampler: the local sampler's own copy of the weights.
+        reward_model: weights of a reward model in this process.
         gradients: in the update.
         activations: in the update, of the largest micro-batch.
         logits: in the update: blocks of logits, and the gradient of the head while it is made.
@@ -120,6 +121,7 @@ class Forecast:
     critic: float
     reference: float
     sampler: float
+    reward_model: float
     gradients: float
     activations: float
     logits: float
@@ -134,7 +136,7 @@ class Forecast:
     @property
     def standing(self) -> float:
         """What is there all the time."""
-        return self.weights + self.optimizer + self.critic + self.reference + self.sampler
+        return self.weights + self.optimizer + self.critic + self.reference + self.sampler + self.reward_model
 
     @property
     def update(self) -> float:
@@ -159,6 +161,7 @@ class Forecast:
             "critic": self.critic,
             "reference": self.reference,
             "sampler's weights": self.sampler,
+            "reward model": self.reward_model,
             "gradients": self.gradients,
             "activations": self.activations,
             "logits": self.logits,
@@ -314,6 +317,7 @@ def forecast(
         critic=valued,
         reference=copies / world,
         sampler=weights if here and (settings.max_staleness or world > 1) else 0,
+        reward_model=_size_of_model(settings.reward_model),
         gradients=vectors * trained / world + layer + valued,
         activations=graphs * costs.activations(*shape, recomputed=policy.model.training),
         logits=block
@@ -328,6 +332,13 @@ def forecast(
         rows=rows,
         row_tokens=row,
     )
+
+
+def _size_of_model(place: str | None) -> float:
+    """Bytes of the weights in a folder, which are loaded as they are; 0 for none, or for a model behind HTTP."""
+    if place is None or "://" in place:
+        return 0.0
+    return float(sum(file.stat().st_size for file in Path(place).glob("*.safetensors")))
 
 
 def longest_prompt(groups: Groups) -> int:

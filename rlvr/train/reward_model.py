@@ -12,6 +12,7 @@ reward, with bounds, and never a verdict; `rlvr audit --reward-model` measures i
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -22,15 +23,18 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rlvr.algo.preferences import weighted_mean
+from rlvr.errors import RewardError, UsageError
 from rlvr.samplers.protocol import Tokenized, TokenRow
 from rlvr.train.config import Config
 from rlvr.train.critic import ValueModule
-from rlvr.train.learned_reward import HEAD, require_head
+from rlvr.train.learned_reward import HEAD, version_of
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Example, PreferenceLearner, _Totals, step_row, tokenized
 from rlvr.types import Prompt
 
 __all__ = ["RewardLearner", "RewardModel"]
+
+_MOST_LETTERS = 1 << 20  # of a completion: tokenizing more would take longer than the model
 
 
 def _scorer(policy: Policy) -> tuple[Policy, ValueModule]:
@@ -124,12 +128,18 @@ class RewardModel:
     Args:
         policy: with the model's layers.
         head: its weight [1, H] and bias [1].
+        version: of the model, see `rlvr.train.learned_reward`.
+
+    Attributes:
+        version: as it was given.
     """
 
-    def __init__(self, policy: Policy, head: dict[str, Tensor]) -> None:
+    def __init__(self, policy: Policy, head: dict[str, Tensor], version: str = "") -> None:
         self._scorer, module = _scorer(policy)
         module.head.load_state_dict(head)
-        self._tokenization = policy.tokenization
+        self._tokenization, self.version = policy.tokenization, version
+        text = policy.model.config.get_text_config()
+        self._positions: float = getattr(text, "max_position_embeddings", None) or math.inf
 
     @classmethod
     def load(cls, folder: str | Path, **options: Any) -> Self:
@@ -142,27 +152,53 @@ class RewardModel:
         Raises:
             UsageError: it is no reward model.
         """
-        require_head(folder)
-        return cls(Policy.load(folder, **options), load_file(Path(folder) / HEAD))
+        version = version_of(folder)
+        return cls(Policy.load(folder, **options), load_file(Path(folder) / HEAD), version)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def scores(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> list[float]:
         """σ(r) of each completion, in [0, 1]; above ½ is better than the average of the training pairs, if centred.
 
+        A completion that is too long for the model gets 0, the least value: a policy gains nothing by it.
+
         Args:
             prompts: one for each completion.
             completions: their texts; each is read with its end token.
+
+        Raises:
+            UsageError: a prompt alone is too long for the model, or has no tokens.
+            RewardError: the model gave a number that is not finite.
         """
-        if not completions:
-            return []
-        rows = [
-            tokenized(self._tokenization, prompt, [(text, False)])[0]
-            for prompt, text in zip(prompts, completions, strict=True)
-        ]
-        numbers = _numbers(self._scorer, rows)
-        ends = torch.tensor([len(row.completion_ids) for row in rows], device=numbers.device)
-        found: list[float] = numbers.gather(1, ends[:, None]).squeeze(1).sigmoid().tolist()
+        read = {}
+        for place, (prompt, text) in enumerate(zip(prompts, completions, strict=True)):
+            row = self._row(prompt, text)
+            if row is not None:
+                read[place] = row
+        found = [0.0] * len(completions)
+        if not read:
+            return found
+        numbers = _numbers(self._scorer, list(read.values()))
+        ends = torch.tensor([len(row.completion_ids) for row in read.values()], device=numbers.device)
+        values = numbers.gather(1, ends[:, None]).squeeze(1).sigmoid().tolist()
+        for place, value in zip(read, values, strict=True):
+            if not math.isfinite(value):
+                raise RewardError(f"the reward model gave {value} for completion {place}; train it with a smaller lr")
+            found[place] = value
         return found
+
+    def _row(self, prompt: Prompt, text: str) -> Tokenized | None:
+        """The tokens of a prompt and a completion; None for a completion that is too long."""
+        if len(text) > _MOST_LETTERS:
+            return None
+        # A text of a file may have half a surrogate pair, which no tokenizer takes.
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        [row] = tokenized(self._tokenization, prompt, [(text, False)])
+        if len(row.prompt_ids) >= self._positions:
+            raise UsageError(
+                f"the prompt has {len(row.prompt_ids)} tokens and the reward model {self._positions} positions; leave "
+                "out tasks of such length, or train a model with more"
+            )
+        return row if len(row.prompt_ids) + len(row.completion_ids) <= self._positions else None
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def step_scores(self, prompt: Prompt, steps: Sequence[str]) -> list[float]:

@@ -24,9 +24,9 @@ _MAY_CHANGE: Final = frozenset(
     f"settings.{name}"
     for name in (
         "attention bad_steps canary checkpoint_every device gradient_checkpointing keep max_rows max_tokens_in_flight "
-        "micro_tokens packing rollouts_every sampler sampler_folder sampler_key_env sampler_lora sampler_memory "
-        "sampler_positions sampler_python sampler_sleep scorer serve_samplers show_rollouts token_logprobs track "
-        "workers"
+        "micro_tokens packing reward_model rollouts_every sampler sampler_folder sampler_key_env sampler_lora "
+        "sampler_memory sampler_positions sampler_python sampler_sleep scorer serve_samplers show_rollouts "
+        "token_logprobs track workers"
     ).split()
 )
 """Settings of machine, reports and alarms.  They do not affect learning, except for how sums are rounded; another
@@ -40,11 +40,21 @@ _ADDED: Final[Mapping[str, Any]] = {
     "scorer": None,
     "lora_alpha": None,
     "lora_targets": [],
+    "reward_model_bounds": [0.0, 1.0],
     **{
         field.name: field.default
         for field in dataclasses.fields(Config)
         if field.name
-        in ("turn_schedule", "step_s", "max_tokens_in_flight", "serve_samplers", "show_rollouts", "token_logprobs")
+        in (
+            "reward_model",
+            "reward_model_weight",
+            "turn_schedule",
+            "step_s",
+            "max_tokens_in_flight",
+            "serve_samplers",
+            "show_rollouts",
+            "token_logprobs",
+        )
         or field.name.startswith("sampler")
     },
 }

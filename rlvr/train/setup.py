@@ -11,13 +11,16 @@ from typing import Any
 
 import torch
 
+from rlvr.engines import ServedReward
 from rlvr.environment import Environment, Mixture, TasksEnv
 from rlvr.environment.registry import make
 from rlvr.environment.source import source_of
 from rlvr.errors import UsageError
+from rlvr.rewards import GroupPart
 from rlvr.rewards.parts import Overlong
 from rlvr.samplers.local import LocalSampler
 from rlvr.train.config import Config, ResolvedConfig
+from rlvr.train.learned_reward import LearnedReward
 from rlvr.train.memory import require_room_for_weights
 from rlvr.train.policy import Policy
 
@@ -48,8 +51,9 @@ def environments(
         RuntimeWarning: up to one in a hundred evaluation tasks is trained on too.
 
     Raises:
-        UsageError: `env` is given without `eval_env`; more evaluation tasks than that are trained on; or the
-            algorithm's soft punishment cannot be added to the reward.
+        UsageError: `env` is given without `eval_env`; more evaluation tasks than that are trained on; or the reward
+            model or the algorithm's soft punishment cannot be added to the reward.
+        ServiceFailed: the reward model's service cannot be reached.
     """
     if config.eval_every is None:
         eval_env = None
@@ -61,7 +65,42 @@ def environments(
         env = make(config.env, **{"split": "train", **config.env_options})
     if eval_env is not None:
         _require_separate(env, eval_env, config.eval_tasks)
+    if config.reward_model is not None:
+        env = _with_reward_model(env, _reward_model_part(config.reward_model, config.device), config)
+    _require_siblings(env, config.resolve())
     return _with_overlong(env, config.resolve()), eval_env
+
+
+def _require_siblings(env: Environment, config: ResolvedConfig) -> None:
+    """Refuse an environment of a mixture whose own group size is too small for the algorithm."""
+    shares = env.shares.values() if isinstance(env, Mixture) else ()
+    single = next((share.name for share in shares if share.group_size == 1), None)
+    if single is not None and "siblings" in config.algorithm.needs:
+        raise UsageError(
+            f"group_size of {single} in the mixture is 1, and {config.algorithm.advantage} compares the completions of "
+            "a prompt: every advantage would be 0; give at least 2"
+        )
+
+
+def _reward_model_part(place: str, device: str) -> GroupPart:
+    """A reward model as a part of a reward: in a folder, loaded, or behind HTTP, asked for its version."""
+    if "://" in place:
+        return ServedReward(place)
+    part = LearnedReward(place, device=str(device_of(device)))
+    part.load()  # what is wrong with it is found now
+    return part
+
+
+def _with_reward_model(env: Environment, part: GroupPart, config: Config) -> Environment:
+    if isinstance(env, Mixture):
+        return env.each(lambda share, own: _with_reward_model(own, part, config))
+    if not isinstance(env, TasksEnv):
+        raise UsageError(
+            f"{env.id} has several turns and computes its score itself, so reward_model cannot be added; leave it out"
+        )
+    low, high = config.reward_model_bounds
+    said = part if (low, high) == part.bounds else part.clip(low, high)
+    return env.with_reward(env.reward + config.reward_model_weight * said)
 
 
 def _require_separate(env: Environment, eval_env: Environment, most: int) -> None:

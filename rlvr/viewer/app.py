@@ -11,6 +11,7 @@ import base64
 import binascii
 import hmac
 import ipaddress
+import math
 import re
 import signal
 import socket
@@ -20,11 +21,14 @@ from types import FrameType
 from typing import Any, Final
 
 import uvicorn
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import RedirectResponse
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rlvr.errors import RlvrError
+from rlvr.errors import RlvrError, UsageError, brief
 from rlvr.viewer import changes, pages
 from rlvr.viewer.filters import Filters
 from rlvr.viewer.rendering import render
@@ -33,8 +37,8 @@ from rlvr.viewer.sources import ReportSource, RunSource, Shown, Source
 __all__ = ["app_of", "run"]
 
 _HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -42,11 +46,13 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_READING_S: Final = 2  # after which a page is asked for again, while rows are being read
+_LIVE_S: Final = 5  # and while they are being written
 _STATIC: Final = {"style.css": "text/css", "viewer.js": "text/javascript"}
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*)(?::\d{1,5})?")
 
 
-def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None, wait_s: float = 0.4) -> FastAPI:
+def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None, wait_s: float = 0.4) -> ASGIApp:
     """The viewer as an ASGI application.
 
     Args:
@@ -55,117 +61,150 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
         key: password that a browser must give, for any user name; None for none.
         wait_s: seconds for which a page waits for rows that are being read.
     """
-    app = FastAPI(title="rlvr view", docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(_Guard, names=frozenset(names), key=key)
 
-    @app.exception_handler(RlvrError)
-    def refuse(request: Request, error: RlvrError) -> Response:
-        return _page("message.html", 400, message=str(error), sources=sources)
+    def refuse(request: Request, error: Exception) -> Response:
+        return _page("message.html", status=400, message=str(error), sources=sources)
 
-    @app.exception_handler(404)
     def missing(request: Request, error: Exception) -> Response:
-        return _page("message.html", 404, message="there is no such page, or no such row", sources=sources)
+        return _page("message.html", status=404, message="there is no such page, or no such row", sources=sources)
 
-    @app.get("/")
-    def start() -> Response:
+    def start(request: Request) -> Response:
         if len(sources.all) == 1 and not sources.refused:
             return RedirectResponse("/0/")
         return _page("start.html", sources=sources)
 
-    @app.get("/static/{name}")
-    def static(name: str) -> Response:
+    def static(request: Request) -> Response:
+        name = request.path_params["name"]
         if name not in _STATIC:
-            return missing_page()
+            raise HTTPException(404)
         text = resources.files("rlvr.viewer").joinpath("static", name).read_bytes()
         return Response(text, media_type=f"{_STATIC[name]}; charset=utf-8")
 
-    @app.get("/compare")
-    def compare(a: int, b: int, first: str = "", second: str = "") -> Response:
-        if (one := source_of(a)) is None or (other := source_of(b)) is None:
-            return missing_page()
-        both = (one, other)
+    def compare(request: Request) -> Response:
+        a, b = _number(request, "a"), _number(request, "b")
+        both = (source_of(a), source_of(b))
         if all(type(source) is Source for source in both):
-            whole = [read(source, None)["whole"] for source in both]
-            said = (first, second) if first and second else None
-            found = changes.disagreements(one, other, said)
-            return _page("disagree.html", sources=sources, files=both, numbers=(a, b), whole=all(whole), **found)
-        return _page("compare.html", sources=sources, **pages.side_by_side(sources, a, b))
+            states = [read(source, None) for source in both]
+            first, second = (request.query_params.get(name, "") for name in ("first", "second"))
+            found = changes.disagreements(*both, (first, second) if first and second else None)
+            least = min(states, key=lambda it: it["renew_s"] or math.inf)
+            return _page("disagree.html", **{**least, "files": both, "numbers": (a, b)}, **found)
+        live = any(source.state().live for source in both)
+        return _page("compare.html", _LIVE_S * live, sources=sources, **pages.side_by_side(sources, a, b))
 
-    @app.get("/{key}/")
-    def overview(key: int, request: Request) -> Response:
-        if (source := source_of(key)) is None:
-            return missing_page()
+    def overview(request: Request) -> Response:
+        key = request.path_params["key"]
+        source = source_of(key)
         if isinstance(source, ReportSource):
             return _page("report.html", sources=sources, report=source.report)
         if not isinstance(source, RunSource):
-            return rows(key, request)
-        follow = request.query_params.get("follow") == "1"
+            return rows(request)
+        state = source.state()  # first: of a run that has ended by then, all is shown
         found = pages.run_page(source, f"/{key}/")
-        page = _page("run.html", sources=sources, source=source, key=key, follow=follow, **found)
+        page = _page("run.html", _LIVE_S * state.live, sources=sources, source=source, key=key, state=state, **found)
         source.index.update(wait_s=0)  # behind the page: reading takes turns with whatever else is computed
         return page
 
-    @app.get("/{key}/rows")
-    def rows(key: int, request: Request) -> Response:
-        if (source := rows_of(key)) is None:
-            return missing_page()
+    def rows(request: Request) -> Response:
+        key, source = rows_of(request)
         filters = Filters.of(request.query_params)
         state = read(source, int(filters.step) if filters.step else None)
         return _page("rows.html", **state, key=key, filters=filters, **pages.rows_page(source, filters))
 
-    @app.get("/{key}/changes")
-    def step_changes(key: int, step: int, before: int) -> Response:
-        source = source_of(key)
+    def step_changes(request: Request) -> Response:
+        key, source = rows_of(request)
+        step, before = _number(request, "step"), _number(request, "before")
         if not isinstance(source, RunSource) or not {step, before} <= set(source.steps):
-            return missing_page()
+            raise HTTPException(404)
         state = read(source, step)
         state |= read(source, before)
         found = changes.step_changes(source, step, before)
         return _page("changes.html", **state, key=key, **{**found, "parts_changed": found.pop("parts")})
 
-    @app.get("/{key}/row/{n}")
-    def row(key: int, n: int, start: int = 0, colour: str = "", token: int = 0) -> Response:
-        if (source := rows_of(key)) is None or not 0 <= n < 1 << 62:
-            return missing_page()
+    def row(request: Request) -> Response:
+        key, source = rows_of(request)
+        n = row_number(request)
         state = read(source, n >> 32)
-        found = pages.row_page(source, n, start, colour, token)
-        return missing_page() if found is None else _page("row.html", **state, key=key, **found)
-
-    @app.get("/{key}/group")
-    def group(key: int, task: str, env: str = "", step: int = 0) -> Response:
-        if (source := rows_of(key)) is None or not 0 <= step < 1 << 31:
-            return missing_page()
-        state = read(source, step)
-        return _page("group.html", **state, key=key, **pages.group_page(source, task, env, step))
-
-    @app.get("/{key}/text/{n}/{name}")
-    def text(key: int, n: int, name: str) -> Response:
-        source = rows_of(key)
-        known = source is not None and 0 <= n < 1 << 62 and name in pages.FIELDS
-        found = pages.row_text(source, n, name) if source is not None and known else None
+        piece, token = _number(request, "start", 0), _number(request, "token", 0)
+        found = pages.row_page(source, n, piece, request.query_params.get("colour", ""), token)
+        if found is None and not state["whole"]:
+            message = f"Still reading ({state['progress']}): there is no such row yet."
+            return _page("message.html", _READING_S, sources=sources, message=message)
         if found is None:
-            return missing_page()
+            raise HTTPException(404)
+        return _page("row.html", **state, key=key, **found)
+
+    def group(request: Request) -> Response:
+        key, source = rows_of(request)
+        step, query = _number(request, "step", 0), request.query_params
+        state = read(source, step)
+        found = pages.group_page(source, query.get("task", ""), query.get("env", ""), step)
+        return _page("group.html", **state, key=key, **found)
+
+    def text(request: Request) -> Response:
+        _, source = rows_of(request)
+        name = request.path_params["name"]
+        found = pages.row_text(source, row_number(request), name) if name in pages.FIELDS else None
+        if found is None:
+            raise HTTPException(404)
         return Response(found.encode("utf-8", "backslashreplace"), media_type="text/plain; charset=utf-8")
 
-    def source_of(key: int) -> Source | None:
-        return sources.all[key] if 0 <= key < len(sources.all) else None
+    def source_of(key: int) -> Source:
+        if key >= len(sources.all):
+            raise HTTPException(404)
+        return sources.all[key]
 
-    def rows_of(key: int) -> Source | None:
-        return None if isinstance(source := source_of(key), ReportSource) else source
+    def rows_of(request: Request) -> tuple[int, Source]:
+        key = request.path_params["key"]
+        if isinstance(source := source_of(key), ReportSource):
+            raise HTTPException(404)
+        return key, source
 
-    def missing_page() -> Response:
-        return missing(None, Exception())  # type: ignore[arg-type]  # which it does not look at
+    def row_number(request: Request) -> int:
+        n: int = request.path_params["n"]
+        if n >= 1 << 62:
+            raise HTTPException(404)
+        return n
 
     def read(source: Source, first: int | None) -> dict[str, Any]:
         """Read what is new in a source; what its pages say about that."""
+        state = source.state()  # before its rows: what is written after them is read the next time
         whole = source.index.update(wait_s=wait_s, first=first)
-        return {"sources": sources, "source": source, "whole": whole, "progress": source.index.progress}
+        renew_s = _LIVE_S * state.live if whole else _READING_S
+        said = {"whole": whole, "progress": source.index.progress, "state": state, "renew_s": renew_s}
+        return {"sources": sources, "source": source, **said}
 
-    return app
+    routes = {
+        "/": start,
+        "/static/{name}": static,
+        "/compare": compare,
+        "/{key:int}/": overview,
+        "/{key:int}/rows": rows,
+        "/{key:int}/changes": step_changes,
+        "/{key:int}/row/{n:int}": row,
+        "/{key:int}/group": group,
+        "/{key:int}/text/{n:int}/{name}": text,
+    }
+    app = Starlette(
+        routes=[Route(path, page, methods=["GET"]) for path, page in routes.items()],
+        exception_handlers={RlvrError: refuse, 404: missing},
+    )
+    return _Guard(app, frozenset(names), key)
 
 
-def _page(template: str, status: int = 200, **values: Any) -> Response:
-    return Response(render(template, **values), status, media_type="text/html; charset=utf-8")
+def _number(request: Request, name: str, default: int | None = None) -> int:
+    """A number in the query of an address."""
+    text = request.query_params.get(name, "")
+    if not text and default is not None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise UsageError(f"{name} is {brief(text)}; it must be a whole number, 0 to 999999999")
+    return int(text)
+
+
+def _page(template: str, renew_s: int = 0, status: int = 200, **values: Any) -> Response:
+    """A page, which asks for itself again after some seconds; 0 for never."""
+    return Response(render(template, renew_s=renew_s, **values), status, media_type="text/html; charset=utf-8")
 
 
 class _Guard:
@@ -217,7 +256,7 @@ class _Guard:
         return scheme.lower() == "basic" and hmac.compare_digest(password, self._key.encode())
 
 
-def run(app: FastAPI, listening: socket.socket) -> None:
+def run(app: ASGIApp, listening: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Args:

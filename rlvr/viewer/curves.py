@@ -150,8 +150,8 @@ def _panel(
 
 def _link(step: int, address: str, axes: _Axes) -> Markup:
     """A dot on the axis that opens the rollouts of a step."""
-    dot = Markup('<circle class="step" cx="{}" cy="{}" r="4"/>').format(axes.x(step), _HEIGHT - _BOTTOM)
-    return Markup('<a href="{}"><title>rollouts of step {}</title>{}</a>').format(address, step, dot)
+    dot = f'<circle class="step" cx="{axes.x(step)}" cy="{_HEIGHT - _BOTTOM}" r="4"/>'
+    return Markup(f'<a href="{escape(address)}"><title>rollouts of step {step}</title>{dot}</a>')
 
 
 def _curve(name: str, points: Sequence[_Point], axes: _Axes, style: int) -> Markup:

@@ -13,25 +13,28 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import duckdb
 import orjson
-import pyarrow as pa
 
 from rlvr.data.lines import Line, Row, json_lines, parquet
-from rlvr.data.rollouts import is_rollouts, read_rollouts, rollout_columns, rollouts_with
+from rlvr.data.rollouts import is_rollouts, read_rollouts, rollout_table, rollouts_with
 from rlvr.data.rows import dump_row
-from rlvr.errors import DataError
+from rlvr.errors import DataError, MissingDependency
 from rlvr.viewer.search import hits_in_lines, needles_of
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
 
 __all__ = ["Index", "RowsFile", "outcome_table", "parts_of", "short"]
 
 _BATCH = 4000  # rows that are added to the table at once
 _BATCH_BYTES = 1 << 24  # or fewer, if they are long
+_FILES_AT_ONCE = 8  # of rollouts; a page that waits for another step waits for these
 _LONGEST_LINE = 1 << 26  # bytes; a longer line is a broken record
-_AT_ONCE_S = 0.2
 _SEARCHES = 32  # whose rows are kept
 _SETTINGS: Final[dict[str, Any]] = {
     "memory_limit": "200MB",
@@ -41,28 +44,31 @@ _SETTINGS: Final[dict[str, Any]] = {
     "autoload_known_extensions": False,
 }
 _COLUMNS: Final = {
-    "n": pa.int64(),
-    "step": pa.int64(),
-    "place": pa.int64(),
-    "bytes": pa.int64(),
-    "line": pa.int64(),
-    "id": pa.string(),
-    "task": pa.string(),
-    "env": pa.string(),
-    "outcome": pa.string(),
-    "reason": pa.string(),
-    "total": pa.float64(),
-    "advantage": pa.float64(),
-    "length": pa.int64(),
-    "truncated": pa.bool_(),
-    "dropped": pa.string(),
-    "error": pa.string(),
+    "n": "BIGINT",
+    "step": "BIGINT",
+    "place": "BIGINT",
+    "bytes": "BIGINT",
+    "line": "BIGINT",
+    "id": "VARCHAR",
+    "task": "VARCHAR",
+    "env": "VARCHAR",
+    "outcome": "VARCHAR",
+    "reason": "VARCHAR",
+    "total": "DOUBLE",
+    "advantage": "DOUBLE",
+    "length": "BIGINT",
+    "truncated": "BOOLEAN",
+    "dropped": "VARCHAR",
+    "error": "VARCHAR",
 }
-_PARTS: Final = {"n": pa.int64(), "name": pa.string(), "value": pa.float64()}
-_OF_ROLLOUTS: Final = (
-    "task", "env", "outcome", "why", "score", "advantage", "length_tokens", "truncated", "dropped",
-)  # fmt: skip
+_PARTS: Final = {"n": "BIGINT", "name": "VARCHAR", "value": "DOUBLE"}
+_LONGEST: Final = {"id": 200, "task": 500, "env": 200, "outcome": 50, "reason": 100, "dropped": 100, "name": 100}
+"""Characters of a text that are kept in the tables."""
+
 _STEP_BITS = 32  # a row's number is its step, and its place among the rows of that step
+_OF_ROLLOUTS: Final = (
+    "task", "env", "outcome", "why", "score", "advantage", "length_tokens", "truncated", "dropped", "parts",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +121,16 @@ class Index:
     """
 
     def __init__(self, files: Callable[[], Sequence[RowsFile]], folder: Path) -> None:
+        if find_spec("duckdb") is None:  # it is imported with the first rows: the curves of a run do without
+            raise MissingDependency("duckdb", "view")
         self._files, self._folder = files, folder
-        self._database = duckdb.connect(str(folder / "index.duckdb"), config=_SETTINGS)
-        for name, columns in (("rows", _COLUMNS), ("parts", _PARTS)):
-            types = {pa.string(): "VARCHAR", pa.float64(): "DOUBLE", pa.int64(): "BIGINT", pa.bool_(): "BOOLEAN"}
-            listed = ", ".join(f'"{column}" {types[kind]}' for column, kind in columns.items())
-            self._database.execute(f"CREATE TABLE {name} ({listed})")
+        self._opening = threading.Lock()
+        self._database: duckdb.DuckDBPyConnection | None = None
         self._read: dict[int, _Read] = {}
         self._found: dict[str, dict[int, tuple[Any, Any, list[int]]]] = {}  # text → step → (file, until, rows)
         self._wanted = threading.Condition()
         self._first: int | None = None  # the step that a page waits for
+        self._changed: dict[int, RowsFile] = {}  # files that are to be read
         self._busy = self._again = self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -145,8 +151,6 @@ class Index:
                 self._thread = threading.Thread(target=self._work, name="rlvr-view-index", daemon=True)
                 self._thread.start()
             self._wanted.wait_for(lambda: not self._busy or self._has_read(first), wait_s)
-            # That nothing is new is known at once: a page of a run that is over should not renew itself.
-            self._wanted.wait_for(lambda: not self._busy, min(wait_s, _AT_ONCE_S))
             return not self._busy
 
     def close(self) -> None:
@@ -155,7 +159,8 @@ class Index:
             self._closed = True
         if self._thread is not None:
             self._thread.join()
-        self._database.close()
+        if self._database is not None:
+            self._database.close()
 
     @property
     def errors(self) -> list[str]:
@@ -178,7 +183,7 @@ class Index:
             values: for its question marks.
             other: a further table, by that name.
         """
-        with self._database.cursor() as cursor:
+        with self._cursor() as cursor:
             if other is not None:
                 cursor.register("other", other)
             return cursor.execute(sql, list(values)).fetchall()
@@ -248,57 +253,107 @@ class Index:
         return [n for (n,) in self.query(sql, [hits, step])] if hits else []
 
     def _has_read(self, step: int | None) -> bool:
-        return step is not None and step in self._read and bool(self._read[step].stamp)
+        """Whether the rows of a run's step have been read and others have not: those need not be waited for."""
+        if step is None or not self._changed:
+            return False
+        read = self._read.get(step)
+        return read is not None and read.by_number and step not in self._changed
 
     def _work(self) -> None:
-        while True:
-            with self._wanted:
-                if not self._again or self._closed:
-                    self._busy = False
-                    self._wanted.notify_all()
-                    return
-                self._again = False
-            waiting = {file.step: file for file in self._files()}
-            while waiting and not self._closed:
-                file = waiting.pop(self._first if self._first in waiting else min(waiting))
-                self._update_file(self._read.setdefault(file.step, _Read(file)))
-                with self._wanted:
-                    self._wanted.notify_all()
-
-    def _update_file(self, read: _Read) -> None:
-        """Read what is new in a file; what is wrong with it is kept for the page."""
-        stamp: tuple[int, ...] = ()
         try:
-            with read.file.path.open("rb") as file:
-                is_parquet = file.read(4) == b"PAR1"
-                status = os.fstat(file.fileno())
-            stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
-            if stamp == read.stamp:
-                return
-            if read.stamp and (is_parquet or stamp[0] != read.stamp[0] or stamp[1] < read.stamp[1]):
-                self._forget(read)  # another file has its name
-            if is_parquet:
-                self._read_parquet(read)
-            else:
-                self._read_lines(read, stamp)
-            read.stamp, read.error = stamp, ""
-            if read.rows and not read.readable:
-                [(line, error)] = self.query("SELECT line, error FROM rows WHERE step = ? LIMIT 1", [read.file.step])
-                read.error = f"{read.file.path}: none of its {read.rows} rows can be read (line {line}: {error})"
-        except (OSError, DataError, duckdb.Error) as error:
-            read.stamp = stamp  # it is read again when it has changed
+            while True:
+                with self._wanted:
+                    if not self._again or self._closed:
+                        return
+                    self._again = False
+                    self._changed = self._changed_files()
+                    self._wanted.notify_all()
+                while self._changed and not self._closed:
+                    awaited = [self._first] if self._first in self._changed else []
+                    steps = awaited or sorted(self._changed)[:_FILES_AT_ONCE]
+                    self._update_files([self._changed[step] for step in steps])
+                    with self._wanted:
+                        for step in steps:
+                            del self._changed[step]
+                        self._wanted.notify_all()
+        finally:
+            with self._wanted:
+                self._busy = False
+                self._wanted.notify_all()
+
+    def _changed_files(self) -> dict[int, RowsFile]:
+        """The files that are not as they were when they were read, by step."""
+        found: dict[int, RowsFile] = {}
+        for file in self._files():
+            read = self._read.get(file.step)
+            stamp: tuple[int, ...] = ()
+            with suppress(OSError):
+                stamp = _stamp(file.path.stat())
+            if read is None or read.stamp != stamp or read.file != file:
+                found[file.step] = file
+        return found
+
+    def _update_files(self, files: Sequence[RowsFile]) -> None:
+        """Read what is new in some files."""
+        rollouts: list[tuple[_Read, tuple[int, ...], pa.Table]] = []
+        for file in files:
+            read = self._read.setdefault(file.step, _Read(file))
+            read.file = file
+            with self._error_is_kept(read):
+                if (table := self._update_file(read)) is not None:
+                    rollouts.append((read, *table))
+        try:
+            self._store_rollouts(rollouts)
+        except _duckdb_error():  # one of them is to blame
+            for one in rollouts:
+                with self._error_is_kept(one[0]):
+                    one[0].stamp = one[1]
+                    self._store_rollouts([one])
+
+    @contextmanager
+    def _error_is_kept(self, read: _Read) -> Iterator[None]:
+        """What is wrong with a file is shown on the pages, and the others are read."""
+        try:
+            yield
+        except (OSError, DataError, _duckdb_error()) as error:
             text = (str(error).splitlines() or [type(error).__name__])[0]
             read.error = text if str(read.file.path) in text else f"{read.file.path}: {text}"
 
+    def _update_file(self, read: _Read) -> tuple[tuple[int, ...], pa.Table] | None:
+        """Read what is new in a file.  Of rollouts the stamp and the table, which are to be stored."""
+        path = read.file.path
+        with path.open("rb") as file:
+            is_parquet = file.read(4) == b"PAR1"
+            stamp = _stamp(os.fstat(file.fileno()))
+        if stamp == read.stamp:
+            return None
+        if read.stamp and (is_parquet or stamp[0] != read.stamp[0] or stamp[1] < read.stamp[1]):
+            self._forget(read)  # another file has its name
+        before, read.stamp = read.stamp, stamp  # a damaged file is read again when it has changed
+        if is_parquet and not _is_closed(path):
+            raise DataError(f"{path}: is cut short, or still being written; it is read again when it has changed")
+        if is_parquet and is_rollouts(path):
+            table = rollout_table(path, _OF_ROLLOUTS)
+            read.stamp, read.by_number = before, True
+            return stamp, table
+        if is_parquet:
+            self._read_parquet(read)
+        else:
+            self._read_lines(read)
+        read.error = ""
+        if read.rows and not read.readable:
+            [(line, error)] = self.query("SELECT line, error FROM rows WHERE step = ? LIMIT 1", [read.file.step])
+            read.error = f"{path}: none of its {read.rows} rows can be read (line {line}: {error})"
+        return None
+
     def _forget(self, read: _Read) -> None:
-        with self._database.cursor() as cursor:
+        with self._cursor() as cursor:
             cursor.execute("DELETE FROM parts WHERE n IN (SELECT n FROM rows WHERE step = ?)", [read.file.step])
             cursor.execute("DELETE FROM rows WHERE step = ?", [read.file.step])
         read.stamp, read.done, read.stored, read.lines, read.rows, read.readable, read.error = (), 0, 0, 0, 0, 0, ""
         read.spool, read.by_number = None, False
 
-    def _read_lines(self, read: _Read, stamp: tuple[int, ...]) -> None:
-        read.stamp = (stamp[0], stamp[1], 0)  # so that the page can say how much has been read
+    def _read_lines(self, read: _Read) -> None:
         with self._batch() as batch, read.file.path.open("rb") as file:
             for place, size, line in _lines(file, read.done, read.lines):
                 self._add(read, batch, line, place, size)
@@ -308,11 +363,7 @@ class Index:
         read.stored = read.done
 
     def _read_parquet(self, read: _Read) -> None:
-        """Read the counted columns of rollouts; unpack the rows of other files into a JSONL file."""
-        self._forget(read)
-        if is_rollouts(read.file.path):
-            self._read_rollouts(read)
-            return
+        """Unpack the rows into a JSONL file."""
         read.spool = self._folder / f"{read.file.step}.jsonl"
         place = 0
         with self._batch() as batch, read.spool.open("wb") as spool:
@@ -329,16 +380,22 @@ class Index:
                     return
         read.stored = read.done
 
-    def _read_rollouts(self, read: _Read) -> None:
-        read.by_number = True
-        columns = rollout_columns(read.file.path, [*_OF_ROLLOUTS, "parts"])
-        first = read.file.step << _STEP_BITS
-        with self._batch() as batch:
-            for place, values in enumerate(zip(*columns.values(), strict=True)):
-                row = dict(zip(columns, values, strict=True))
-                batch.rows.append((first + place, read.file.step, place, 0, place + 1, *_summary(row), None))
-                batch.parts += [(first + place, name, value) for name, value in parts_of(row).items()]
-        read.rows = read.readable = len(columns["task"])
+    def _store_rollouts(self, files: Sequence[tuple[_Read, tuple[int, ...], pa.Table]]) -> None:
+        """The database takes columns as they are; Python would need many times as long for their rows."""
+        import pyarrow as pa
+
+        if not files:
+            return
+        tables = []
+        for read, _, table in files:
+            step = pa.array([read.file.step] * len(table), pa.int64())
+            place = pa.array(range(len(table)), pa.int64())
+            tables.append(table.append_column("step", step).append_column("place", place))
+        with self._cursor() as cursor:
+            cursor.register("rollouts", pa.concat_tables(tables))
+            cursor.execute(f"BEGIN; {_ROWS_OF_ROLLOUTS}; {_PARTS_OF_ROLLOUTS}; COMMIT")
+        for read, stamp, table in files:
+            read.stamp, read.error, read.rows, read.readable = stamp, "", len(table), len(table)
 
     def _add(self, read: _Read, batch: _Batch, line: Line, place: int, size: int) -> None:
         if line.row is not None and not read.readable:
@@ -365,17 +422,67 @@ class Index:
             self._store(batch)
 
     def _store(self, batch: _Batch) -> None:
-        with self._database.cursor() as cursor:
+        import pyarrow as pa
+
+        kinds = {"VARCHAR": pa.string(), "DOUBLE": pa.float64(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_()}
+        with self._cursor() as cursor:
             for name, columns, rows in (("rows", _COLUMNS, batch.rows), ("parts", _PARTS, batch.parts)):
                 if rows:
                     arrays = [
-                        pa.array(values, kind)
+                        pa.array(values, kinds[kind])
                         for values, kind in zip(zip(*rows, strict=True), columns.values(), strict=True)
                     ]
                     cursor.register("batch", pa.table(arrays, names=list(columns)))
                     cursor.execute(f"INSERT INTO {name} SELECT * FROM batch")
                     cursor.unregister("batch")
         batch.rows, batch.parts, batch.bytes = [], [], 0
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        """A cursor of the database, which is made when it is first asked for."""
+        import duckdb
+
+        with self._opening:
+            if self._database is None:
+                self._database = duckdb.connect(str(self._folder / "index.duckdb"), config=_SETTINGS)
+                for name, columns in (("rows", _COLUMNS), ("parts", _PARTS)):
+                    listed = ", ".join(f'"{column}" {kind}' for column, kind in columns.items())
+                    self._database.execute(f"CREATE TABLE {name} ({listed})")
+            return self._database.cursor()
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    """By what a file is known to be as it was: its inode, its size, its time."""
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _kept(column: str, name: str) -> str:
+    """SQL for as much of a text as the tables keep, as `short` does it."""
+    most = _LONGEST[name]
+    return f"CASE WHEN length({column}) > {most} THEN left({column}, {most}) || '…' ELSE coalesce({column}, '') END"
+
+
+def _is_closed(path: Path) -> bool:
+    """Whether a Parquet file has its end, which is written last."""
+    with path.open("rb") as file:
+        return file.seek(0, os.SEEK_END) > 8 and file.seek(-4, os.SEEK_END) > 0 and file.read(4) == b"PAR1"
+
+
+_NUMBER: Final = f"(step << {_STEP_BITS}) + place"
+_ROWS_OF_ROLLOUTS: Final = f"""
+    INSERT INTO rows SELECT {_NUMBER}, step, place, 0, place + 1, '', {_kept("task", "task")}, {_kept("env", "env")},
+    nullif({_kept("outcome", "outcome")}, ''), {_kept("split_part(why, ':', 1)", "reason")}, score, advantage,
+    length_tokens, coalesce(truncated, false), {_kept("dropped", "dropped")}, NULL FROM rollouts
+"""
+_PARTS_OF_ROLLOUTS: Final = f"""
+    INSERT INTO parts SELECT n, {_kept("part.key", "name")}, part.value
+    FROM (SELECT {_NUMBER} AS n, unnest(map_entries(parts)) AS part FROM rollouts) WHERE part.value IS NOT NULL
+"""
+
+
+def _duckdb_error() -> type[Exception]:
+    import duckdb
+
+    return duckdb.Error
 
 
 def _require_record(row: Row, path: Path) -> None:
@@ -402,6 +509,8 @@ def outcome_table(rows: Sequence[tuple[Any, ...]], *, by_id: bool) -> pa.Table:
         rows: its rows.
         by_id: whether k is a text; else it is a number.
     """
+    import pyarrow as pa
+
     kinds = (pa.string() if by_id else pa.int64(), pa.int64(), pa.string(), pa.string())
     arrays = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
     return pa.table(arrays, names=["k", "n", "outcome", "reason"])
@@ -421,7 +530,7 @@ def parts_of(row: Row) -> dict[str, float]:
         parts = dict(parts)  # a map of Parquet
     if not isinstance(parts, Mapping):
         return {}
-    return {short(name, 100): value for name, it in parts.items() if (value := _number(it)) is not None}
+    return {short(name, _LONGEST["name"]): value for name, it in parts.items() if (value := _number(it)) is not None}
 
 
 def short(value: Any, most: int) -> str:
@@ -445,16 +554,16 @@ def _summary(row: Row) -> tuple[Any, ...]:
         completion = get("completion")
         length = len(completion) if isinstance(completion, str) else None
     return (
-        short(get("id"), 200),
-        short(get("task"), 500),
-        short(get("env"), 200),
-        short(get("outcome"), 50) or None,
-        short(str(why).partition(":")[0], 100) if why else "",
+        short(get("id"), _LONGEST["id"]),
+        short(get("task"), _LONGEST["task"]),
+        short(get("env"), _LONGEST["env"]),
+        short(get("outcome"), _LONGEST["outcome"]) or None,
+        short(str(why).partition(":")[0], _LONGEST["reason"]) if why else "",
         _number(row["total"] if "total" in row else get("score")),
         _number(get("advantage")),
         length if length is None or abs(length) < 1 << 62 else None,
         get("truncated") is True,
-        short(get("dropped"), 100),
+        short(get("dropped"), _LONGEST["dropped"]),
     )
 
 

@@ -135,6 +135,8 @@ def _audit(tree: Mapping[str, Any]) -> Report:
                 (second["against"], second["only_second"]), ("neither", second["neither"])]  # fmt: skip
         found.tables.append(ReportTable(f"against {second['against']}", ("accepted by", "count"), accepted))
         found.cases += _cases(second["cases"])
+    if (ranking := tree.get("reward_model")) is not None:
+        found.tables.append(_ranking(ranking))
     if left_out := tree["left_out"]:
         found.lines.append(f"Rows left out: {len(left_out):,}.")
         rows_out = [(_cut(why),) for why in left_out[:_LEFT_OUT]]
@@ -150,6 +152,22 @@ def _cases(cases: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str
         said = f"{case['id']}, task {case['task']}: {case['why'][:200]}"
         kinds.setdefault(f"{case['kind']}: cases", []).append((said, table, _shown(case["completion"])))
     return list(kinds.items())
+
+
+def _ranking(ranking: Mapping[str, Any]) -> ReportTable:
+    """What was measured of a reward model."""
+    within, of_all = ranking["within_tasks"], ranking["of_all"]
+    rows = [("right before wrong", "no task has both a right and a wrong completion")]
+    if within is not None:
+        share = f"{within['value']:.3f} [{within['low']:.3f}, {within['high']:.3f}], mean of {within['tasks']:,} tasks"
+        rows = [("of a task's pairs, right before wrong", share)]
+    for name, value in (
+        ("of all pairs, right before wrong", of_all),
+        ("mean score of right completions", ranking["mean_right"]),
+        ("mean score of wrong completions", ranking["mean_wrong"]),
+    ):
+        rows += [] if value is None else [(name, f"{value:.3f}")]
+    return ReportTable("the reward model against labels, 95 % interval", ("figure", "value"), rows)
 
 
 def _rate(rate: Mapping[str, Any]) -> str:

@@ -466,10 +466,10 @@ class _Worker:
             frame = self._frame()
             if frame is not None:
                 return self._checked(frame, kinds, item)
+            self._await_reply(since, wall_s, cpu_until, give_up)
             try:
                 chunk = os.read(self._reply, 1 << 16)
             except BlockingIOError:
-                self._await_reply(since, wall_s, cpu_until, give_up)
                 continue
             except OSError:
                 raise self._died() from None
@@ -498,7 +498,7 @@ class _Worker:
     def _checked(self, frame: bytes, kinds: tuple[str, ...], item: int) -> tuple[str, float, float, Any]:
         """What the reply says, if it is the one that is due; another process may have written into the pipe."""
         try:
-            kind, number, place, wall, cpu, value = json.loads(frame)
+            kind, number, place, wall, cpu, value = json.loads(frame.decode())
         except (ValueError, TypeError, RecursionError) as error:
             raise WorkerDied(f"a worker's reply cannot be read: {error}") from None
         if (number, place) != (self._number, item) or kind not in kinds:

@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from rlvr.sandbox.guest import zygote
@@ -45,6 +45,7 @@ def main(control_fd: int, config_fd: int) -> None:
     host_pid = config.pop("host")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to act on
     sys.path[:] = config["path"]
+    before = set(sys.modules)
     for module in config["preload"]:
         try:
             __import__(module)
@@ -52,6 +53,7 @@ def main(control_fd: int, config_fd: int) -> None:
             if module in config["packages"]:
                 _tell(control, {"failed": f"import {module}: {error}"})
                 return
+    _forget_hidden(set(sys.modules) - before, config["sites"], [source for source, _ in config["root"]["packages"]])
     zygote.prepare(config)
     try:
         keeper = _Keeper(control, config)
@@ -64,6 +66,27 @@ def main(control_fd: int, config_fd: int) -> None:
             pass
     finally:
         keeper.close()
+
+
+def _forget_hidden(imported: Set[str], sites: Sequence[str], visible: Sequence[str]) -> None:
+    """Take out modules that programs may not import, since all packages of the host can be imported here.
+
+    A package may import others where they are installed: hypothesis does so by entry points.
+
+    Args:
+        imported: names of modules.
+        sites: folders with packages.
+        visible: what of these programs see.
+    """
+    for name in imported:
+        module = sys.modules[name]
+        where = str(getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), ""))
+        if _within(where, sites) and not _within(where, visible):
+            del sys.modules[name]
+
+
+def _within(path: str, folders: Sequence[str]) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
 def _make_room() -> None:

@@ -67,10 +67,10 @@ def picture(driver: Any, name: str) -> None:
 
 
 def open_whole(driver: Any, address: str) -> None:
-    """Open a page; while its rows are still being read it renews itself, which is asked for again here."""
+    """Open a page of which all rows have been read."""
     for _ in range(20):
         driver.get(address)
-        if not driver.execute_script("return document.querySelectorAll('meta[http-equiv=refresh]').length"):
+        if "Still reading" not in driver.page_source:
             return
     raise AssertionError(f"{address} is still being read")
 

@@ -371,6 +371,29 @@ def test_a_virtual_environment_is_there_and_read_only(tmp_path):
     assert b"No module named 'hypothesis'" in run.stderr
 
 
+def test_what_an_allowed_package_imports_beside_it_is_not_there(tmp_path):
+    """hypothesis imports what has an entry point of its name, trio and so pytest: it is imported before they are hidden."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    [site] = (tmp_path / "venv").glob("lib/python3*/site-packages")
+    sources = {
+        "named/__init__.py": "import other, wave",
+        "other/__init__.py": "import other.inner",
+        "other/inner.py": "",
+    }
+    for file, source in sources.items():
+        site.joinpath(file).parent.mkdir(exist_ok=True)
+        site.joinpath(file).write_text(source)
+    site.joinpath("named-1.dist-info").mkdir()
+    site.joinpath("named-1.dist-info", "METADATA").write_text("Metadata-Version: 2.1\nName: named\nVersion: 1\n")
+    site.joinpath("named-1.dist-info", "RECORD").write_text("named/__init__.py,,\n")
+    with Sandbox(workers=1, python=str(tmp_path / "venv" / "bin" / "python"), packages=("named",), limits=SMALL) as box:
+        run = box.run(
+            python("import named, sys\nprint(named.wave.__name__, 'other.inner' in sys.modules)\nimport other")
+        )
+    assert (run.text, run.exit_code) == ("wave False\n", 1)
+    assert b"No module named 'other'" in run.stderr
+
+
 # ------------------------------------------------------------------------------------------------- promises
 
 

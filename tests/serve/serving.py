@@ -8,8 +8,10 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
@@ -102,3 +104,56 @@ def served(*flags: str, place: str = PLACE, **environment: str) -> Iterator[tupl
             yield process, int(found[1])
         finally:
             process.kill()
+
+
+class RewardAnswers:
+    """What a server of rewards answers: any (status, body) for the next requests, then as a service would."""
+
+    def __init__(self) -> None:
+        self.next: list[tuple[int, bytes]] = []
+        self.version, self.asked, self.keys = "v1", list[int](), list[str | None]()
+
+    def answer(self, path: str, body: bytes) -> tuple[int, bytes]:
+        if self.next:
+            return self.next.pop(0)
+        if path == "/reward-model":
+            return 200, json.dumps({"version": self.version}).encode()
+        asked = json.loads(body)
+        if asked["version"] != self.version:
+            return 503, b'{"error": "another model"}'
+        self.asked.append(len(asked["rows"]))
+        return 200, b"".join(
+            json.dumps({"id": row["id"], "reward": row["completion"].count("a") / 10}).encode() + b"\n"
+            for row in asked["rows"]
+        )
+
+
+@contextmanager
+def answering() -> Iterator[tuple[str, RewardAnswers]]:
+    """A server of rewards; gives its address, and what it answers."""
+    state = RewardAnswers()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            state.keys.append(self.headers.get("Authorization"))
+            status, answer = state.answer(self.path, body)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        do_POST = do_GET  # noqa: N815
+
+        def log_message(self, *args):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", state
+        finally:
+            server.shutdown()

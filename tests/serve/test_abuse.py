@@ -16,7 +16,7 @@ import pytest
 
 from rlvr.errors import UsageError
 from rlvr.serve import Service, ServiceLimits
-from rlvr.serve.body import _scanned
+from rlvr.serve.body import _scanned, _width
 from rlvr.serve.keys import Keys
 from rlvr.serve.refused import Refused
 from tests.awaiting import Awaited
@@ -65,7 +65,7 @@ def post(port: int, rows: list[dict], *, more: str = "Connection: close") -> byt
 
 def is_served(port: int) -> bool:
     answer = post(port, right(1))
-    assert b'"total": 1.0' in answer, answer
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["scores"][0]["total"] == 1.0, answer
     return True
 
 
@@ -223,11 +223,44 @@ def test_what_values_take_is_counted_too():
 def test_rows_are_found_without_parsing():
     """Brackets and quotes within texts are no structure."""
     body = rb'{"env": "rows", "rows": [{"a": "}]\"[{"}, {"b": [{}]}], "meta": [{"rows": [{}]}]}'
-    values, places = _scanned(body, 1000)
+    values, places, plain = _scanned(body, 1000)
+    assert plain
     assert [body[a:b] for a, b in places] == [rb'{"a": "}]\"[{"}', b'{"b": [{}]}']
     with pytest.raises(Refused, match="more than 3 values"):
         _scanned(body, 3)
     assert values > 10
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        (b'"' + b"1" * 30 + b'"', True),
+        (b"1" * 19, False),
+        (b"[-1, " + b"1" * 40 + b"]", False),
+        (b" " * 40 + b"1", True),
+    ],
+)
+def test_long_numbers_are_found_where_they_are_numbers(text, plain):
+    """The quick parser would make floats of them; in a text they are digits."""
+    assert _scanned(b'{"rows": [{"meta": ' + text + b"}]}", 1000)[2] is plain
+
+
+def test_a_body_of_white_space_is_refused():
+    """Looking for its first value would stop all threads."""
+    with serving() as service:
+        body = b'{"rows":' + b" " * 10**6 + b"[]}"
+        answer = ask(service, "POST", "/score", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == 400
+        assert "65536 bytes from byte 7 on have no value" in error(answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "width"), [("a", 1), ("\\n", 1), ("ü", 2), ("\\u00e9", 2), ("😀", 4), ("\\ud83d\\ude00", 4)]
+)
+@pytest.mark.parametrize("at", [0, (1 << 16) - 3, 1 << 17])
+def test_the_width_of_letters_is_seen_wherever_they_are(text, width, at):
+    """Also across the border of two windows."""
+    assert _width(b"a" * at + text.encode() + b"a" * 100_000) == width
 
 
 def test_ids_and_errors_are_bounded():

@@ -88,6 +88,8 @@ def test_the_docs_know_every_path(service):
         "/envs",
         "/openrlhf",
         "/openrlhf/{env}",
+        "/rewards",
+        "/reward-model",
         "/health",
         "/health/live",
         "/metrics",

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import cloudpickle
@@ -10,7 +11,8 @@ import torch
 
 import rlvr
 from rlvr.data.pairs import read_steps
-from rlvr.errors import DataError, UsageError
+from rlvr.engines import ServedReward
+from rlvr.errors import DataError, RewardError, UsageError
 from rlvr.train import checkpoint
 from rlvr.train.learned_reward import LearnedReward
 from rlvr.train.policy import Policy
@@ -18,7 +20,8 @@ from rlvr.train.preferences import Example, Examples, TrainedRow
 from rlvr.train.reward_model import RewardLearner, RewardModel
 from rlvr.train.tiny import tiny
 from tests.environments import Torchless
-from tests.train.bandit import CHARSET, Bandit, policy
+from tests.serve.serving import answering, served
+from tests.train.bandit import CHARSET, Bandit, Turns, policy, trainer
 from tests.train.test_preferences import config, digits, offline, written
 from tests.train.test_resume import differences, logged
 
@@ -143,9 +146,9 @@ def a_part_of_a_reward(folder: Path, model: RewardModel) -> None:
     other = other.with_reward(other.reward + 0.5 * part)
     ways = ((env, "1=", 0, [True, True, False]), (other, "Say 1.", 1, [True, True, True]))
     for judged, prompt, workers, right in ways:
-        rows = [{"task": 1, "completion": text} for text in ("0", "1", "9")]
+        rows = [{"task": 1, "completion": text} for text in ("0", "3", "9")]
         scores = [one.score for one in rlvr.score(judged, rows, workers=workers)]
-        said = model.scores([prompt] * 3, ["0", "1", "9"])
+        said = model.scores([prompt] * 3, ["0", "3", "9"])
         assert [one.parts["learned"] for one in scores] == pytest.approx([value / 2 for value in said], abs=1e-6)
         assert [one.verdict.correct for one in scores] == right
 
@@ -200,3 +203,112 @@ def test_a_reward_model_is_no_policy(tmp_path: Path):
     with pytest.raises(UsageError, match="is no reward model"):
         RewardModel.load(tmp_path / "model")
     assert json.loads((tmp_path / "model" / "config.json").read_text())
+
+
+# ------------------------------------------------------------------------------------------ in a run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A reward model whose head is not 0."""
+    made = learner("reward_model", tmp_path)
+    made.policy.model.float()
+    made.save(tmp_path / "rm")
+    return tmp_path / "rm"
+
+
+def test_what_the_model_cannot_read_has_the_least_value(folder: Path):
+    """A policy gains nothing by length; a prompt that is too long is the task's fault, and no score at all."""
+    model = RewardModel.load(folder)
+    positions = model._positions
+    texts = ["0", "1" * (positions - 3), "1" * (positions - 2), "1" * 2_000_000, "\ud800"]
+    found = model.scores(["="] * 5, texts)
+    assert [value > 0 for value in found] == [True, True, False, False, True]
+    with pytest.raises(UsageError, match=f"reward model {positions} positions"):
+        model.scores(["=" * positions], ["0"])
+    with torch.no_grad():
+        model._scorer.root.head.weight.fill_(math.nan)
+    with pytest.raises(RewardError, match="gave nan"):
+        model.scores(["="], ["0"])
+
+
+def test_a_run_with_a_reward_model(folder: Path, tmp_path: Path):
+    """Its part is in the rewards with weight and limits, in the forecast, and not in the evaluation."""
+    settings = {"reward_model": str(folder), "reward_model_weight": 0.5, "reward_model_bounds": (0.0, 0.4)}
+    with trainer(tmp_path / "run", steps=1, eval_every=0, eval_tasks=4, **settings) as run:
+        run.run()
+        assert run.env.reward.bounds == (0.0, 1.2)
+        assert run.eval_env.reward.bounds == (0.0, 1.0)
+        assert run.forecast.reward_model == sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+        assert "reward model" in str(run.forecast)
+    row = logged(tmp_path / "run")[-1]
+    assert 0 < row["reward/learned"] <= 0.5
+    assert row["reward"] == pytest.approx(row["accuracy"] + row["reward/learned"] + row["reward/clip:0:0.4"])
+    with answering() as (url, state):  # the same model behind an address, so the run goes on with it
+        state.version = LearnedReward(folder).version
+        with trainer(tmp_path / "run", steps=2, eval_every=0, eval_tasks=4, **settings | {"reward_model": url}) as run:
+            run.run()
+    assert sum(state.asked) >= 16
+    assert logged(tmp_path / "run")[-1]["reward/learned"] == 0.0  # it answers with the share of a letter
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"reward_model": "nowhere"}, r"nowhere has no reward_head\.safetensors"),
+        ({"reward_model": "http://a:key@b"}, "has a key in it"),
+        ({"reward_model_weight": 0}, "would change nothing"),
+        ({"reward_model_weight": math.inf}, "reward_model_weight is inf"),
+        ({"reward_model_bounds": (0.5, 0.5)}, "the first must be below the second"),
+        ({"reward_model_bounds": (-1, 1)}, r"reward_model_bounds\[0\] is -1"),
+        ({"reward_model_bounds": (0, 1, 2)}, "must be two numbers"),
+        ({"reward_model": "rm", "algorithm": "dpo"}, "learns from verdicts and pairs"),
+    ],
+)
+def test_a_reward_model_that_cannot_be_added_is_refused(settings: dict, said: str, tmp_path: Path):
+    """Before anything is loaded."""
+    with pytest.raises(UsageError, match=said):
+        trainer(tmp_path / "run", **settings)
+    assert not (tmp_path / "run").exists()
+
+
+def test_episodes_that_score_themselves_take_no_reward_model(folder: Path, tmp_path: Path):
+    """There is no reward to add to."""
+    with pytest.raises(UsageError, match="computes its score itself, so reward_model cannot be added"):
+        trainer(tmp_path / "run", env=Turns(), reward_model=str(folder))
+
+
+def test_the_command_takes_a_reward_model(folder: Path, tmp_path: Path, say):
+    """From a file or as flags; --dry-run shows the settings and a group's scores."""
+    policy().save(tmp_path / "model")
+    (tmp_path / "run.toml").write_text(f'reward_model = "{folder}"\nreward_model_bounds = [0, 0.4]\n')
+    flags = ["--env", "tests.train.bandit:Bandit", "--model", tmp_path / "model", "--run", tmp_path / "run"]
+    flags += "--algorithm grpo --steps 1 --prompts 2 --group-size 2 --max-tokens 4 --workers 0 --eval-tasks 4".split()
+    flags += ["--config", tmp_path / "run.toml", "--reward-model-weight", "0.25", "--device", "cpu"]
+    code, said = say("train", *flags, "--dry-run")
+    assert code == 0, said
+    assert re.search(r"reward_model_weight\s+│?\s*0\.25\s+│?\s*flag", said)
+    assert re.search(r"reward_model_bounds\s+│?\s*0\.0 0\.4\s+│?\s*run\.toml", said)
+    assert not (tmp_path / "run").exists()
+    with answering() as (url, state):
+        code, said = say("train", *flags, "--reward-model", url)
+        assert code == 0, said
+        assert sum(state.asked) == 4
+    code, said = say("train", *flags, "--run", tmp_path / "other", "--reward-model", "http://127.0.0.1:1")
+    assert code != 0
+    assert "rlvr serve --reward-model" in said
+
+
+@pytest.mark.slow
+def test_the_served_model_is_the_one_in_the_folder(folder: Path):
+    """The command, over a socket: the same version, and the same numbers to the last digit."""
+    texts = ["0", "11", "", "2a", "9" * 5000]
+    with served("--reward-model", str(folder), "--device", "cpu", place="arithmetic-v1") as (_, port):
+        there, here = ServedReward(f"http://127.0.0.1:{port}"), LearnedReward(folder)
+        assert there.version == here.version
+        said = [
+            part.values([rlvr.Completion(text) for text in texts], [], rlvr.Task("t", "7=", "r"))
+            for part in (there, here)
+        ]
+    assert said[0] == said[1]
+    assert said[0][-1] == 0.0

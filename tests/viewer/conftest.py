@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("duckdb")
 pytest.importorskip("jinja2")
 
-from fastapi.testclient import TestClient
+from starlette.testclient import TestClient
 
 from rlvr.viewer import Shown, app_of
 from tests.processes import PATIENCE_S

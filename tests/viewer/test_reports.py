@@ -22,9 +22,12 @@ HOSTILE = "</pre><script>alert(1)</script>\x1b[2J\u202e"
 def reports() -> dict[str, dict[str, Any]]:
     """One of each kind, as its command writes it."""
     rows = [{"task": 1, "completion": f"1{HOSTILE}", "label": True}, {"task": 2, "completion": "2", "label": True}]
+    both = [*rows, {"task": 2, "completion": "3", "label": False}]
     metric = {"value": 0.5, "low": 0.4, "high": 0.6, "tasks": 10}
     return {
         "audit": audit(Trials(), rows, workers=0).as_dict(),
+        "ranking": audit(Trials(), both, reward_model=lambda _, texts: [0.5, 0.75, 0.25], workers=0).as_dict(),
+        "one-sided": audit(Trials(), rows, reward_model=lambda _, texts: [0.5] * len(texts), workers=0).as_dict(),
         "check": check(rlvr.make("qa-v1"), tasks=1, only=("tasks",)).as_dict(),
         "evaluation": {"model": HOSTILE, "metrics": {"avg@4": metric}, "too_long": [], "length": 7.25,
                        "truncated": 0.1, "unscored": 2},
@@ -33,6 +36,8 @@ def reports() -> dict[str, dict[str, Any]]:
 
 WORDS = {
     "audit": ("Audit of Trials", "false negatives", "50.00%", "labelled right"),
+    "ranking": ("the reward model against labels", "1.000 [", "mean of 1 tasks", "mean score of wrong", "0.250"),
+    "one-sided": ("no task has both a right and a wrong completion", "mean score of right completions"),
     "check": ("Check of qa-v1", "It passes", "earned by no text"),
     "evaluation": ("avg@4", "0.4000 to 0.6000", "10.0% truncated, 2 unscored"),
 }

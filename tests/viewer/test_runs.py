@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rlvr.data.rollouts import write_rollouts
@@ -90,7 +95,7 @@ def test_a_task_is_followed_across_steps(tmp_path: Path, browse):
     cells = [re.sub("<[^>]+>", " ", row).split() for row in re.findall("<tr>(.*?)</tr>", table)][1:]
     assert cells == [["1", "4", "1", "0.25", "1", "all-wrong"], ["3", "4", "3", "0.75", "1", "all-wrong"]]
     group = client.get("/0/group?task=sums/0&step=3").text
-    assert group.count('<article class="side">') == 4
+    assert group.count('<article class="side"') == 4
     assert "\\boxed{<mark>2</mark>} at step 3" in group
 
 
@@ -98,16 +103,39 @@ def test_a_run_that_is_still_being_written_is_followed(tmp_path: Path, browse):
     """A new line of metrics and a new file of rollouts are on the next page; half a line is not."""
     run = run_folder(tmp_path / "a")
     client = browse(run)
-    assert "the last of step 3" in client.get("/0/?follow=1").text
+    assert "the last of step 3" in client.get("/0/").text
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 4, "accuracy": 1.0}\n{"step": 5, "acc')
     (run / "rollouts" / "step-00000004.parquet").write_bytes(
         (run / "rollouts" / "step-00000003.parquet").read_bytes()
     )  # fmt: skip
-    page = client.get("/0/?follow=1").text
+    page = client.get("/0/").text
     assert "the last of step 4" in page
-    assert '<meta http-equiv="refresh"' in page
+    assert "cannot be read" not in page
     assert client.get("/0/rows?step=4").text.count('<a class="row"') == 4
+
+
+def test_a_run_says_whether_a_process_trains_in_it(tmp_path: Path, browse):
+    """By the lock that training holds, and by its number of steps; only a run that goes on is asked for again."""
+    run = run_folder(tmp_path / "a")
+    settings = json.loads((run / "config.json").read_text())
+    settings["settings"]["steps"] = 5
+    client = browse(run)
+    says = "Changed less than 30 s ago"
+    assert says in client.get("/0/").text  # nothing but its time says so
+    (run / "config.json").write_text(json.dumps(settings))
+    with (run / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for address in ("/0/", "/0/rows", f"/0/row/{1 << 32}"):
+            page = client.get(address).text
+            assert "Being written: step 3 of 5." in page or "/row/" in address
+            assert '<body data-renew="5">' in page
+    for steps, said in ((5, "Stopped at step 3 of 5: no process trains in it now."), (3, "Ended: step 3 of 3.")):
+        settings["settings"]["steps"] = steps
+        (run / "config.json").write_text(json.dumps(settings))
+        page = client.get("/0/").text
+        assert said in page
+        assert "data-renew" not in page
 
 
 def test_two_runs_stand_side_by_side(tmp_path: Path, browse):
@@ -140,23 +168,54 @@ def test_damaged_metrics_and_rollouts_cost_only_themselves(tmp_path: Path, brows
     client = browse(run)
     page = client.get("/0/rows?step=3").text
     assert page.count('<a class="row"') == 4
-    assert "step-00000001.parquet: cannot be read as Parquet" in client.get("/0/rows").text
+    assert "step-00000001.parquet: is cut short, or still being written" in client.get("/0/rows").text
     assert "line 2 cannot be read" in client.get("/0/").text
+
+
+@pytest.mark.parametrize("column", ["score", "parts", "step", "task"])
+def test_rollouts_of_another_shape_cost_only_themselves(column: str, tmp_path: Path, browse):
+    """Our mark in a file that another tool has changed: one line, and the other steps are shown."""
+    run = run_folder(tmp_path / "a")
+    table = pq.read_table(run / "rollouts" / "step-00000001.parquet")
+    odd = pa.table({column: [b"\xff", b"two"]}).replace_schema_metadata(table.schema.metadata)
+    pq.write_table(odd, run / "rollouts" / "step-00000001.parquet")
+    client = browse(run)
+    page = client.get("/0/rows").text
+    assert page.count('<a class="row"') == (6 if column == "step" else 4)  # a column that rollouts do not have
+    assert ("step-00000001.parquet: cannot be read as Parquet" in page) == (column != "step")
+    assert client.get(f"/0/row/{1 << 32}").status_code in (200, 404)
+
+
+def test_curves_come_without_the_database():
+    """The first page of a run has two seconds; what reads rows would take a quarter of them to import."""
+    probe = """if True:
+        import sys, tempfile, pathlib
+        from rlvr import viewer
+        from rlvr.viewer import pages, rendering
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "metrics.jsonl").write_text('{"step": 1, "accuracy": 0.5}')
+            with viewer.Shown([pathlib.Path(folder)]) as sources:
+                viewer.app_of(sources)
+                assert pages.run_page(sources.all[0], "/0/")["panels"]
+        print({"duckdb", "pyarrow", "fastapi", "torch"} & set(sys.modules))
+    """
+    found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
 
 
 def test_links_out_of_a_run_are_not_followed(tmp_path: Path, browse):
     """A run that was copied from elsewhere may hold links: only what is in the folder was given."""
-    secret = write(tmp_path / "secret.json", [{"settings": "hidden"}])
+    secret = write(tmp_path / "secret.json", [{"settings": "concealed"}])
     run = run_folder(tmp_path / "a")
     (run / "config.json").unlink()
     (run / "config.json").symlink_to(secret)
     (run / "metrics.jsonl").unlink()
     (run / "metrics.jsonl").symlink_to(write(tmp_path / "m", [{"step": 777, "accuracy": 1.0}]))
-    rows = write(tmp_path / "rows", [record(0, completion="hidden")])
+    rows = write(tmp_path / "rows", [record(0, completion="concealed")])
     (run / "rollouts" / "step-00000009.parquet").symlink_to(rows)
     client = browse(run)
     page = client.get("/0/").text + client.get("/0/rows?step=9").text
-    assert "hidden" not in page
+    assert "concealed" not in page
     assert "777" not in page
     assert "rows?step=9" not in page
 
@@ -192,7 +251,7 @@ def test_a_page_of_a_run_that_is_over_does_not_renew_itself(tmp_path: Path, brow
     client = browse(run_folder(tmp_path / "a"))
     client.get("/0/rows")
     pages = [client.get("/0/rows?step=1").text for _ in range(5)]
-    assert any('http-equiv="refresh"' not in page for page in pages)
+    assert all("Still reading" not in page for page in pages)
 
 
 def test_tokens_are_coloured_by_what_was_recorded_of_them(tmp_path: Path, browse):

@@ -1,0 +1,183 @@
+"""A reward model behind HTTP as a part of a reward: `rlvr serve --reward-model RUN/model` has it, and torch.
+
+env = env.with_reward(env.reward + 0.2 * ServedReward("http://10.0.0.7:8000"))
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar
+
+from rlvr.engines.client import RequestTooLarge, ServiceConnections
+from rlvr.errors import ServiceFailed, UsageError
+from rlvr.rewards import Bounds, GroupPart
+from rlvr.types import Completion, Task, Verdict
+from rlvr.validate import require_number, require_whole
+
+__all__ = ["ServedReward"]
+
+_MOST_ROWS = 256  # of a request, far below what a service takes
+_MOST_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class ServedReward(GroupPart):
+    """What a reward model on another machine says of completions, in [0, 1]: a part of a reward, never a verdict.
+
+    The completions of a task are sent together, by the process that puts scores together.  This one needs no torch.
+    A service that fails, answers for other rows, gives a number outside of [0, 1], or has another model by now leaves
+    the group UNSCORED, after all retries.  What fails at the end of all retries is then asked once per group, until
+    it answers again.
+
+    Args:
+        url: of `rlvr serve --reward-model`, such as http://10.0.0.7:8000, or of several with commas between them.
+        name: of the part in `Score.parts`.
+        timeout_s: seconds without an answer after which a request is sent again.
+        retries: how often it is sent again; pauses double up to ten seconds.
+        key_env: environment variable that holds the services' key, if they want one.
+
+    Attributes:
+        version: of the model, which all services must have; a run notices by it that the model was trained again.
+
+    Raises:
+        UsageError: an address is malformed or has a key in it, a service has no reward model or wants another key, two
+            have different ones, or a number is out of range.
+        ServiceFailed: a service cannot be reached.
+    """
+
+    url: str
+    name: str = "learned"
+    timeout_s: float = 120.0
+    retries: int = 8
+    key_env: str = "RLVR_API_KEY"
+    version: str = field(init=False)
+    bounds: ClassVar[Bounds] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        require_number("timeout_s", self.timeout_s, above=0)
+        require_whole("retries", self.retries, 0)
+        if not isinstance(self.url, str) or "@" in self.url:  # the URL is recorded and printed
+            raise UsageError(f"the url is no text, or has a key in it; set {self.key_env} to the key instead")
+        object.__setattr__(self, "version", self._service().version())
+
+    def __str__(self) -> str:
+        """The name and the version: the same model at another address scores the same."""
+        return f"{self.name}(version={self.version!r})"
+
+    def values(
+        self, completions: Sequence[Completion], verdicts: Sequence[Verdict], task: Task | None = None
+    ) -> list[float]:
+        assert task is not None
+        return self._service().scores(task, [one.text for one in completions], self.version)
+
+    def _service(self) -> _Service:
+        key = os.environ.get(self.key_env, "").strip()
+        with _OPENING:
+            return _service(self.url, key, self.timeout_s, self.retries, os.getpid())
+
+
+class _Service:
+    """Connections to the services of one address; safe from any thread."""
+
+    def __init__(self, url: str, key: str, timeout_s: float, retries: int) -> None:
+        addresses = [part.strip() for part in url.split(",") if part.strip()]
+        self._retries = retries
+        self._connections = ServiceConnections(addresses, key, timeout_s=timeout_s, retries=retries)
+
+    def version(self) -> str:
+        """The version of the model that all services have."""
+        found = {address.url: self._version_at(place) for place, address in enumerate(self._connections.addresses)}
+        if len(set(found.values())) > 1:
+            shown = ", ".join(f"{url} has {version}" for url, version in found.items())
+            raise UsageError(f"the services have different reward models: {shown}; start all with the same one")
+        return next(iter(found.values()))
+
+    def _version_at(self, place: int) -> str:
+        url = self._connections.addresses[place].url
+        try:
+            version = self._connections.get(place, "reward-model")["version"]
+        except ServiceFailed as error:
+            raise ServiceFailed(
+                f"{error}; start it with `rlvr serve --reward-model RUN/model`, or mend the address"
+            ) from None
+        except UsageError as error:
+            raise UsageError(f"{url}: {error}") from None
+        except (KeyError, TypeError):
+            version = None
+        if not isinstance(version, str) or not 0 < len(version) <= 64 or not version.isalnum():
+            raise UsageError(f"{url} does not say which reward model it has; is it `rlvr serve --reward-model`?")
+        return version
+
+    def scores(self, task: Task, texts: Sequence[str], version: str) -> list[float]:
+        """What the model says of the completions of a task.
+
+        Args:
+            task: what they answer.
+            texts: of the completions.
+            version: of the model.
+        """
+        rows = [
+            json.dumps({"id": str(place), "prompt": task.prompt, "completion": text}).encode()
+            for place, text in enumerate(texts)
+        ]
+        found: list[float] = []
+        try:
+            while len(found) < len(rows):
+                self._ask(rows, len(found), version, found)
+        except ServiceFailed:
+            self._connections.retries = 0  # the next group does not wait as long
+            raise
+        self._connections.retries = self._retries
+        return found
+
+    def _ask(self, rows: Sequence[bytes], begin: int, version: str, found: list[float], most: int = _MOST_ROWS) -> None:
+        """Ask for the scores of the next rows."""
+        asked, size = list[bytes](), 0
+        for row in rows[begin : begin + most]:
+            size += len(row)
+            if asked and size > _MOST_BYTES:
+                break
+            asked.append(row)
+        body = b'{"version": %b, "rows": [%b]}' % (json.dumps(version).encode(), b", ".join(asked))
+        try:
+            lines = list(self._connections.lines("rewards", body, len(asked)))
+        except RequestTooLarge:
+            if len(asked) == 1:
+                raise
+            self._ask(rows, begin, version, found, most=len(asked) // 2)
+            return
+        found += [_read(line, str(begin + place)) for place, line in enumerate(lines)]
+
+
+_OPENING = threading.Lock()
+
+
+@cache
+def _service(url: str, key: str, timeout_s: float, retries: int, process: int) -> _Service:
+    """One for all copies of a part in a process."""
+    return _Service(url, key, timeout_s, retries)
+
+
+def _read(line: bytes, due: str) -> float:
+    """The score in a line, if it is that of the row that is due.
+
+    Raises:
+        ServiceFailed: it is not, or no number in [0, 1].
+    """
+    try:
+        row: Any = json.loads(line)
+        if row["id"] != due:
+            raise ServiceFailed(f"the response has the row {str(row['id'])[:60]!r} where {due!r} was due")
+        if "error" in row:
+            raise ServiceFailed(f"the reward model cannot read the row: {str(row['error'])[:200]}")
+        value = row["reward"]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ServiceFailed(f"the response is not that of rlvr serve: {error!r} in {line[:200]!r}") from error
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:  # NaN fails it too
+        raise ServiceFailed(f"the reward model gave {str(value)[:60]!r}, not a number in [0, 1]")
+    return float(value)

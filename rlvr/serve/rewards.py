@@ -1,0 +1,189 @@
+"""Scores of a reward model, asked for over HTTP: one thread computes, a share of each request in turn.
+
+A request's rows are scored in the same batches whatever else is asked for, so that its scores are the same to the last
+bit when it comes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from rlvr.errors import RlvrError, UsageError, described
+from rlvr.serve.limits import ServiceLimits
+from rlvr.serve.refused import Refused
+from rlvr.types import Prompt
+from rlvr.workers.threads import Threads
+
+__all__ = ["RewardLines", "RewardModelQueue", "ServableModel"]
+
+_AT_ONCE = 64  # rows of a request that are scored before the next request has its turn
+_MOST_ERROR_LETTERS = 500
+_MOST_ID_LETTERS = 200
+
+_log = logging.getLogger("rlvr.serve")
+
+
+class ServableModel(Protocol):
+    """A reward model: `rlvr.train.reward_model.RewardModel` is one."""
+
+    version: str
+    """By which callers notice another model: letters and digits."""
+
+    def scores(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> list[float]:
+        """A score in [0, 1] of each completion; called in one thread.
+
+        Args:
+            prompts: one for each completion.
+            completions: their texts.
+        """
+
+
+class RewardModelQueue:
+    """The requests for a reward model.  Used by the event loop alone.
+
+    Args:
+        model: the model.
+        limits: of the service.
+        count: called with the number of rows that were scored, and of those that could not be used.
+    """
+
+    def __init__(self, model: ServableModel, limits: ServiceLimits, count: Callable[[int, int], None]) -> None:
+        self.version, self.waiting = model.version, 0
+        self._model, self._limits, self._count = model, limits, count
+        self._thread = Threads(1, "reward model")
+        self._awaited: set[asyncio.Future[Any]] = set()
+
+    def close(self) -> None:
+        """Let the thread end.  Idempotent."""
+        self._thread.close()
+
+    def abort(self, refused: Refused) -> None:
+        """Answer all requests with this refusal.
+
+        Args:
+            refused: the reason.
+        """
+        for one in self._awaited:
+            if not one.done():
+                one.set_exception(refused)
+
+    async def lines(self, rows: Sequence[Any]) -> list[bytes]:
+        """A line of JSON for each row: its id with its reward, or with the error.
+
+        Args:
+            rows: each with `prompt`, `completion` and perhaps `id`.
+
+        Raises:
+            Refused: too many rows wait, the model failed, or it took too long.
+        """
+        most = self._limits.queue_rows
+        if self.waiting + len(rows) > most:
+            message = f"{self.waiting} rows wait for the reward model and the limit is {most}; ask again in 1 s"
+            raise Refused(429, "queue-full", message, retry_after_s=1)
+        self.waiting += len(rows)
+        try:
+            async with asyncio.timeout(self._limits.request_s):
+                found: list[bytes] = []
+                for begin in range(0, len(rows), _AT_ONCE):
+                    found += await self._scored(range(begin, min(begin + _AT_ONCE, len(rows))), rows)
+                return found
+        except TimeoutError:
+            message = f"{len(rows)} rows were not scored within {self._limits.request_s:g} s; send fewer"
+            raise Refused(504, "too-long", message) from None
+        finally:
+            self.waiting -= len(rows)
+
+    async def _scored(self, places: range, rows: Sequence[Any]) -> list[bytes]:
+        calling = self._thread.submit(self._score, [rows[place] for place in places], places.start)
+        awaited = asyncio.wrap_future(calling)
+        self._awaited.add(awaited)
+        try:
+            lines: list[bytes] = await awaited
+        finally:
+            self._awaited.discard(awaited)
+            calling.cancel()  # if its turn has not come and the caller has left
+        return lines
+
+    def _score(self, rows: Sequence[Any], before: int) -> list[bytes]:
+        """Called in the thread."""
+        errors = {place: error for place, row in enumerate(rows) if (error := _unfit(row))}
+        good = [place for place in range(len(rows)) if place not in errors]
+        scores: dict[int, float] = {}
+        try:
+            scores = dict(zip(good, self._ask([rows[place] for place in good]), strict=True))
+        except UsageError:  # of one row, such as a chat without a template: the others have their scores
+            for place in good:
+                try:
+                    [scores[place]] = self._ask([rows[place]])
+                except UsageError as error:
+                    errors[place] = str(error)
+        self._count(len(scores), len(errors))
+        return [_line(rows[i], before + i + 1, scores.get(i), errors.get(i, "")) for i in range(len(rows))]
+
+    def _ask(self, rows: Sequence[Mapping[str, Any]]) -> list[float]:
+        try:
+            found = self._model.scores([row["prompt"] for row in rows], [row["completion"] for row in rows])
+        except UsageError:
+            raise
+        except Exception as error:  # noqa: BLE001  the model's failure is the service's: no caller may take it as a score
+            said = str(error) if isinstance(error, RlvrError) else f"{described(error)[0]}; its log has the traceback"
+            _log.error("the reward model failed", exc_info=error)
+            raise Refused(500, "bug", f"the reward model failed: {' '.join(said.split())[:200]}") from None
+        if len(found) != len(rows) or not all(0 <= one <= 1 for one in found):
+            raise Refused(500, "bug", "the reward model gave no number in [0, 1] for each completion")
+        return found
+
+
+class RewardLines:
+    """Lines that are all there, in the form in which a `ScoresResponse` sends those of a job.
+
+    Args:
+        lines: one for each row.
+    """
+
+    def __init__(self, lines: list[bytes]) -> None:
+        self.lines, self.count = lines, len(lines)
+        self.finished, self.refused = True, None
+
+    async def read(self) -> AsyncIterator[list[bytes]]:
+        """All lines."""
+        yield self.lines
+
+    async def ends_within(self, seconds: float) -> bool:
+        """True: it has ended.
+
+        Args:
+            seconds: how long to wait.
+        """
+        return True
+
+    async def wait(self) -> None:
+        """Wait for the last line."""
+
+
+def _unfit(row: Any) -> str:
+    """Why a row cannot be used; empty if it can."""
+    if not isinstance(row, dict):
+        return f"the row is a {type(row).__name__}; send a mapping with 'prompt' and 'completion'"
+    prompt, completion = row.get("prompt"), row.get("completion")
+    if not isinstance(completion, str):
+        return f"'completion' is a {type(completion).__name__}; send a text"
+    if isinstance(prompt, str):
+        return ""
+    is_chat = isinstance(prompt, list) and prompt and all(_is_message(one) for one in prompt)
+    return "" if is_chat else "'prompt' is neither a text nor a list of messages, each with 'role' and 'content'"
+
+
+def _is_message(one: Any) -> bool:
+    return isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), str)
+
+
+def _line(row: Any, number: int, score: float | None, error: str) -> bytes:
+    given = row.get("id") if isinstance(row, dict) else None
+    named = str(f"line:{number}" if given is None else given)[:_MOST_ID_LETTERS]
+    said = {"error": " ".join(error.split())[:_MOST_ERROR_LETTERS]} if score is None else {"reward": score}
+    return json.dumps({"id": named, **said}, allow_nan=False).encode()
