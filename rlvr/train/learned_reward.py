@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
-from rlvr.errors import UsageError
 from rlvr.rewards import Bounds, GroupPart
+from rlvr.train.reward_head import version_of
 from rlvr.types import Completion, Task, Verdict
 
 if TYPE_CHECKING:
     from rlvr.train.reward_model import RewardModel
 
-__all__ = ["HEAD", "LearnedReward", "version_of"]
-
-HEAD: Final = "reward_head.safetensors"
-"""The file of a reward model's head, beside the weights of the model."""
+__all__ = ["LearnedReward"]
 
 
 @dataclass(frozen=True)
@@ -83,18 +79,3 @@ def _loaded(folder: str, device: str, version: str) -> RewardModel:
     from rlvr.train.reward_model import RewardModel
 
     return RewardModel.load(folder, device=device)
-
-
-def version_of(folder: str | Path) -> str:
-    """The beginning of a digest of the head, which changes whenever the model is trained.
-
-    Args:
-        folder: RUN/model of a run.
-
-    Raises:
-        UsageError: the folder holds no reward model.
-    """
-    head = Path(folder) / HEAD
-    if not head.is_file():
-        raise UsageError(f"{folder} has no {HEAD}, so it is no reward model; train one with --algorithm reward_model")
-    return hashlib.sha256(head.read_bytes()).hexdigest()[:12]

@@ -27,9 +27,9 @@ from rlvr.errors import RewardError, UsageError
 from rlvr.samplers.protocol import Tokenized, TokenRow
 from rlvr.train.config import Config
 from rlvr.train.critic import ValueModule
-from rlvr.train.learned_reward import HEAD, version_of
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Example, PreferenceLearner, _Totals, step_row, tokenized
+from rlvr.train.reward_head import HEAD, version_of
 from rlvr.types import Prompt
 
 __all__ = ["RewardLearner", "RewardModel"]
