@@ -225,6 +225,8 @@ class Config:
         Raises:
             UsageError: there is no such preset, or it cannot be trained with these settings.
         """
+        if not isinstance(self.algorithm, str | Algorithm):
+            raise UsageError(f"algorithm is {brief(self.algorithm)}; it must be the name of a preset, or an Algorithm")
         algorithm = preset(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
         # Weights of other steps, or an engine whose numbers differ by rounding.
         others = self.max_staleness or algorithm.replay or self.engine != "local"
@@ -303,6 +305,20 @@ class ResolvedConfig(Config):
             raise UsageError(
                 f"group_size is 1, and {algorithm.advantage} compares the completions of a prompt: every advantage "
                 "would be 0; give at least 2, or choose 'reinforce_pp'"
+            )
+        if (
+            self.group_size == 1
+            and self.pairs is None
+            and algorithm.preference is not None
+            and "pairs" in algorithm.needs
+        ):
+            raise UsageError(
+                "group_size is 1, and a pair has a right and a wrong completion of one prompt; give at least 2, or a "
+                "file of pairs"
+            )
+        if self.pairs is not None and self.max_staleness:
+            raise UsageError(
+                f"max_staleness is {self.max_staleness}, and pairs trains on a file without sampling; leave one out"
             )
         if "once" in algorithm.needs and (self.minibatch or math.inf) < self.prompts * self.group_size:
             raise UsageError(

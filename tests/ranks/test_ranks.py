@@ -177,6 +177,19 @@ def test_several_processes_that_cannot_find_each_other_are_refused(monkeypatch):
         pass
 
 
+@pytest.mark.parametrize(("rank", "world"), [("2", "2"), ("-1", "2"), ("x", "2"), ("0", "x"), ("0", "0")])
+def test_a_rank_that_there_cannot_be_is_refused(monkeypatch, rank, world):
+    """At once: the others would wait for one that never comes."""
+    given = {"RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29555"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with (
+        pytest.raises(UsageError, match=rf"RANK is '{rank}' and WORLD_SIZE '{world}'; they must be whole numbers"),
+        Ranks.of_environment(torch.device("cpu")),
+    ):
+        pass
+
+
 @pytest.mark.parametrize("world", [1, 2, 3, 5])
 def test_every_rank_makes_as_many_passes(world):
     """And every row is computed once, whatever the world size divides."""
