@@ -20,9 +20,9 @@ from rlvr.rewards import GroupPart
 from rlvr.rewards.parts import Overlong
 from rlvr.samplers.local import LocalSampler
 from rlvr.train.config import Config, ResolvedConfig
+from rlvr.train.learned_reward import LearnedReward
 from rlvr.train.memory import require_room_for_weights
 from rlvr.train.policy import Policy
-from rlvr.train.reward_model import LearnedReward
 
 __all__ = [
     "autocast_dtype",

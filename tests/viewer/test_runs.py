@@ -87,6 +87,24 @@ def test_rollouts_of_a_step_are_filtered_like_any_rows(tmp_path: Path, browse):
     assert client.get("/0/rows?step=2").text.count('<a class="row"') == 0
 
 
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("advantage_min=0.5", 4),
+        ("advantage_max=-0.5", 4),
+        ("advantage_min=-1&advantage_max=1", 4),
+        ("step=1&advantage_min=1.5", 1),
+    ],
+)
+def test_rollouts_are_filtered_by_a_range_of_advantages(query: str, count: int, tmp_path: Path, browse):
+    """Those of the fixture are -1.5 to 1.5 in each of two steps; the bounds are in the address and in the form."""
+    page = browse(run_folder(tmp_path / "a")).get(f"/0/rows?{query}").text
+    assert page.count('<a class="row"') == count
+    name, _, value = query.rpartition("&")[2].partition("=")
+    assert f'name="{name}" size="4" value="{value}"' in page
+    assert f"{name}: {value}" in page
+
+
 def test_a_task_is_followed_across_steps(tmp_path: Path, browse):
     """One line per step, each of which opens the group of that step."""
     client = browse(run_folder(tmp_path / "a"))
