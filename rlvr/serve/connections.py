@@ -11,7 +11,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import httptools
@@ -123,6 +123,7 @@ class Connection(HttpToolsProtocol):
         self._all = connections
         self.peer = ""
         self.crowded = False
+        self.when_lost: Callable[[], None] | None = None  # called when the caller leaves
         self.allowed_s, self.waits_for = connections.limits.head_s, "slow-head"
         self._head_bytes = 0
         self._in_headers = True
@@ -139,6 +140,8 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._all.lost(self)
         super().connection_lost(exc)
+        if self.when_lost is not None:
+            self.when_lost()
 
     def data_received(self, data: bytes) -> None:
         if self._sipped is not None:

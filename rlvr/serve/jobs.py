@@ -377,13 +377,18 @@ class Job:
                     timer.cancel()
         return self.finished
 
+    def nudge(self) -> None:
+        """Let `ends_within` return now.  Only the event loop may call this."""
+        for waiter in self._at_end:
+            _resolve(waiter)
+
     async def wait(self) -> None:
         """Wait for the last line.
 
         Raises:
             Refused: it ended before its last row.
         """
-        if not self.finished:
+        while not self.finished:
             ended = self._waiter(self._at_end)
             if not self.finished:
                 await ended
