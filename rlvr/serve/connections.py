@@ -28,8 +28,8 @@ _LINGER_S = 5.0  # that a caller may go on sending after its answer
 _SIP_S = 0.02  # between two reads of what is not wanted: 1-byte chunks then cost 50 reads a second and no more
 _MOST_HEAD = 1 << 16  # bytes
 _MOST_HEADERS = 256
-_MOST_FRAMING = 1 << 14  # bytes around a body's chunks, and a quarter of the bytes within: each chunk is a call
-_SLICE = 1 << 14  # bytes that are parsed before the limits are looked at
+_MOST_FRAMING = 1 << 12  # bytes around a body's chunks, and a quarter of the bytes within: each chunk is a call
+_SLICE = 1 << 12  # bytes that are parsed before the limits are looked at
 _RESERVE = 16  # connections beyond the limit, which get a 503 instead of silence
 _SWEEP_S = 0.5
 
@@ -149,13 +149,17 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         # In slices: what is in one read would be parsed to its end, thousands of headers or chunks, before a check.
-        for at in range(0, len(data), _SLICE):
+        # They are small until there is a body that is worth it.
+        at = 0
+        while at < len(data):
             if self._sipped is not None:
                 self._sip_again(len(data) - at)
                 return
-            self._feed(data[at : at + _SLICE])
+            size = max(_SLICE, self._body_bytes // 8)
+            self._feed(data[at : at + size])
             if self._pipelined or self.transport.is_closing():
                 return
+            at += size
 
     def _feed(self, data: bytes) -> None:
         if self._answered:

@@ -104,7 +104,7 @@ class Job:
         on_end: Callable[[Job], None],
     ) -> None:
         self.count, self.share = len(rows), share
-        self._bytes = max(1, share.held)
+        self.row_bytes = max(1, share.held // max(1, self.count))  # in memory, on average
         self.is_alone = owner is None
         self.owner: Hashable = object() if owner is None else owner
         self.lines: list[bytes] = []
@@ -169,14 +169,6 @@ class Job:
             if self._errors or not taken:
                 self._advance()
             return taken
-
-    def fitting(self, most_bytes: int) -> int:
-        """How many rows of mean size fit into so many bytes; at least one.
-
-        Args:
-            most_bytes: of memory.
-        """
-        return max(1, most_bytes * self.count // self._bytes)
 
     def watch(self, taken: Taken, future: Future[Any]) -> None:
         """Cancel this future if the job ends before the item is observed.
