@@ -31,12 +31,16 @@ MOST_ID_LETTERS = 200
 _MOST_ERROR_LETTERS = 500
 LINE_BYTES = 60  # what Python needs for a line beside its text
 
+_CUT_BYTES = 1024  # up to which a line's buffer has its first size
+
 _to_json = json.JSONEncoder(allow_nan=False).encode
 
 
 def _line(fields: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps(fields)
+        line = orjson.dumps(fields)
+        # It is cut from a buffer of up to twice its size, whose rest would lie about between the lines.
+        return line if len(line) < _CUT_BYTES else bytes(memoryview(line))
     except TypeError:  # a whole number of more than 64 bits, or half of a surrogate pair
         return _to_json(fields).encode()
 
