@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import torch
@@ -86,7 +86,7 @@ class Recorder:
         self._until, self._tell = until, tell
         self._phases: dict[str, float] = defaultdict(float)
         self._last: deque[dict[str, float]] = deque(maxlen=WINDOW)
-        self._ended = perf_counter()
+        self._ended, self._cpu_s = perf_counter(), process_time()
 
     def timed(self, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, its time counted as the phase's."""
@@ -113,11 +113,11 @@ class Recorder:
         now = perf_counter()
         found = {**self._phases, **phases}
         known = found["generation"] + found["scoring"] + found["logprobs"]
-        found |= {"step": now - self._ended, "rest": now - self._ended - known}
+        found |= {"step": now - self._ended, "rest": now - self._ended - known, "cpu": process_time() - self._cpu_s}
         self._last.append(found)
         self._phases.clear()
         self._tell(found)
-        self._ended = perf_counter()
+        self._ended, self._cpu_s = perf_counter(), process_time()
         accuracy = sum(step["right"] for step in self._last) / sum(step["rollouts"] for step in self._last)
         return self._until is not None and len(self._last) == WINDOW and accuracy >= self._until
 

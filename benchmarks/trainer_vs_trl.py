@@ -106,15 +106,15 @@ def steps(args: argparse.Namespace) -> None:
         size = {"steps": args.steps + WARM_UP, "prompts": PROMPTS[scenario]}
         found = run({side: Job(side=side, scenario=scenario, model=model, **size) for side in SIDES[scenario]})
         print(f"\n**{scenario}**, {PROMPTS[scenario]} prompts × 8; median (least–greatest) of {args.steps} steps\n")
-        columns = ["s per step", "speed, × TRL", "generation", "scoring", "logprobs", "rest", "tokens/s, all in",
-                   "tokens/s, generated", "mean length, longest", "peak, MiB"]  # fmt: skip
+        columns = ["s per step", "speed, × TRL", "CPU s per step", "CPU, TRL's over it", "generation", "scoring",
+                   "logprobs", "rest", "tokens/s, all in", "tokens/s, generated", "mean length, longest",
+                   "peak, MiB"]  # fmt: skip
         print("| | " + " | ".join(columns) + " |\n|---|" + "--:|" * len(columns))
         for side, mine in found.items():
             print(f"| {NAMES[side]} | {' | '.join(cells(mine, found['trl']))} |", flush=True)
         if "plain" in found:
-            print(
-                f"\nrlvr has {faster(found['rlvr'], found['plain']):.2f} × the speed of {NAMES['plain']}.", flush=True
-            )
+            speed, cpu = (faster(found["rlvr"], found["plain"], name) for name in ("step", "cpu"))
+            print(f"\nrlvr has {speed:.2f} × the speed of {NAMES['plain']}, {cpu:.2f} × by CPU seconds.", flush=True)
 
 
 def cells(mine: Run, trl: Run) -> list[str]:
@@ -126,6 +126,8 @@ def cells(mine: Run, trl: Run) -> list[str]:
     return [
         f"{statistics.median(times):.3f} ({min(times):.3f}–{max(times):.3f})",
         f"{faster(mine, trl):.2f}",
+        f"{statistics.median(each(mine, 'cpu')):.3f}",
+        f"{faster(mine, trl, 'cpu'):.2f}",
         *phases,
         *(f"{tokens / sum(each(mine, name)):,.0f}" for name in ("step", "generation")),
         f"{tokens / sum(each(mine, 'rollouts')):.1f}, {longest:.0f}",
@@ -133,9 +135,9 @@ def cells(mine: Run, trl: Run) -> list[str]:
     ]
 
 
-def faster(mine: Run, other: Run) -> float:
+def faster(mine: Run, other: Run, name: str = "step") -> float:
     """How much, in the middle one of the turns: what they took in one turn they took in the same seconds."""
-    return statistics.median(b / a for a, b in zip(each(mine, "step"), each(other, "step"), strict=True))
+    return statistics.median(b / a for a, b in zip(each(mine, name), each(other, name), strict=True))
 
 
 def each(found: Run, name: str) -> list[float]:

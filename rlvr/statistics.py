@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist, fmean
 
 import mpmath
@@ -253,6 +254,7 @@ def student_interval(values: ArrayLike, *, level: float = 0.95) -> tuple[float, 
     return float(x.mean()) - half, float(x.mean()) + half
 
 
+@lru_cache(maxsize=4096)  # evaluations ask for the same counts again and again, and a bisection takes milliseconds
 def _beta_quantile(share: float, a: float, b: float) -> float:
     """The x at which Beta(a, b) has this share below it, by bisection."""
     low, high = 0.0, 1.0

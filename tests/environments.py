@@ -38,6 +38,13 @@ def right(*indices: int) -> list[dict]:
     return [{"task": i, "completion": f"{i}"} for i in indices]
 
 
+class Torchless(Trials):
+    """Right is every completion that is verified in a process without torch."""
+
+    def verify(self, task: rlvr.Task, completion: str) -> rlvr.Verdict:
+        return rlvr.Verdict("wrong" if "torch" in sys.modules else "correct", why="by what is loaded")
+
+
 class Siblings(Trials):
     """The same, under a reward that compares the completions of a task."""
 

@@ -503,7 +503,8 @@ class Algorithm:
         steps = ("trust", "trust_region")
         for name, piece in (("critic", self.advantage), *((name, self.objective) for name in steps)):
             if (getattr(self, name) is None) == (name in self.needs):
-                fix = f"give {name}" if name in self.needs else f"it uses none, so leave {name} out"
+                ways = {"critic": "Critic() (--critic-backbone own)", "trust": "Trust()"}
+                fix = f"give {ways.get(name, name)}" if name in self.needs else f"it uses none, so leave {name} out"
                 raise UsageError(f"{piece} with {name} {getattr(self, name)}: {fix}")
         if (self.clip is None) == ("clip" in self.needs):
             clipping = [name for name in names("objective") if "clip" in function("objective", name).needs]

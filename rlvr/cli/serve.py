@@ -90,9 +90,7 @@ class ServeCommand:
             )
 
         if self.reward_model is not None:
-            import_optional("rlvr.train.reward_model", "train").LearnedReward(
-                self.reward_model
-            )  # refuses another folder
+            import_optional("rlvr.train.reward_model", "train").version_of(self.reward_model)  # refuses another folder
         if self.processes == 1:
             service = make()  # its errors come before those of the address
         with serve.listen(self.host, self.port, beyond_this_machine=has_key or self.without_key) as listening:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from statistics import fmean
+from statistics import fmean, pstdev
 
 from rlvr.collect.background import Timings
 from rlvr.environment import Environment, Mixture
@@ -86,6 +86,7 @@ def collection_stats(
 
         rollouts tokens              numbers of them
         accuracy reward reward/PART  means over scored rollouts: share CORRECT, total, contribution of each part
+        reward_std                   standard deviation of the total (population)
         length length_max            mean and greatest number of the policy's tokens
         truncated                    share of rollouts
         unscored                     number of rollouts
@@ -119,6 +120,7 @@ def collection_stats(
         "tokens": sum(lengths),
         **_means("", scores),
         **_part_means(scores),
+        **_spread(scores),
         **({"length": fmean(lengths), "length_max": max(lengths)} if lengths else {}),
         **({"truncated": fmean(rollout.truncated for rollout in rollouts)} if rollouts else {}),
         "unscored": len(rollouts) - len(scores),
@@ -219,6 +221,11 @@ def _means(prefix: str, scores: Sequence[Score]) -> dict[str, float]:
         f"{prefix}accuracy": fmean(score.verdict.correct for score in scores),
         f"{prefix}reward": fmean(totals),
     }
+
+
+def _spread(scores: Sequence[Score]) -> dict[str, float]:
+    totals = [score.total for score in scores if score.total is not None]
+    return {"reward_std": pstdev(totals)} if totals else {}
 
 
 def _part_means(scores: Sequence[Score]) -> dict[str, float]:

@@ -9,6 +9,8 @@ policy, logprobs         the trained model and its token log-probabilities
 loading, lora            models from folders or the hub; adapters that are trained instead of the weights
 preferences, offline     learning from pairs and labels; the loop over a file of them
 reward_model             a scalar head, trained on pairs or on steps
+reward_head              the file of its head, and its version
+learned_reward           what it says as a part of a reward
 batches, packing         rows as tensors: padded, or side by side
 prompt_sharing           one pass for a prompt that several rows share
 memory                   what a run will take, before it begins

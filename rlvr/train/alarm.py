@@ -99,6 +99,14 @@ class Alarms:
                 f"equal (accuracy {accuracy:.2f}). Choose tasks nearer to what the policy can do (`rlvr filter`), "
                 "raise group_size or temperature, or give partial credit",
             )
+        elif numbers.get("reward_std") == 0:
+            reward = numbers.get("reward", float("nan"))
+            yield (
+                "no variation",
+                f"{begin}every completion had the same reward, {reward:g}: what moves the policy is noise, or the "
+                "critic's errors. Choose tasks nearer to what the policy can do (`rlvr filter`), give partial credit, "
+                "or look whether the verifier can tell completions apart (`rlvr check`)",
+            )
         if numbers.get("truncated") == 1:
             yield (
                 "no end",

@@ -64,7 +64,8 @@ class Ranks:
             device: of this process's model.
 
         Raises:
-            UsageError: the environment says that there are several processes, but not which one this is.
+            UsageError: the environment says that there are several processes, but not which one this is; or they do
+                not find each other.
         """
         count = os.environ.get("WORLD_SIZE") or "1"
         if count == "1":
@@ -75,9 +76,22 @@ class Ranks:
                 f"WORLD_SIZE is {count}, and {', '.join(missing)} is not set; start several processes with "
                 "torchrun --nproc-per-node N -m -- rlvr train …, or unset WORLD_SIZE for one"
             )
+        rank = os.environ["RANK"]
+        if not (count.isdecimal() and rank.isdecimal() and int(rank) < int(count)):
+            raise UsageError(
+                f"RANK is {rank!r} and WORLD_SIZE {count!r}; they must be whole numbers, and the ranks begin with 0; "
+                "start several processes with torchrun --nproc-per-node N -m -- rlvr train …"
+            )
         ours = not dist.is_initialized()
         if ours:
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE)
+            try:
+                dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE)
+            except RuntimeError as error:  # torch's errors of stores and back ends are such
+                where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+                raise UsageError(
+                    f"rank {rank} of {count} does not find the others at {where} "
+                    f"({str(error).strip().splitlines()[0][:200]}); start all of them, and nothing else on this port"
+                ) from error
         try:
             yield cls(dist.get_rank(), dist.get_world_size(), device.type)
         finally:

@@ -12,14 +12,10 @@ reward, with bounds, and never a verdict; `rlvr audit --reward-model` measures i
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float
@@ -28,17 +24,16 @@ from torch import Tensor
 
 from rlvr.algo.preferences import weighted_mean
 from rlvr.errors import RewardError, UsageError
-from rlvr.rewards import Bounds, GroupPart
 from rlvr.samplers.protocol import Tokenized, TokenRow
 from rlvr.train.config import Config
 from rlvr.train.critic import ValueModule
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Example, PreferenceLearner, _Totals, step_row, tokenized
-from rlvr.types import Completion, Prompt, Task, Verdict
+from rlvr.train.reward_head import HEAD, version_of
+from rlvr.types import Prompt
 
-__all__ = ["LearnedReward", "RewardLearner", "RewardModel"]
+__all__ = ["RewardLearner", "RewardModel"]
 
-_HEAD = "reward_head.safetensors"
 _MOST_LETTERS = 1 << 20  # of a completion: tokenizing more would take longer than the model
 
 
@@ -111,9 +106,7 @@ class RewardLearner(PreferenceLearner):
             folder: where it goes; it is made.
         """
         super().save(folder)
-        save_file(
-            {name: value.detach().cpu() for name, value in self._module.head.state_dict().items()}, folder / _HEAD
-        )
+        save_file({name: value.detach().cpu() for name, value in self._module.head.state_dict().items()}, folder / HEAD)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next update depends on."""
@@ -135,7 +128,7 @@ class RewardModel:
     Args:
         policy: with the model's layers.
         head: its weight [1, H] and bias [1].
-        version: of the model, see `LearnedReward`.
+        version: of the model, see `rlvr.train.learned_reward`.
 
     Attributes:
         version: as it was given.
@@ -159,8 +152,8 @@ class RewardModel:
         Raises:
             UsageError: it is no reward model.
         """
-        version = _version(folder)
-        return cls(Policy.load(folder, **options), load_file(Path(folder) / _HEAD), version)
+        version = version_of(folder)
+        return cls(Policy.load(folder, **options), load_file(Path(folder) / HEAD), version)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def scores(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> list[float]:
@@ -218,75 +211,3 @@ class RewardModel:
         row, ends = step_row(self._tokenization, prompt, steps)
         found: list[float] = _numbers(self._scorer, [row])[0, torch.tensor(ends)].sigmoid().tolist()
         return found
-
-
-@dataclass(frozen=True)
-class LearnedReward(GroupPart):
-    """What a trained reward model says of completions, in [0, 1]: a part of a reward, never a verdict.
-
-        env = env.with_reward(env.reward + 0.2 * LearnedReward("runs/rm/model"))
-
-    The completions of a task are scored together, in the process that puts scores together: the trainer, or the one
-    that calls `rlvr.score`.  Workers and remote scorers never load it.
-
-    Args:
-        folder: RUN/model of a run with the algorithm `reward_model`.
-        device: where the model computes.
-        name: of the part in `Score.parts`.
-
-    Attributes:
-        version: the beginning of a digest of its head, by which a run notices that it was trained again.
-
-    Raises:
-        UsageError: the folder holds no reward model.
-    """
-
-    folder: str | Path
-    device: str = "cpu"
-    name: str = "learned"
-    version: str = field(init=False)
-    bounds: ClassVar[Bounds] = (0.0, 1.0)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "version", _version(self.folder))
-
-    def __str__(self) -> str:
-        """The name and the version: the same model in another folder, on another device or machine scores the same."""
-        return f"{self.name}(version={self.version!r})"
-
-    def load(self) -> RewardModel:
-        """The model, which all copies of this part in a process have in common.
-
-        Raises:
-            UsageError: it cannot be loaded.
-        """
-        with _LOADING:
-            return _loaded(str(self.folder), self.device, self.version)
-
-    def values(
-        self, completions: Sequence[Completion], verdicts: Sequence[Verdict], task: Task | None = None
-    ) -> list[float]:
-        assert task is not None
-        found: list[float] = self.load().scores([task.prompt] * len(completions), [one.text for one in completions])
-        return found
-
-
-_LOADING = threading.Lock()
-
-
-@cache
-def _loaded(folder: str, device: str, version: str) -> RewardModel:
-    """One model for all copies of a part in this process; `version` keeps those that were trained again apart."""
-    return RewardModel.load(folder, device=device)
-
-
-def _version(folder: str | Path) -> str:
-    """The beginning of a digest of the head, which changes whenever the model is trained.
-
-    Raises:
-        UsageError: the folder holds no reward model.
-    """
-    head = Path(folder) / _HEAD
-    if not head.is_file():
-        raise UsageError(f"{folder} has no {_HEAD}, so it is no reward model; train one with --algorithm reward_model")
-    return hashlib.sha256(head.read_bytes()).hexdigest()[:12]

@@ -20,9 +20,9 @@ from rlvr.rewards import GroupPart
 from rlvr.rewards.parts import Overlong
 from rlvr.samplers.local import LocalSampler
 from rlvr.train.config import Config, ResolvedConfig
+from rlvr.train.learned_reward import LearnedReward
 from rlvr.train.memory import require_room_for_weights
 from rlvr.train.policy import Policy
-from rlvr.train.reward_model import LearnedReward
 
 __all__ = [
     "autocast_dtype",
@@ -67,7 +67,19 @@ def environments(
         _require_separate(env, eval_env, config.eval_tasks)
     if config.reward_model is not None:
         env = _with_reward_model(env, _reward_model_part(config.reward_model, config.device), config)
+    _require_siblings(env, config.resolve())
     return _with_overlong(env, config.resolve()), eval_env
+
+
+def _require_siblings(env: Environment, config: ResolvedConfig) -> None:
+    """Refuse an environment of a mixture whose own group size is too small for the algorithm."""
+    shares = env.shares.values() if isinstance(env, Mixture) else ()
+    single = next((share.name for share in shares if share.group_size == 1), None)
+    if single is not None and "siblings" in config.algorithm.needs:
+        raise UsageError(
+            f"group_size of {single} in the mixture is 1, and {config.algorithm.advantage} compares the completions of "
+            "a prompt: every advantage would be 0; give at least 2"
+        )
 
 
 def _reward_model_part(place: str, device: str) -> GroupPart:

@@ -11,6 +11,7 @@ import base64
 import binascii
 import hmac
 import ipaddress
+import math
 import re
 import signal
 import socket
@@ -36,8 +37,8 @@ from rlvr.viewer.sources import ReportSource, RunSource, Shown, Source
 __all__ = ["app_of", "run"]
 
 _HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -45,6 +46,8 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_READING_S: Final = 2  # after which a page is asked for again, while rows are being read
+_LIVE_S: Final = 5  # and while they are being written
 _STATIC: Final = {"style.css": "text/css", "viewer.js": "text/javascript"}
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*)(?::\d{1,5})?")
 
@@ -60,10 +63,10 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
     """
 
     def refuse(request: Request, error: Exception) -> Response:
-        return _page("message.html", 400, message=str(error), sources=sources)
+        return _page("message.html", status=400, message=str(error), sources=sources)
 
     def missing(request: Request, error: Exception) -> Response:
-        return _page("message.html", 404, message="there is no such page, or no such row", sources=sources)
+        return _page("message.html", status=404, message="there is no such page, or no such row", sources=sources)
 
     def start(request: Request) -> Response:
         if len(sources.all) == 1 and not sources.refused:
@@ -81,22 +84,24 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
         a, b = _number(request, "a"), _number(request, "b")
         both = (source_of(a), source_of(b))
         if all(type(source) is Source for source in both):
-            whole = [read(source, None)["whole"] for source in both]
+            states = [read(source, None) for source in both]
             first, second = (request.query_params.get(name, "") for name in ("first", "second"))
             found = changes.disagreements(*both, (first, second) if first and second else None)
-            return _page("disagree.html", sources=sources, files=both, numbers=(a, b), whole=all(whole), **found)
-        return _page("compare.html", sources=sources, **pages.side_by_side(sources, a, b))
+            least = min(states, key=lambda it: it["renew_s"] or math.inf)
+            return _page("disagree.html", **{**least, "files": both, "numbers": (a, b)}, **found)
+        live = any(source.state().live for source in both)
+        return _page("compare.html", _LIVE_S * live, sources=sources, **pages.side_by_side(sources, a, b))
 
     def overview(request: Request) -> Response:
         key = request.path_params["key"]
         source = source_of(key)
         if isinstance(source, ReportSource):
-            return _page("report.html", sources=sources, report=source.report)
+            return _page("report.html", sources=sources, source=source, report=source.report)
         if not isinstance(source, RunSource):
             return rows(request)
-        follow = request.query_params.get("follow") == "1"
+        state = source.state()  # first: of a run that has ended by then, all is shown
         found = pages.run_page(source, f"/{key}/")
-        page = _page("run.html", sources=sources, source=source, key=key, follow=follow, **found)
+        page = _page("run.html", _LIVE_S * state.live, sources=sources, source=source, key=key, state=state, **found)
         source.index.update(wait_s=0)  # behind the page: reading takes turns with whatever else is computed
         return page
 
@@ -122,6 +127,9 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
         state = read(source, n >> 32)
         piece, token = _number(request, "start", 0), _number(request, "token", 0)
         found = pages.row_page(source, n, piece, request.query_params.get("colour", ""), token)
+        if found is None and not state["whole"]:
+            message = f"Still reading ({state['progress']}): there is no such row yet."
+            return _page("message.html", _READING_S, sources=sources, message=message)
         if found is None:
             raise HTTPException(404)
         return _page("row.html", **state, key=key, **found)
@@ -160,8 +168,11 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
 
     def read(source: Source, first: int | None) -> dict[str, Any]:
         """Read what is new in a source; what its pages say about that."""
+        state = source.state()  # before its rows: what is written after them is read the next time
         whole = source.index.update(wait_s=wait_s, first=first)
-        return {"sources": sources, "source": source, "whole": whole, "progress": source.index.progress}
+        renew_s = _LIVE_S * state.live if whole else _READING_S
+        said = {"whole": whole, "progress": source.index.progress, "state": state, "renew_s": renew_s}
+        return {"sources": sources, "source": source, **said}
 
     routes = {
         "/": start,
@@ -191,8 +202,9 @@ def _number(request: Request, name: str, default: int | None = None) -> int:
     return int(text)
 
 
-def _page(template: str, status: int = 200, **values: Any) -> Response:
-    return Response(render(template, **values), status, media_type="text/html; charset=utf-8")
+def _page(template: str, renew_s: int = 0, status: int = 200, **values: Any) -> Response:
+    """A page, which asks for itself again after some seconds; 0 for never."""
+    return Response(render(template, renew_s=renew_s, **values), status, media_type="text/html; charset=utf-8")
 
 
 class _Guard:

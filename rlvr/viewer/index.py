@@ -330,6 +330,8 @@ class Index:
         if read.stamp and (is_parquet or stamp[0] != read.stamp[0] or stamp[1] < read.stamp[1]):
             self._forget(read)  # another file has its name
         before, read.stamp = read.stamp, stamp  # a damaged file is read again when it has changed
+        if is_parquet and not _is_closed(path):
+            raise DataError(f"{path}: is cut short, or still being written; it is read again when it has changed")
         if is_parquet and is_rollouts(path):
             table = rollout_table(path, _OF_ROLLOUTS)
             read.stamp, read.by_number = before, True
@@ -457,6 +459,12 @@ def _kept(column: str, name: str) -> str:
     """SQL for as much of a text as the tables keep, as `short` does it."""
     most = _LONGEST[name]
     return f"CASE WHEN length({column}) > {most} THEN left({column}, {most}) || '…' ELSE coalesce({column}, '') END"
+
+
+def _is_closed(path: Path) -> bool:
+    """Whether a Parquet file has its end, which is written last."""
+    with path.open("rb") as file:
+        return file.seek(0, os.SEEK_END) > 8 and file.seek(-4, os.SEEK_END) > 0 and file.read(4) == b"PAR1"
 
 
 _NUMBER: Final = f"(step << {_STEP_BITS}) + place"

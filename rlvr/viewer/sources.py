@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import tempfile
+import time
 import warnings
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from rlvr.errors import DataError, brief
 from rlvr.train.metrics import read_metrics
 from rlvr.viewer.index import Index, RowsFile
 from rlvr.viewer.reports import Report, read_report
 
-__all__ = ["ReportSource", "RunSource", "Shown", "Source"]
+__all__ = ["ReportSource", "RunSource", "Shown", "Source", "State"]
 
 _STEP = re.compile(r"step-(\d{1,12})\.parquet")
+_PARTIAL: Final = ".partial"  # what a file is called until it is whole
+_LOCK: Final = ".lock"  # which a process holds while it trains in a run's folder
+_RECENT_S: Final = 30.0  # for which a file without a lock is followed after it has changed
+
+
+class State(NamedTuple):
+    """Whether a source is still being written.
+
+    Attributes:
+        live: it is, so that its pages follow it.
+        text: the same in words; empty if there is nothing to say.
+    """
+
+    live: bool
+    text: str
 
 
 class Source:
@@ -43,8 +60,25 @@ class Source:
         self.index = Index(self.files, folder)
 
     def files(self) -> list[RowsFile]:
-        """The files of its rows."""
-        return [RowsFile(self.path)]
+        """The files of its rows.  A partial file that is whole by now has another name."""
+        done = self._finished()
+        return [RowsFile(self.path if done is None else done)]
+
+    def state(self) -> State:
+        """Whether it is still being written."""
+        if self.path.suffix != _PARTIAL:
+            return _by_time(self.path)
+        if (done := self._finished()) is not None:
+            return State(False, f"Ended: it is whole, and called {done.name} now.")
+        if _is_locked(self.path):
+            return State(True, f"Being written: it is called {self.path.stem} once it is whole.")
+        return State(False, "Stopped before its end: no process writes it now.")
+
+    def _finished(self) -> Path | None:
+        """What a partial file became."""
+        done = self.path.with_suffix("")
+        is_done = self.path.suffix == _PARTIAL and not self.path.exists() and done.is_file() and not done.is_symlink()
+        return done if is_done else None
 
 
 class RunSource(Source):
@@ -52,6 +86,7 @@ class RunSource(Source):
 
     is_run = True
     what = "run"
+    _metrics: tuple[tuple[int, ...], list[dict[str, Any]], list[str]] | None = None  # of the file as it was
 
     def files(self) -> list[RowsFile]:
         """The files of rollouts, by step.  A link that leads out of the run's folder is not followed."""
@@ -64,6 +99,19 @@ class RunSource(Source):
                         found.append(RowsFile(Path(entry.path), int(name[1])))
         return sorted(found, key=lambda file: file.step)
 
+    def state(self) -> State:
+        """Whether a process trains in it, and how far it has come."""
+        rows, total = self.metrics()[0], self.settings()[0].get("settings.steps", "")
+        last = rows[-1]["step"] if rows else 0
+        at = f"step {last:,}" + (f" of {int(total):,}" if total.isdecimal() and len(total) < 10 else "")
+        if total.isdecimal() and last >= int(total) > 0:
+            return State(False, f"Ended: {at}.")
+        lock = self.path / _LOCK
+        locked = _is_locked(lock) if self._is_inside(lock) else None
+        if locked is None:  # made without a lock, or copied from elsewhere
+            return _by_time(self.path / "metrics.jsonl", self.path / "rollouts")
+        return State(locked, f"Being written: {at}." if locked else f"Stopped at {at}: no process trains in it now.")
+
     @property
     def steps(self) -> list[int]:
         """The steps whose rollouts were kept."""
@@ -74,10 +122,14 @@ class RunSource(Source):
         path = self.path / "metrics.jsonl"
         if not path.is_file() or not self._is_inside(path):
             return [], [f"{path}: there are no metrics yet"]
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            rows = read_metrics(path)
-        return rows, [str(it.message) for it in said]
+        status = path.stat()
+        stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if self._metrics is None or self._metrics[0] != stamp:
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                rows = read_metrics(path)
+            self._metrics = (stamp, rows, [str(it.message) for it in said])
+        return self._metrics[1:]
 
     def settings(self) -> tuple[dict[str, str], str]:
         """Every setting and version by its path, such as `settings.algorithm.clip.low`; and what could not be read."""
@@ -111,6 +163,10 @@ class ReportSource(Source):
     def files(self) -> list[RowsFile]:
         """No files of rows."""
         return []
+
+    def state(self) -> State:
+        """A report is whole."""
+        return State(False, "")
 
 
 class Shown:
@@ -168,6 +224,32 @@ class Shown:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _is_locked(path: Path) -> bool | None:
+    """Whether a process holds a lock on a file; None if that cannot be known.
+
+    The lock is taken for an instant, so this is asked only about what is not finished.
+    """
+    if not path.is_file():  # another thing may wait for ever to be opened
+        return None
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False
+
+
+def _by_time(*paths: Path) -> State:
+    """The state of what has no lock: it may still grow if it has changed a moment ago."""
+    for path in paths:
+        with suppress(OSError):
+            if abs(time.time() - path.stat().st_mtime) < _RECENT_S:
+                return State(True, f"Changed less than {_RECENT_S:.0f} s ago; followed in case it grows.")
+    return State(False, "")
 
 
 def _is_run(path: Path) -> bool:

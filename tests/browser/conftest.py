@@ -42,7 +42,7 @@ def driver() -> Iterator[Any]:
 
 
 @pytest.fixture
-def serve() -> Iterator[Any]:
+def serve(driver: Any) -> Iterator[Any]:
     """A function from paths to the address of a viewer of them."""
     running: list[tuple[uvicorn.Server, threading.Thread, Shown]] = []
 
@@ -57,6 +57,8 @@ def serve() -> Iterator[Any]:
         return f"http://127.0.0.1:{listening.getsockname()[1]}"
 
     yield start
+    driver.get("about:blank")  # a page that follows would miss its server
+    driver.get_log("browser")
     for server, thread, sources in running:
         server.should_exit = True
         thread.join(PATIENCE_S)

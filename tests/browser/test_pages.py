@@ -14,8 +14,7 @@ from rlvr.data.rollouts import write_rollouts
 from rlvr.testing import check
 from rlvr.testing.audit import audit
 from tests.environments import Trials
-from tests.viewer.conftest import record, write
-from tests.viewer.test_runs import rollouts, run_folder
+from tests.viewer.made import record, rollouts, run_folder, write
 
 PICTURES = os.environ.get("RLVR_PICTURES")
 """A folder for a picture of every page; none are taken without it."""
@@ -67,10 +66,10 @@ def picture(driver: Any, name: str) -> None:
 
 
 def open_whole(driver: Any, address: str) -> None:
-    """Open a page; while its rows are still being read it renews itself, which is asked for again here."""
+    """Open a page of which all rows have been read."""
     for _ in range(20):
         driver.get(address)
-        if not driver.execute_script("return document.querySelectorAll('meta[http-equiv=refresh]').length"):
+        if "Still reading" not in driver.page_source:
             return
     raise AssertionError(f"{address} is still being read")
 

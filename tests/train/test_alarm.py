@@ -27,6 +27,8 @@ def test_an_alarm_is_said_once_and_again_if_it_comes_back():
         ({"truncated": 1.0, "updates": 1.0}, "the end token was never sampled"),
         ({"entropy": 1e-4, "updates": 1.0}, "it has collapsed"),
         ({"updates": 0.0}, "no completion had an advantage"),
+        ({"updates": 0.0, "reward_std": 0.0}, "no completion had an advantage"),
+        ({"updates": 2.0, "reward_std": 0.0, "reward": 1.0, "value_loss": 0.1}, "the same reward, 1: what moves"),
     ],
 )
 def test_each_alarm_has_a_reason_and_a_remedy(numbers, words):
@@ -34,7 +36,7 @@ def test_each_alarm_has_a_reason_and_a_remedy(numbers, words):
     [line] = Alarms(1).check(numbers)
     assert words in line
     assert line.startswith("alarm: in 1 steps in a row")
-    assert Alarms(1).check({"updates": 2.0, "truncated": 0.9, "entropy": 0.5}) == []
+    assert Alarms(1).check({"updates": 2.0, "truncated": 0.9, "entropy": 0.5, "reward_std": 0.1}) == []
     assert Alarms(1).check({"updates": 0.0, "value_loss": 0.1}) == []
 
 

@@ -125,12 +125,12 @@ def test_one_task_in_a_hundred_may_be_in_both_splits(tmp_path):
     assert (env.size, eval_env.size) == (200, 101)
 
 
-@pytest.mark.parametrize("device", ["nonsense", "meta:x", "hpu"])
-def test_a_device_that_is_not_there_is_one_line(train, device):
+def test_a_device_that_is_not_there_is_one_line(train):
     """And the folder is free for the next try."""
-    code, said = train("--device", device, "--algorithm", "grpo")
-    assert (code, f"device is '{device}', which this machine does not have" in said) == (2, True), said
-    assert train("--algorithm", "grpo")[0] == 0
+    for device in ("nonsense", "meta:x", "hpu"):
+        code, said = train("--device", device, "--algorithm", "grpo")
+        assert (code, f"device is '{device}', which this machine does not have" in said) == (2, True), said
+    assert train("--algorithm", "grpo", "--steps", 1)[0] == 0
 
 
 @pytest.mark.parametrize("setting", [{"lr": "x"}, {"betas": (0.9, "x")}, {"canary": "low"}])
@@ -150,7 +150,7 @@ def test_targets_of_an_adapter_are_a_list(tmp_path, targets):
 def test_a_model_that_is_not_there_leaves_the_folder_free(train, tmp_path):
     """The next try, with the name put right, is not another run."""
     assert train("--model", tmp_path / "nowhere", "--algorithm", "grpo")[0] == 2
-    assert train("--algorithm", "grpo")[0] == 0
+    assert train("--algorithm", "grpo", "--steps", 1)[0] == 0
 
 
 def test_help_loads_no_torch():
@@ -158,12 +158,12 @@ def test_help_loads_no_torch():
     code = (
         "import sys\n"
         "from rlvr.cli import main\n"
-        "try: main(sys.argv[1:])\n"
-        "except SystemExit as end: print(end.code, {'torch', 'transformers', 'numpy'} & set(sys.modules))"
+        "for command in ('train', 'eval', 'plot'):\n"
+        "    try: main([command, '--help'])\n"
+        "    except SystemExit as end: print(end.code, {'torch', 'transformers', 'numpy'} & set(sys.modules))"
     )
-    for command in ("train", "eval", "plot"):
-        done = subprocess.run([sys.executable, "-c", code, command, "--help"], capture_output=True, text=True)
-        assert done.stdout.splitlines()[-1:] == ["0 set()"], done.stderr
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert [line for line in done.stdout.splitlines() if line.startswith("0 ")] == ["0 set()"] * 3, done.stderr
 
 
 def test_without_torch_the_extra_is_named(train, monkeypatch):

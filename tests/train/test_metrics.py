@@ -129,6 +129,7 @@ def tracked(package, run, **variables):
     subprocess.run([sys.executable, "-c", TRACK, package, str(run)], check=True, env=environment, capture_output=True)
 
 
+@pytest.mark.slow
 def test_wandb_takes_what_a_run_says_offline(tmp_path):
     """Its own file has settings, every number and the step of each; both processes are one run of theirs."""
     tracked(
@@ -146,6 +147,7 @@ def test_wandb_takes_what_a_run_says_offline(tmp_path):
         assert said in raw, said
 
 
+@pytest.mark.slow
 def test_trackio_takes_what_a_run_says_offline(tmp_path):
     """Read back from its data base: one run, with the steps that were given."""
     tracked("trackio", tmp_path / "a", TRACKIO_DIR=str(tmp_path / "kept"))

@@ -235,7 +235,7 @@ def offline(run: Path, pairs: Path, **settings) -> OfflineTrainer:
     )
 
 
-@pytest.mark.parametrize("name", ["dpo", "ipo", "kto", "rft"])
+@pytest.mark.parametrize("name", ["dpo", pytest.param("ipo", marks=pytest.mark.slow), "kto", "rft"])
 def test_a_file_is_learnt_and_a_stopped_run_goes_on_to_the_last_bit(name: str, tmp_path: Path):
     """Six steps in one piece, or two and four: the same weights, optimiser, reference and log."""
     pairs = digits(tmp_path / "pairs.jsonl")

@@ -112,20 +112,24 @@ def stopped_after(made: Trainer, step: int) -> None:
     made.run()
 
 
+EVERY_DAY = {"prorl": 4, "in-flight-turns": 4}
+"""Steps of those that are not slow: a reset and a step after it, and episodes that outlast updates."""
+
+
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
 @pytest.mark.parametrize(
-    "name",
+    ("name", "steps"),
     [
-        pytest.param(name, marks=[pytest.mark.slow] * (name not in ("prorl", "one-step-off", "in-flight-turns", "ppo")))
+        pytest.param(name, EVERY_DAY.get(name, STEPS), id=name, marks=[pytest.mark.slow] * (name not in EVERY_DAY))
         for name in RUNS
     ],
 )
-def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name):
+def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name, steps):
     """Weights, optimiser, reference, generators, cursor, waiting batch, stall counter and log: nothing may be lost."""
-    settings = RUNS[name] | {"steps": STEPS, "seed": 3}
-    with trainer(tmp_path / "whole", **settings, checkpoint_every=1, keep=STEPS) as whole:
+    settings = RUNS[name] | {"steps": steps, "seed": 3}
+    with trainer(tmp_path / "whole", **settings, checkpoint_every=1, keep=steps) as whole:
         whole.run()
-    for step in range(1, STEPS + 1):  # each part goes on from where the one before was stopped
+    for step in range(1, steps + 1):  # each part goes on from where the one before was stopped
         with trainer(tmp_path / "stopped", **settings) as made:
             assert made.step == step - 1
             stopped_after(made, step)
@@ -134,7 +138,7 @@ def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name):
     assert logged(made.config.run) == logged(whole.config.run)
 
 
-QUICK = ("prorl-stall", "lora", "dpo", "in-flight")
+QUICK = ("prorl-stall", "lora", "dpo", "ppo", "one-step-off", "in-flight")
 
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")

@@ -14,10 +14,12 @@ from rlvr.data.pairs import read_steps
 from rlvr.engines import ServedReward
 from rlvr.errors import DataError, RewardError, UsageError
 from rlvr.train import checkpoint
+from rlvr.train.learned_reward import LearnedReward
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Example, Examples, TrainedRow
-from rlvr.train.reward_model import LearnedReward, RewardLearner, RewardModel
+from rlvr.train.reward_model import RewardLearner, RewardModel
 from rlvr.train.tiny import tiny
+from tests.environments import Torchless
 from tests.serve.serving import answering, served
 from tests.train.bandit import CHARSET, Bandit, Turns, policy, trainer
 from tests.train.test_preferences import config, digits, offline, written
@@ -140,12 +142,15 @@ def a_part_of_a_reward(folder: Path, model: RewardModel) -> None:
     env = env.with_reward(env.reward + 0.5 * part)
     assert len(cloudpickle.dumps(env)) < 20_000
     assert part.version in str(part)
-    rows = [{"task": 1, "completion": text} for text in ("0", "3", "9")]
-    for workers in (0, 1):
-        scores = [one.score for one in rlvr.score(env, rows, workers=workers)]
-        said = model.scores(["1="] * 3, ["0", "3", "9"])
+    other = Torchless()
+    other = other.with_reward(other.reward + 0.5 * part)
+    ways = ((env, "1=", 0, [True, True, False]), (other, "Say 1.", 1, [True, True, True]))
+    for judged, prompt, workers, right in ways:
+        rows = [{"task": 1, "completion": text} for text in ("0", "3", "9")]
+        scores = [one.score for one in rlvr.score(judged, rows, workers=workers)]
+        said = model.scores([prompt] * 3, ["0", "3", "9"])
         assert [one.parts["learned"] for one in scores] == pytest.approx([value / 2 for value in said], abs=1e-6)
-        assert [one.verdict.correct for one in scores] == [True, True, False]
+        assert [one.verdict.correct for one in scores] == right
 
 
 def test_a_process_reward_model_learns_the_shares(tmp_path: Path):
@@ -252,7 +257,11 @@ def test_a_run_with_a_reward_model(folder: Path, tmp_path: Path):
     [
         ({"reward_model": "nowhere"}, r"nowhere has no reward_head\.safetensors"),
         ({"reward_model": "http://a:key@b"}, "has a key in it"),
-        ({"reward_model_weight": 0}, "would change nothing"),
+        (
+            {"reward_model_weight": 0},
+            "reward_model_weight is 0; it must be a number above 0, or leave reward_model out",
+        ),
+        ({"reward_model_weight": -1}, "reward_model_weight is -1"),
         ({"reward_model_weight": math.inf}, "reward_model_weight is inf"),
         ({"reward_model_bounds": (0.5, 0.5)}, "the first must be below the second"),
         ({"reward_model_bounds": (-1, 1)}, r"reward_model_bounds\[0\] is -1"),

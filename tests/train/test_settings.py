@@ -2,12 +2,16 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
+import rlvr
 from rlvr.algo.presets import PRESETS, Algorithm, Clip, Kl, preset
 from rlvr.errors import UsageError
+from rlvr.train.config import Config
 from rlvr.train.settings import changed, merged, numbers, parsed, read_settings
+from rlvr.train.setup import environments
 from tests.rewards.parts import refusal
 from tests.train.bandit import policy
 
@@ -204,3 +208,31 @@ def test_a_record_that_is_no_table_is_refused(tmp_path):
     (tmp_path / "c.json").write_text("[1]")
     with pytest.raises(UsageError, match="holds a list; it must be a table"):
         read_settings(tmp_path / "c.json")
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"algorithm": 5}, "algorithm is int 5; it must be the name of a preset"),
+        ({"algorithm": "dpo", "group_size": 1}, "a pair has a right and a wrong completion of one prompt"),
+        ({"algorithm": "dpo", "pairs": Path("p.jsonl"), "max_staleness": 1}, "trains on a file without sampling"),
+        ({"algorithm": "grpo", "group_size": 1}, "group_advantages compares the completions of a prompt"),
+        ({"algorithm": "reinforce", "minibatch": 4}, "only the first step on a batch is right"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings, why, tmp_path):
+    """With what they say, and the way out; a file of pairs needs no group."""
+    given = {"env": "a", "model": "m", "run": tmp_path} | settings
+    assert why in refusal(lambda: Config(**given))
+    Config(env="a", model="m", run=tmp_path, algorithm="dpo", pairs=Path("p.jsonl"), group_size=1)
+    Config(env="a", model="m", run=tmp_path, algorithm="rft", group_size=1)
+
+
+def test_a_mixtures_own_group_size_has_to_fit_the_algorithm(tmp_path):
+    """One of its environments would have no advantage for ever, and the others hide it."""
+    shares = [rlvr.Share("arithmetic-v1"), rlvr.Share("qa-v1", group_size=1)]
+    given = {"env": "a", "model": "m", "run": tmp_path, "eval_every": None}
+    mixture = rlvr.Mixture(envs=shares)
+    said = refusal(lambda: environments(Config(algorithm="grpo", **given), mixture))
+    assert "group_size of qa-v1 in the mixture is 1" in said
+    environments(Config(algorithm="reinforce_pp", **given), mixture)

@@ -1,7 +1,6 @@
 """TRPO as the trainer's step: the natural gradient of a model, its region, and what cannot have one."""
 
 import dataclasses
-import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -58,12 +57,11 @@ def test_a_step_is_the_natural_gradient_and_stays_in_the_region():
     weights = dict(made.policy.model.named_parameters())
     p, n = old.exp(), len(old)
 
-    root = []
-    for token, word in itertools.product(range(n), range(old.shape[1])):
-        each = torch.autograd.grad(whole[token, word], list(weights.values()), retain_graph=True, allow_unused=True)
-        parts = [torch.zeros_like(w) if g is None else g for g, w in zip(each, weights.values(), strict=True)]
-        root.append((p[token, word] / n).sqrt() * torch.cat([one.flatten() for one in parts]))
-    F = torch.stack(root)
+    each = torch.autograd.grad(
+        whole.flatten(), list(weights.values()), torch.eye(whole.numel(), dtype=whole.dtype),
+        retain_graph=True, is_grads_batched=True,
+    )  # fmt: skip
+    F = (p.flatten() / n).sqrt()[:, None] * torch.cat([one.flatten(1) for one in each], dim=1)
     made.backward(batch, list(range(len(batch.rows))))
     g = -torch.cat([w.grad.flatten() for w in weights.values()])
     made.optimizer.zero_grad()

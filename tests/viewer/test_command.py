@@ -15,8 +15,7 @@ import pytest
 
 from rlvr.cli import main
 from tests.processes import PATIENCE_S
-from tests.viewer.conftest import record, write
-from tests.viewer.test_runs import run_folder
+from tests.viewer.made import record, run_folder, write
 
 
 def test_one_page_needs_no_server(scored: Path, tmp_path: Path, capsys):
@@ -97,5 +96,5 @@ def test_a_record_of_every_kind_is_in_the_page(tmp_path: Path):
     rows = [record(i, outcome="correct", why="") for i in range(300)] + [record(300, outcome="unparsed", why="rare: x")]
     assert main(["view", str(write(tmp_path / "a.jsonl", rows)), "--export", str(tmp_path / "p.html")]) == 0
     text = (tmp_path / "p.html").read_text(encoding="utf-8")
-    assert text.count('<article class="side">') == 6
+    assert text.count('<article class="side"') == 6
     assert "6 of 301 rows" in text

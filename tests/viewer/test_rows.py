@@ -13,7 +13,7 @@ import pytest
 from rlvr.data.rows import Journal
 from rlvr.errors import DataError
 from rlvr.viewer import Shown
-from tests.viewer.conftest import record, write
+from tests.viewer.made import record, write
 
 
 def shown(page: str) -> list[int]:
@@ -76,7 +76,7 @@ def test_the_answer_is_marked_where_it_stands(scored: Path, browse):
 def test_a_group_stands_side_by_side(scored: Path, browse):
     """The four completions of a task, with verdict, reason, parts, length and the cut ones named."""
     page = browse(scored).get("/0/group", params={"task": "sums/1", "env": "even"}).text
-    assert page.count('<article class="side">') == 2  # the other two are of another environment
+    assert page.count('<article class="side"') == 2  # the other two are of another environment
     assert "truncated" in page
     assert "format -0.1" not in page
     assert "format -0.1" in browse(scored).get("/0/group", params={"task": "sums/1", "env": "odd"}).text
@@ -127,6 +127,49 @@ def test_a_file_that_is_being_written_is_followed(tmp_path: Path, browse):
     assert shown(client.get("/0/").text) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_partial_file_is_followed_to_its_end(ending: str, tmp_path: Path, browse):
+    """Whether it is being written is told by the lock of its writer; once whole, it is read under its other name."""
+    with Journal(tmp_path / f"a.{ending}") as journal:
+        journal.write(record(0))
+        client = browse(journal.partial)
+        page = client.get("/0/").text
+        assert f"Being written: it is called a.{ending} once it is whole." in page
+        assert '<body data-renew="5">' in page
+        journal.write(record(1))
+        assert shown(client.get("/0/").text) == [1, 2]
+        journal.finish()
+    page = client.get("/0/").text
+    assert f"Ended: it is whole, and called a.{ending} now." in page
+    assert "data-renew" not in page
+    assert shown(page) == [1, 2]
+    assert client.get("/0/row/1").status_code == 200
+
+
+def test_a_file_whose_writer_was_stopped_is_not_followed(tmp_path: Path, browse):
+    """Nothing comes any more unless `rlvr score --resume` goes on."""
+    path = write(tmp_path / "a.jsonl.partial", [record(0)])
+    page = browse(path).get("/0/").text
+    assert "Stopped before its end: no process writes it now." in page
+    assert "data-renew" not in page
+
+
+def test_parquet_that_another_tool_is_writing_is_read_once_it_is_whole(scored: Path, tmp_path: Path, browse):
+    """Its end is written last: until then nothing is wrong with it."""
+    with Journal(tmp_path / "whole.parquet") as journal:
+        journal.write(record(0))
+        journal.finish()
+    whole = (tmp_path / "whole.parquet").read_bytes()
+    growing = tmp_path / "growing.parquet"
+    growing.write_bytes(whole[:-100])
+    client = browse(growing)
+    assert "still being written" in client.get("/0/").text
+    growing.write_bytes(whole)
+    page = client.get("/0/").text
+    assert "still being written" not in page
+    assert shown(page) == [1]
+
+
 def test_a_file_that_is_replaced_is_read_anew(scored: Path, browse):
     """An overwritten output is another file: no row of the first is left."""
     client = browse(scored)
@@ -150,7 +193,7 @@ def test_parquet_of_another_tool_is_named_in_one_line(tmp_path: Path, scored: Pa
     client = browse(tmp_path / "other.parquet", tmp_path / "cut.parquet", scored)
     page = client.get("/0/").text
     assert "holds no scored completions: its rows lack completion and outcome, and have text, when" in page
-    assert "cannot be read as Parquet" in client.get("/1/").text
+    assert "cut.parquet: is cut short, or still being written" in client.get("/1/").text
     assert len(re.findall(r'<a class="row"', client.get("/2/").text)) == 12
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,52 +15,7 @@ import pytest
 
 from rlvr.data.rollouts import write_rollouts
 from rlvr.viewer.curves import panels
-from tests.viewer.conftest import record, write
-
-
-def rollouts(step: int) -> list[dict[str, Any]]:
-    """Rows as `rlvr.train.rollout_log.log_rollouts` writes them: four of one task, the last of a dropped group."""
-    return [
-        {
-            "task": "sums/0",
-            "rollout": i,
-            "prompt": "What is it?",
-            "completion": f"\\boxed{{{i}}} at step {step}",
-            "length_tokens": 10 * step + i,
-            "truncated": i == 1,
-            "outcome": "correct" if i < step else "wrong",
-            "why": "" if i < step else "different-number",
-            "answer": str(i),
-            "score": float(i < step),
-            "detail": "{}",
-            "dropped": "all-wrong" if i == 3 else "",
-            "parts": {"correct": float(i < step)},
-            "advantage": i - 1.5,
-            "weights_version": step,
-            "tokens": [f"\\boxed{{{i}}}", " at <b>", ""],
-            "token_ids": [7, 8, 9],
-            "completion_mask": [True, True, False],
-            "behaviour_logprobs": [-0.01, -3.0, 0.0],
-            "logprobs": [-0.02, -1.0, 0.0],
-            "advantages": [i - 1.5, i - 1.5, 0.0],
-        }
-        for i in range(4)
-    ]
-
-
-def run_folder(folder: Path, *, lr: float = 1e-3, steps: int = 3) -> Path:
-    """A run of three steps that kept the rollouts of the first and the last."""
-    (folder / "rollouts").mkdir(parents=True)
-    (folder / "config.json").write_text(
-        json.dumps({"settings": {"lr": lr, "clip": {"low": 0.2}}, "versions": {"rlvr": "9"}})
-    )
-    lines = [
-        {"step": i, "accuracy": i / 4, "reward": i / 4, "reward/correct": i / 4, "kl": None} for i in range(steps + 1)
-    ]
-    write(folder / "metrics.jsonl", lines)
-    for step in (1, 3):
-        write_rollouts(folder / "rollouts" / f"step-{step:08d}.parquet", rollouts(step))
-    return folder
+from tests.viewer.made import record, rollouts, run_folder, write
 
 
 def test_a_run_has_curves_steps_and_settings(tmp_path: Path, browse):
@@ -86,6 +41,24 @@ def test_rollouts_of_a_step_are_filtered_like_any_rows(tmp_path: Path, browse):
     assert client.get("/0/rows?step=2").text.count('<a class="row"') == 0
 
 
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("advantage_min=0.5", 4),
+        ("advantage_max=-0.5", 4),
+        ("advantage_min=-1&advantage_max=1", 4),
+        ("step=1&advantage_min=1.5", 1),
+    ],
+)
+def test_rollouts_are_filtered_by_a_range_of_advantages(query: str, count: int, tmp_path: Path, browse):
+    """Those of the fixture are -1.5 to 1.5 in each of two steps; the bounds are in the address and in the form."""
+    page = browse(run_folder(tmp_path / "a")).get(f"/0/rows?{query}").text
+    assert page.count('<a class="row"') == count
+    name, _, value = query.rpartition("&")[2].partition("=")
+    assert f'name="{name}" size="4" value="{value}"' in page
+    assert f"{name}: {value}" in page
+
+
 def test_a_task_is_followed_across_steps(tmp_path: Path, browse):
     """One line per step, each of which opens the group of that step."""
     client = browse(run_folder(tmp_path / "a"))
@@ -94,7 +67,7 @@ def test_a_task_is_followed_across_steps(tmp_path: Path, browse):
     cells = [re.sub("<[^>]+>", " ", row).split() for row in re.findall("<tr>(.*?)</tr>", table)][1:]
     assert cells == [["1", "4", "1", "0.25", "1", "all-wrong"], ["3", "4", "3", "0.75", "1", "all-wrong"]]
     group = client.get("/0/group?task=sums/0&step=3").text
-    assert group.count('<article class="side">') == 4
+    assert group.count('<article class="side"') == 4
     assert "\\boxed{<mark>2</mark>} at step 3" in group
 
 
@@ -102,16 +75,39 @@ def test_a_run_that_is_still_being_written_is_followed(tmp_path: Path, browse):
     """A new line of metrics and a new file of rollouts are on the next page; half a line is not."""
     run = run_folder(tmp_path / "a")
     client = browse(run)
-    assert "the last of step 3" in client.get("/0/?follow=1").text
+    assert "the last of step 3" in client.get("/0/").text
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 4, "accuracy": 1.0}\n{"step": 5, "acc')
     (run / "rollouts" / "step-00000004.parquet").write_bytes(
         (run / "rollouts" / "step-00000003.parquet").read_bytes()
     )  # fmt: skip
-    page = client.get("/0/?follow=1").text
+    page = client.get("/0/").text
     assert "the last of step 4" in page
-    assert '<meta http-equiv="refresh"' in page
+    assert "cannot be read" not in page
     assert client.get("/0/rows?step=4").text.count('<a class="row"') == 4
+
+
+def test_a_run_says_whether_a_process_trains_in_it(tmp_path: Path, browse):
+    """By the lock that training holds, and by its number of steps; only a run that goes on is asked for again."""
+    run = run_folder(tmp_path / "a")
+    settings = json.loads((run / "config.json").read_text())
+    settings["settings"]["steps"] = 5
+    client = browse(run)
+    says = "Changed less than 30 s ago"
+    assert says in client.get("/0/").text  # nothing but its time says so
+    (run / "config.json").write_text(json.dumps(settings))
+    with (run / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for address in ("/0/", "/0/rows", f"/0/row/{1 << 32}"):
+            page = client.get(address).text
+            assert "Being written: step 3 of 5." in page or "/row/" in address
+            assert '<body data-renew="5">' in page
+    for steps, said in ((5, "Stopped at step 3 of 5: no process trains in it now."), (3, "Ended: step 3 of 3.")):
+        settings["settings"]["steps"] = steps
+        (run / "config.json").write_text(json.dumps(settings))
+        page = client.get("/0/").text
+        assert said in page
+        assert "data-renew" not in page
 
 
 def test_two_runs_stand_side_by_side(tmp_path: Path, browse):
@@ -144,7 +140,7 @@ def test_damaged_metrics_and_rollouts_cost_only_themselves(tmp_path: Path, brows
     client = browse(run)
     page = client.get("/0/rows?step=3").text
     assert page.count('<a class="row"') == 4
-    assert "step-00000001.parquet: cannot be read as Parquet" in client.get("/0/rows").text
+    assert "step-00000001.parquet: is cut short, or still being written" in client.get("/0/rows").text
     assert "line 2 cannot be read" in client.get("/0/").text
 
 
@@ -181,17 +177,17 @@ def test_curves_come_without_the_database():
 
 def test_links_out_of_a_run_are_not_followed(tmp_path: Path, browse):
     """A run that was copied from elsewhere may hold links: only what is in the folder was given."""
-    secret = write(tmp_path / "secret.json", [{"settings": "hidden"}])
+    secret = write(tmp_path / "secret.json", [{"settings": "concealed"}])
     run = run_folder(tmp_path / "a")
     (run / "config.json").unlink()
     (run / "config.json").symlink_to(secret)
     (run / "metrics.jsonl").unlink()
     (run / "metrics.jsonl").symlink_to(write(tmp_path / "m", [{"step": 777, "accuracy": 1.0}]))
-    rows = write(tmp_path / "rows", [record(0, completion="hidden")])
+    rows = write(tmp_path / "rows", [record(0, completion="concealed")])
     (run / "rollouts" / "step-00000009.parquet").symlink_to(rows)
     client = browse(run)
     page = client.get("/0/").text + client.get("/0/rows?step=9").text
-    assert "hidden" not in page
+    assert "concealed" not in page
     assert "777" not in page
     assert "rows?step=9" not in page
 
@@ -227,7 +223,7 @@ def test_a_page_of_a_run_that_is_over_does_not_renew_itself(tmp_path: Path, brow
     client = browse(run_folder(tmp_path / "a"))
     client.get("/0/rows")
     pages = [client.get("/0/rows?step=1").text for _ in range(5)]
-    assert any('http-equiv="refresh"' not in page for page in pages)
+    assert all("Still reading" not in page for page in pages)
 
 
 def test_tokens_are_coloured_by_what_was_recorded_of_them(tmp_path: Path, browse):

@@ -22,3 +22,68 @@ for (const form of document.querySelectorAll("form.filters")) {
     for (const field of form.elements) if (field.name && !field.value) field.disabled = true;
   });
 }
+// A page that is still being read or written asks for itself again.  Only what has changed is put in: the place of the
+// reader, the focus, what is selected, unfolded or typed stays.
+const body = document.body;
+const pause = document.getElementById("follow");
+let failed = false;
+const isPaused = () => sessionStorage.getItem("paused") === "1";
+function show() {
+  pause.hidden = !body.dataset.renew;
+  pause.textContent = isPaused() ? "follow" : failed ? "the viewer does not answer: pause" : "pause";
+  pause.title = isPaused() ? "renew this page by itself again" : "this page renews itself; stop that";
+}
+function kind(node) {
+  if (node.nodeType !== Node.ELEMENT_NODE) return node.nodeName;
+  return [node.nodeName, node.id, node.getAttribute("class"), node.getAttribute("href")].join(" ");
+}
+function put(old, now) {
+  if (old.isEqualNode(now)) return;
+  if (old.nodeType !== Node.ELEMENT_NODE) { old.data = now.data; return; }
+  if (old.matches("form")) return; // the reader may be typing
+  for (const { name, value } of now.attributes) {
+    if (name !== "open" && old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+  for (const { name } of [...old.attributes]) if (name !== "open" && !now.hasAttribute(name)) old.removeAttribute(name);
+  const wanted = [...now.childNodes];
+  const later = new Map();
+  for (const one of wanted) later.set(kind(one), (later.get(kind(one)) || 0) + 1);
+  let at = old.firstChild;
+  const drop = () => { const next = at.nextSibling; at.remove(); at = next; };
+  for (const one of wanted) {
+    const name = kind(one);
+    later.set(name, later.get(name) - 1);
+    while (at && kind(at) !== name && !(at.nodeType === Node.ELEMENT_NODE && later.get(kind(at)))) drop();
+    if (at && kind(at) === name) {
+      put(at, one);
+      at = at.nextSibling;
+    } else {
+      old.insertBefore(document.importNode(one, true), at);
+    }
+  }
+  while (at) drop();
+}
+async function renew() {
+  if (body.dataset.renew && !isPaused() && !document.hidden) {
+    try {
+      const answer = await fetch(location.href);
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (!isPaused() && page.querySelector("main")) {
+        put(document.querySelector("main"), page.querySelector("main"));
+        document.title = page.title;
+        body.dataset.renew = page.body.dataset.renew || "";
+      }
+      failed = false;
+    } catch {
+      failed = true;
+    }
+  }
+  show();
+  if (body.dataset.renew) setTimeout(renew, 1000 * Number(body.dataset.renew));
+}
+pause.addEventListener("click", () => {
+  sessionStorage.setItem("paused", isPaused() ? "" : "1");
+  show();
+});
+show();
+if (body.dataset.renew) setTimeout(renew, 1000 * Number(body.dataset.renew));
