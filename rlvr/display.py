@@ -17,10 +17,60 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["number", "progress_bar", "settings", "shown"]
+__all__ = ["LeftOut", "number", "progress_bar", "settings", "shown"]
 
 _LINE_S = 30.0  # between two lines of progress in a log
+_VARIES = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d[\d.,_]*")
+_MOST_REASONS = 1000  # that are told apart
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+class LeftOut:
+    """Counts the rows that were left out by reason, and keeps one example of each.
+
+    Reasons that differ only in numbers and in quoted values are one.
+
+    Attributes:
+        count: of all rows.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._found: dict[str, tuple[str, int]] = {}
+
+    def add(self, row: str, why: str) -> None:
+        """Count one.
+
+        Args:
+            row: which it is.
+            why: it was left out.
+        """
+        self.count += 1
+        reason = _VARIES.sub("…", why[:1000])
+        example, count = self._found.get(reason, (f"{row}: {why}", 0))
+        if count or len(self._found) < _MOST_REASONS:
+            self._found[reason] = (example, count + 1)
+
+    def reasons(self, most: int) -> list[tuple[str, int]]:
+        """An example and the number of rows of each reason, the most frequent first.
+
+        Args:
+            most: how many reasons.
+        """
+        return sorted(self._found.values(), key=lambda it: -it[1])[:most]
+
+    def lines(self, most: int) -> list[str]:
+        """The same as lines for a terminal; the last one counts what is not among them.
+
+        Args:
+            most: how many reasons.
+        """
+        found = self.reasons(most)
+        lines = [
+            example if count == 1 else f"{example} (and {count - 1:,} more for this reason)" for example, count in found
+        ]
+        rest = self.count - sum(count for _, count in found)
+        return [*lines, f"{rest:,} rows for other reasons"] if rest else lines
 
 
 def shown(value: Any) -> str:

@@ -25,11 +25,13 @@ from rlvr.cli.arguments import (
 )
 from rlvr.data.files import write_whole
 from rlvr.data.formats import read_rows
+from rlvr.display import LeftOut
 from rlvr.errors import UsageError
+from rlvr.text import inert
 
 __all__ = ["AuditCommand"]
 
-_SHOWN_CASES, _SHOWN_LEFT_OUT = 10, 20  # lines on the terminal; JSON and the page have more
+_SHOWN_CASES, _SHOWN_LEFT_OUT = 10, 20  # cases and reasons on the terminal; JSON and the page have more
 
 
 @dataclass
@@ -113,7 +115,6 @@ class AuditCommand:
 
     def _audit(self, env_id: str, file: Path, out: Console, err: Console) -> int:
         from rlvr.testing.audit import audit
-        from rlvr.text import inert
 
         read_rows(file)  # a missing file should not cost the start of workers
         say_if_unprotected(file, err)
@@ -149,11 +150,17 @@ class AuditCommand:
         if self.output is not None:
             write_whole(self.output, (json.dumps(found.as_dict(), indent=2, default=str) + "\n").encode())
 
-        def show_left_out(what: str, rows: Sequence[str]) -> None:
-            for why in rows[:_SHOWN_LEFT_OUT]:
-                err.print(f"[yellow]{what}:[/] {escape(inert(why))}", soft_wrap=True, emoji=False, highlight=False)
-
-        show_left_out("left out", found.left_out)
+        _show_left_out(err, "left out", found.left_out)
         if found.disagreement is not None:
-            show_left_out("left out by the second", found.disagreement.left_out)
+            _show_left_out(err, "left out by the second", found.disagreement.left_out)
         return int(not found.whole)
+
+
+def _show_left_out(err: Console, what: str, rows: Sequence[str]) -> None:
+    """By reason, with one example of each; the report has them all."""
+    found = LeftOut()
+    for text in rows:
+        row, _, why = text.partition(": ")
+        found.add(row, why)
+    for line in found.lines(_SHOWN_LEFT_OUT):
+        err.print(f"[yellow]{what}:[/] {escape(inert(line))}", soft_wrap=True, emoji=False, highlight=False)

@@ -33,7 +33,7 @@ from rlvr.data.columns import Columns
 from rlvr.data.formats import STDIN, count_rows, read_rows, sources
 from rlvr.data.lines import Line, Row
 from rlvr.data.rows import Journal, KeptLines, dump_row
-from rlvr.display import progress_bar
+from rlvr.display import LeftOut, progress_bar
 from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scored, Scorer
@@ -51,7 +51,7 @@ _FILES_HELP = (
     "(owner/name:split), - for stdin."
 )
 _FLUSH_S = 0.1  # a kill loses the rows of so long a time; they are scored again
-_SHOWN = 20  # rejected rows listed on the terminal; the rest is counted
+_SHOWN = 20  # reasons for which rows were rejected, on the terminal
 
 
 @dataclass
@@ -509,8 +509,8 @@ class _RejectedRows:
     def __init__(self, output: Path | None, *, strict: bool) -> None:
         self.path = None if output is None else rejected_path(output)
         self.strict = strict
-        self.count = 0
-        self._shown: list[str] = []
+        self._left_out = LeftOut()
+        self._first = ""
         self._stack = ExitStack()
 
     def __enter__(self) -> _RejectedRows:
@@ -522,13 +522,17 @@ class _RejectedRows:
         self._stack.close()
 
     def add(self, name: str, line: Line, error: DataError, place: int | None) -> None:
-        message = f"{name}, line {line.number}: {error}"
+        where = f"{name}, line {line.number}"
         if self.strict:
-            raise DataError(f"{message}; fix the row, and --resume goes on from there")
+            raise DataError(f"{where}: {error}; fix the row, and --resume goes on from there")
         self._keep(line, error, place)
-        self.count += 1
-        if self.count <= _SHOWN:
-            self._shown.append(message)
+        self._first = self._first or f"{where}: {error}"
+        self._left_out.add(where, str(error))
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self._left_out.count
 
     def _keep(self, line: Line, error: DataError, place: int | None) -> None:
         if self.path is None:
@@ -544,7 +548,7 @@ class _RejectedRows:
         self._file.write(kept)
 
     def show(self, err: Console) -> None:
-        for message in self._shown:
+        for message in self._left_out.lines(_SHOWN):
             err.print(f"[yellow]left out:[/] {escape(message)}", soft_wrap=True, highlight=False)
         if self.count:
             where = "" if self.path is None else f"; all of them are in {escape(str(self.path))}"
@@ -555,4 +559,4 @@ class _RejectedRows:
         if not self.count:
             return ""
         where = "" if self.path is None else f", as {self.path} says"
-        return f"none of its {self.count} rows can be used{where}; the first is {self._shown[0]}"
+        return f"none of its {self.count} rows can be used{where}; the first is {self._first}"

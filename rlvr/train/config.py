@@ -79,7 +79,7 @@ class Config:
         reward_model: Add what a reward model says of completions to the reward: RUN/model of a run with the algorithm
             reward_model, computed in this process, or http://HOST:PORT of rlvr serve --reward-model (several with
             commas).  Evaluations stay the verifier's.
-        reward_model_weight: What the reward model's score, in [0, 1], is multiplied by.
+        reward_model_weight: What the reward model's score, in [0, 1], is multiplied by; above 0.
         reward_model_bounds: The score is limited to these two numbers first: what a guess can be worth has a limit.
         lora_rank: Rank of a LoRA adapter, which is then trained instead of the weights.  None: train all weights.
         lora_alpha: The adapter's products are scaled by this over the rank.  None: twice the rank.
@@ -454,13 +454,6 @@ def _require_score_bounds(name: str, value: object) -> tuple[float, ...]:
     return (low, high)
 
 
-def _require_weight(name: str, value: object) -> float:
-    weight = require_number(name, value)
-    if weight == 0:
-        raise UsageError(f"{name} is 0, so the reward model would change nothing; leave reward_model out instead")
-    return weight
-
-
 def _require_scorer(name: str, value: object) -> str | None:
     if value is None:
         return None
@@ -495,7 +488,8 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "temperature": _or_none(partial(require_number, above=0, hint="near 1 to train")),
     "scorer": _require_scorer,
     "reward_model": _require_scorer,
-    "reward_model_weight": _require_weight,
+    # A completion that is too long for the model gets its least score, which must not become the best one.
+    "reward_model_weight": partial(require_number, above=0, hint="or leave reward_model out"),
     "reward_model_bounds": _require_score_bounds,
     "lora_targets": _require_texts,
     "lora_alpha": _or_none(partial(require_number, above=0)),

@@ -96,7 +96,7 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
         key = request.path_params["key"]
         source = source_of(key)
         if isinstance(source, ReportSource):
-            return _page("report.html", sources=sources, report=source.report)
+            return _page("report.html", sources=sources, source=source, report=source.report)
         if not isinstance(source, RunSource):
             return rows(request)
         state = source.state()  # first: of a run that has ended by then, all is shown

@@ -48,6 +48,7 @@ class Filters:
         step: of a run.
         truncated: "1" or "0".
         part: name of a part of the reward; with `part_min` or `part_max`, its value must be in between.
+        advantage_min, advantage_max: of rollouts; those without an advantage do not pass.
         length_min, length_max: in tokens, or in characters where tokens are not recorded.
         q: a text that the row contains.
         order: how rows are sorted; by default as in the file.
@@ -65,6 +66,8 @@ class Filters:
     part: str = ""
     part_min: str = ""
     part_max: str = ""
+    advantage_min: str = ""
+    advantage_max: str = ""
     length_min: str = ""
     length_max: str = ""
     q: str = ""
@@ -87,7 +90,7 @@ class Filters:
             text = getattr(found, name)
             if text and not (text.isascii() and text.isdigit() and len(text) < 10):
                 raise UsageError(f"{name} is {brief(text)}; it must be a whole number, 0 to 999999999")
-        for name in ("part_min", "part_max"):
+        for name in ("part_min", "part_max", "advantage_min", "advantage_max"):
             found._number(name)
         if found.truncated not in ("", "0", "1"):
             raise UsageError(f"truncated is {brief(found.truncated)}; it must be 0 or 1")
@@ -111,6 +114,11 @@ class Filters:
         """The filters that are set, by name."""
         names = (it.name for it in fields(self) if it.name not in ("page", "order", "by"))
         return {name: value for name in names if (value := getattr(self, name))}
+
+    @property
+    def is_more(self) -> bool:
+        """Whether a filter is set that the page keeps folded."""
+        return bool(self.given.keys() - {"outcome", "reason", "q", "step"} or self.by)
 
     @property
     def sort(self) -> str:
@@ -146,6 +154,9 @@ class Filters:
             low, high = self._number("part_min"), self._number("part_max")
             low, high = -math.inf if low is None else low, math.inf if high is None else high
             add("n IN (SELECT n FROM parts WHERE name = ? AND value >= ? AND value <= ?)", self.part, low, high)
+        for name, sign in (("advantage_min", ">="), ("advantage_max", "<=")):
+            if (bound := self._number(name)) is not None:
+                add(f"advantage {sign} ?", bound)
         if self.length_min:
             add("length >= ?", int(self.length_min))
         if self.length_max:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from rlvr.display import LeftOut
 from rlvr.errors import DataError
 from rlvr.viewer.rendering import render, style
 
@@ -16,7 +17,7 @@ __all__ = ["Report", "ReportTable", "read_report", "report_page", "told"]
 _LARGEST: Final = 256 << 20  # bytes of a file
 _TEXT: Final = 4000  # characters of a completion
 _CELL: Final = 1000  # and of a cell
-_LEFT_OUT: Final = 100  # rows that are listed
+_LEFT_OUT: Final = 100, 10_000  # reasons and rows that are listed
 _KINDS: Final = {
     "audit": ("total", "slices", "reasons", "cases", "left_out"),
     "check": ("findings", "completions", "tasks"),
@@ -139,8 +140,7 @@ def _audit(tree: Mapping[str, Any]) -> Report:
         found.tables.append(_ranking(ranking))
     if left_out := tree["left_out"]:
         found.lines.append(f"Rows left out: {len(left_out):,}.")
-        rows_out = [(_cut(why),) for why in left_out[:_LEFT_OUT]]
-        found.tables.append(ReportTable(f"rows left out: {len(left_out):,}", ("why",), rows_out))
+        found.cases.append(("rows left out", [_left_out(left_out)]))
     return found
 
 
@@ -152,6 +152,18 @@ def _cases(cases: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str
         said = f"{case['id']}, task {case['task']}: {case['why'][:200]}"
         kinds.setdefault(f"{case['kind']}: cases", []).append((said, table, _shown(case["completion"])))
     return list(kinds.items())
+
+
+def _left_out(rows: Sequence[str]) -> tuple[str, ReportTable, str]:
+    """Folded: how many for which reason, and all of them."""
+    by_reason, (reasons, listed) = LeftOut(), _LEFT_OUT
+    for text in rows:
+        row, _, why = text.partition(": ")
+        by_reason.add(row, why)
+    counts = [(count, _cut(example)) for example, count in by_reason.reasons(reasons)]
+    rest = [f"… {len(rows) - listed:,} more"] if len(rows) > listed else []
+    table = ReportTable("by reason", ("rows", "such as"), counts)
+    return f"{len(rows):,} rows", table, "\n".join([*map(_cut, rows[:listed]), *rest])
 
 
 def _ranking(ranking: Mapping[str, Any]) -> ReportTable:

@@ -191,11 +191,14 @@ def test_rows_that_cannot_be_used_are_left_out_by_line_and_kept(score, tmp_path)
 
 
 def test_many_bad_rows_do_not_fill_the_screen(score):
-    """20 are shown, all are counted."""
-    code, said, _ = score([*["{\n"] * 50, *right(1)])
+    """They are counted by reason, with one row of each; all are in the file."""
+    rows = [*["{\n"] * 50, *({"task": n, "completion": n} for n in range(7)), {"task": 3}, *right(1)]
+    code, said, _ = score(rows)
     assert code == 1
-    assert said.count("left out:") == 20
-    assert "50 rows left out" in said
+    lines = [line.partition("in.jsonl, ")[2] for line in said.splitlines() if "left out:" in line]
+    assert [line.partition(":")[0] for line in lines] == ["line 1", "line 51", "line 58"]
+    assert [line.partition("(and ")[2] for line in lines] == ["49 more for this reason)", "6 more for this reason)", ""]
+    assert "58 rows left out" in said
 
 
 def test_strict_stops_at_the_first_bad_row(score, tmp_path):

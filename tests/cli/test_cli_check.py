@@ -122,6 +122,22 @@ def test_audit_exits_with_1_where_something_is_missing(say, tmp_path):
     assert "left out: row line:1: no column 'label'" in said
 
 
+def test_audit_counts_rows_left_out_by_reason(say, tmp_path):
+    """Forty alike are one line on the terminal; the page lists them folded, the JSON as they are."""
+    rows = [{"task": 1, "completion": "1", "label": 1}, *({"task": n, "completion": "1"} for n in range(40))]
+    page, report = tmp_path / "page.html", tmp_path / "report.json"
+    flags = ("--workers", 0, "--html", page, "-o", report)
+    code, said = say("audit", PLACE, write(tmp_path / "in.jsonl", rows), *flags)
+    assert code == 1
+    assert "rows left out: 40" in said
+    assert said.count("no column 'label'") == 1
+    assert "left out: row line:2: no column 'label'" in said
+    assert "(and 39 more for this reason)" in said
+    assert len(json.loads(report.read_text())["left_out"]) == 40
+    assert page.read_text().count("no column &#39;label&#39;") == 41
+    assert "<summary>40 rows</summary>" in page.read_text()
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

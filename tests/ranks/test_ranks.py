@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rlvr.data.rollouts import read_rollouts
 from rlvr.errors import UsageError
 from rlvr.train import checkpoint
 from rlvr.train.ranks import Ranks
@@ -83,12 +84,20 @@ def test_ranks_add_up_to_the_gradient_of_one_process(world, trained, head):
 
 @pytest.mark.parametrize("settings", [{}, {"lora_rank": 2}], ids=["full", "LoRA"])
 def test_a_run_goes_on_to_the_last_bit_and_opens_on_another_number_of_ranks(tmp_path, settings):
-    """2 ranks: stopped and resumed is uninterrupted.  Written by 2, by 1 and by 2 again: the same bits."""
-    settings = settings | {"checkpoint_every": 1, "keep": 9, "prompts": 3}
+    """2 ranks: stopped and resumed is uninterrupted.  Written by 2, by 1 and by 2 again: the same bits.
+
+    The tokens of kept rollouts too, with log-probabilities after the step that both ranks computed together.
+    """
+    settings = settings | {"checkpoint_every": 1, "keep": 9, "prompts": 3, "rollouts_every": 1, "token_logprobs": True}
     train(2, tmp_path / "a", steps=3, **settings)
     train(2, tmp_path / "b", steps=2, **settings)
     train(2, tmp_path / "b", steps=3, **settings)
     assert same(learned(tmp_path / "a", 3), learned(tmp_path / "b", 3))
+    rows, again = (read_rollouts(tmp_path / run / "rollouts" / "step-00000003.parquet", range(12)) for run in "ab")
+    assert rows == again
+    assert all(len(row["logprobs"]) == len(row["tokens"]) == len(row["advantages"]) for row in rows)
+    changed = [row for row in rows if row["logprobs"] != pytest.approx(row["behaviour_logprobs"], abs=1e-3)]
+    assert any(row["advantage"] for row in changed)
     before = learned(tmp_path / "a", 3)
     for world in (1, 2):
         path = checkpoint.path_of(tmp_path / "a" / "checkpoints", 3)

@@ -69,8 +69,8 @@ def census(sandbox: Sandbox) -> dict[str, object]:
         "of the keeper": entries(f"/proc/{keeper}/fd"),
         "of its zygotes": sorted(entries(f"/proc/{pid}/fd") for pid in processes if parent(pid) == keeper),
         "threads": threading.active_count(),
-        "mounts": len(Path("/proc/self/mountinfo").read_text().splitlines()),
-        "mounts of the keeper": len(Path(f"/proc/{keeper}/mountinfo").read_text().splitlines()),
+        "mounts": [line for line in mounts("self") if "rlvr" in line or tempfile.gettempdir() in line],
+        "mounts of the keeper": len(mounts(keeper)) - len(mounts("self")),  # others may mount something meanwhile
         "cgroups": len(cgroups(os.getpid())),
         "files": sorted(path.name for path in Path(tempfile.gettempdir()).iterdir()),
     }
@@ -78,6 +78,10 @@ def census(sandbox: Sandbox) -> dict[str, object]:
 
 def entries(folder: str) -> int:
     return sum(1 for _ in Path(folder).iterdir())
+
+
+def mounts(pid: int | str) -> list[str]:
+    return Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
 
 
 def parent(pid: int) -> int:
@@ -279,10 +283,11 @@ def test_random_kills_fail_no_run(sandbox):
     try:
         with ThreadPoolExecutor(2) as pool:
             runs = list(pool.map(one, range(600)))
+            while kills <= 10:
+                runs += pool.map(one, range(100))
     finally:
         over.set()
         killer.join()
-    assert kills > 10
     assert not [run for run in runs if run.ending == "IE"]
 
 
@@ -296,8 +301,9 @@ def test_a_keeper_that_is_killed_is_replaced(sandbox, during):
         time.sleep(0.15 if during else 0.7)
         os.kill(old[0], signal.SIGKILL)
         assert future.result().text == "slept\n"
-    assert sandbox.run(HELLO, "1").text == "2\n"
+    assert sandbox.run(HELLO, "1").text == "2\n"  # perhaps in a slot that has not seen its keeper's end yet
     assert gone(old[1:])
+    assert sandbox.run(HELLO, "1").text == "2\n"
     assert len(cgroups(os.getpid())) <= 3 * len(zygotes(sandbox))
 
 

@@ -257,7 +257,11 @@ def test_a_run_with_a_reward_model(folder: Path, tmp_path: Path):
     [
         ({"reward_model": "nowhere"}, r"nowhere has no reward_head\.safetensors"),
         ({"reward_model": "http://a:key@b"}, "has a key in it"),
-        ({"reward_model_weight": 0}, "would change nothing"),
+        (
+            {"reward_model_weight": 0},
+            "reward_model_weight is 0; it must be a number above 0, or leave reward_model out",
+        ),
+        ({"reward_model_weight": -1}, "reward_model_weight is -1"),
         ({"reward_model_weight": math.inf}, "reward_model_weight is inf"),
         ({"reward_model_bounds": (0.5, 0.5)}, "the first must be below the second"),
         ({"reward_model_bounds": (-1, 1)}, r"reward_model_bounds\[0\] is -1"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.viewer import Shown, export
-from tests.viewer.conftest import record, write
+from tests.viewer.made import record, write
 
 HOSTILE = {
     "script": "<script>alert(1)</script><img src=x onerror=alert(1)></pre></article>",
