@@ -207,6 +207,45 @@ def _braces_8(target: Target) -> None:
     target.wait()
 
 
+def _chunks_8(target: Target) -> None:
+    """Heads and tiny chunks in one write, on eight connections."""
+    sent = target.head("Transfer-Encoding: chunked") + b"1\r\nx\r\n" * 40_000
+
+    def drip() -> None:
+        while not target.stop.is_set():
+            with suppress(OSError), target.connect() as connection:
+                connection.sendall(sent)
+                connection.recv(1 << 16)
+
+    for _ in range(8):
+        threading.Thread(target=drip, daemon=True).start()
+    target.wait()
+
+
+def _headers_8(target: Target) -> None:
+    """Without a key: heads of 16,000 headers, on eight connections."""
+    sent = b"GET /health HTTP/1.1\r\n" + b"a:\r\n" * 16_000 + b"\r\n"
+
+    def ask() -> None:
+        while not target.stop.is_set():
+            with suppress(OSError), target.connect() as connection:
+                connection.sendall(sent)
+                connection.recv(1 << 16)
+
+    for _ in range(8):
+        threading.Thread(target=ask, daemon=True).start()
+    target.wait()
+
+
+def _spaces(target: Target) -> None:
+    _repeatedly(target, b'{"rows": [' + b" " * 31 * MIB + b"]}", pause_s=0.5)
+
+
+def _wide(target: Target) -> None:
+    text = "\u00fc".encode() * (15 * MIB)
+    _repeatedly(target, b'{"rows": [5, {"task": 1, "completion": "%s"}]}' % text, pause_s=0.5)
+
+
 def _trailing(target: Target) -> None:
     """A good body, and then megabytes that belong to no request."""
     while not target.stop.is_set():
@@ -266,6 +305,10 @@ ABUSES = {
     "knock": Abuse("requests without a key on four connections, as fast as they go", _knock, key=False),
     "pipelining": Abuse("5,000 requests without a key in one write", _pipelining, key=False),
     "large-heads": Abuse("heads without an end", _large_heads, key=False),
+    "headers-8": Abuse("heads of 16,000 headers on eight connections", _headers_8, key=False),
+    "chunks-8": Abuse("heads and 40,000 chunks of a byte in one write, on eight connections", _chunks_8),
+    "spaces": Abuse("31 MiB of white space", _spaces),
+    "wide": Abuse("30 MiB of letters beyond ASCII, in one row behind one that is none", _wide),
     "slow-bodies": Abuse("200 bodies, a byte each half second", _slow_bodies),
     "brackets": Abuse("31 MiB of `[],[],…`", _brackets),
     "braces-8": Abuse("eight callers send 31 MiB of `{},{},…`", _braces_8),

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from rlvr.data.rollouts import write_rollouts
 from rlvr.data.rows import Journal
+from tests.viewer.made import record
 
 _WORDS = [f"w{i:x}" for i in range(0, 60000, 7)]
 _REASONS = ("different-number", "no-box", "other-unit", "not-simplified", "timeout")
@@ -35,25 +36,22 @@ def make_file(path: Path, size: int) -> None:
         while written < size:
             begin = draw.randrange(len(text) - 4000)
             right = draw.random() < 0.6
-            row = {
-                "id": number,
-                "outcome": "correct" if right else "wrong",
-                "total": float(right),
-                "parts": {"correct": float(right), "format": -0.1 * (number % 2)},
-                "value": float(right),
-                "why": "" if right else f"{draw.choice(_REASONS)}: {number} is not {number + 1}",
-                "answer": str(number),
-                "detail": {},
-                "completion": f"{text[begin : begin + draw.randrange(400, 4000)]} \\boxed{{{number}}}",
-                "length_tokens": draw.randrange(100, 1000),
-                "truncated": draw.random() < 0.05,
-                "task": f"sums/{number // 8}",
-                "prompt": text[begin : begin + 200],
-                "reference": str(number),
-                "env": draw.choice(("arithmetic-v1", "math-v2")),
-                "config": {"difficulty": 1},
-                "rlvr": "0.2.0",
-            }
+            row = record(
+                number,
+                outcome="correct" if right else "wrong",
+                total=float(right),
+                value=float(right),
+                parts={"correct": float(right), "format": -0.1 * (number % 2)},
+                why="" if right else f"{draw.choice(_REASONS)}: {number} is not {number + 1}",
+                completion=f"{text[begin : begin + draw.randrange(400, 4000)]} \\boxed{{{number}}}",
+                length_tokens=draw.randrange(100, 1000),
+                truncated=draw.random() < 0.05,
+                task=f"sums/{number // 8}",
+                prompt=text[begin : begin + 200],
+                env=draw.choice(("arithmetic-v1", "math-v2")),
+                config={"difficulty": 1},
+                rlvr="0.2.0",
+            )
             journal.write(row)
             written, number = written + len(json.dumps(row)) + 30, number + 1
         journal.finish()

@@ -11,7 +11,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import httptools
@@ -27,6 +27,9 @@ _KEPT_S = 75.0  # that a connection may be idle between two requests
 _LINGER_S = 5.0  # that a caller may go on sending after its answer
 _SIP_S = 0.02  # between two reads of what is not wanted: 1-byte chunks then cost 50 reads a second and no more
 _MOST_HEAD = 1 << 16  # bytes
+_MOST_HEADERS = 256
+_MOST_FRAMING = 1 << 12  # bytes around a body's chunks, and a quarter of the bytes within: each chunk is a call
+_SLICE = 1 << 12  # bytes that are parsed before the limits are looked at
 _RESERVE = 16  # connections beyond the limit, which get a 503 instead of silence
 _SWEEP_S = 0.5
 
@@ -123,8 +126,10 @@ class Connection(HttpToolsProtocol):
         self._all = connections
         self.peer = ""
         self.crowded = False
+        self.when_lost: Callable[[], None] | None = None  # called when the caller leaves
         self.allowed_s, self.waits_for = connections.limits.head_s, "slow-head"
         self._head_bytes = 0
+        self._sent_bytes = self._body_bytes = 0  # after the slice with the end of the head; in chunks of the body
         self._in_headers = True
         self._pipelined = False
         self._sipped: int | None = None  # bytes read after the answer, once that is all that is done
@@ -139,16 +144,31 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._all.lost(self)
         super().connection_lost(exc)
+        if self.when_lost is not None:
+            self.when_lost()
 
     def data_received(self, data: bytes) -> None:
-        if self._sipped is not None:
-            self._sip_again(len(data))
-            return
+        # In slices: what is in one read would be parsed to its end, thousands of headers or chunks, before a check.
+        # They are small until there is a body that is worth it.
+        at = 0
+        while at < len(data):
+            if self._sipped is not None:
+                self._sip_again(len(data) - at)
+                return
+            size = max(_SLICE, self._body_bytes // 8)
+            self._feed(data[at : at + size])
+            if self._pipelined or self.transport.is_closing():
+                return
+            at += size
+
+    def _feed(self, data: bytes) -> None:
         if self._answered:
             if not self._head_bytes:
                 self.allowed_s, self.waits_for = self._all.limits.head_s, "slow-head"
                 self._all.is_idle(self)
             self._head_bytes += len(data)
+        else:
+            self._sent_bytes += len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -157,13 +177,26 @@ class Connection(HttpToolsProtocol):
             if self._pipelined:
                 self.cycle.keep_alive = False
                 self.flow.pause_reading()
-            elif self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
+            elif self._answered and len(self.headers or ()) == _MOST_HEADERS:
+                self._refuse_head(f"the request has more than {_MOST_HEADERS} headers")
+            elif self._answered or self.cycle.more_body:
                 self._all.metrics.count("rlvr_rejected_total", reason="not-http")
                 self.refuse(400, "this is no HTTP request")
             return
         if self._head_bytes > _MOST_HEAD and self._answered:
-            self._all.metrics.count("rlvr_rejected_total", reason="large-head")
-            self.refuse(431, f"the head of the request has more than {_MOST_HEAD} bytes")
+            self._refuse_head(f"the head of the request has more than {_MOST_HEAD} bytes")
+        elif not self._answered and self.cycle.more_body and self._framing > _MOST_FRAMING + self._body_bytes // 4:
+            self._all.metrics.count("rlvr_rejected_total", reason="tiny-chunks")
+            self.refuse(400, "the body has chunks of a few bytes, or more around its chunks than in them")
+
+    @property
+    def _framing(self) -> int:
+        """Bytes of the body so far that are around its chunks."""
+        return self._sent_bytes - self._body_bytes
+
+    def _refuse_head(self, message: str) -> None:
+        self._all.metrics.count("rlvr_rejected_total", reason="large-head")
+        self.refuse(431, message)
 
     @property
     def has_body(self) -> bool:
@@ -194,12 +227,18 @@ class Connection(HttpToolsProtocol):
         self.scope["rlvr.connection"] = self  # type: ignore[typeddict-unknown-key]
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_headers:  # and no trailer, of which there may be any number
+        if self._in_headers:  # and no trailer
+            if len(self.headers) == _MOST_HEADERS:
+                raise ValueError("too many headers")
             super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
         self._in_headers = False
-        self._head_bytes = 0
+        self._head_bytes = self._sent_bytes = self._body_bytes = 0
         super().on_headers_complete()
         self.cycle.transport = _Lingering(self)  # type: ignore[assignment]
         self._all.is_busy(self)

@@ -31,12 +31,16 @@ MOST_ID_LETTERS = 200
 _MOST_ERROR_LETTERS = 500
 LINE_BYTES = 60  # what Python needs for a line beside its text
 
+_CUT_BYTES = 1024  # up to which a line's buffer has its first size
+
 _to_json = json.JSONEncoder(allow_nan=False).encode
 
 
 def _line(fields: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps(fields)
+        line = orjson.dumps(fields)
+        # It is cut from a buffer of up to twice its size, whose rest would lie about between the lines.
+        return line if len(line) < _CUT_BYTES else bytes(memoryview(line))
     except TypeError:  # a whole number of more than 64 bits, or half of a surrogate pair
         return _to_json(fields).encode()
 
@@ -104,7 +108,7 @@ class Job:
         on_end: Callable[[Job], None],
     ) -> None:
         self.count, self.share = len(rows), share
-        self._bytes = max(1, share.held)
+        self.row_bytes = max(1, share.held // max(1, self.count))  # in memory, on average
         self.is_alone = owner is None
         self.owner: Hashable = object() if owner is None else owner
         self.lines: list[bytes] = []
@@ -169,14 +173,6 @@ class Job:
             if self._errors or not taken:
                 self._advance()
             return taken
-
-    def fitting(self, most_bytes: int) -> int:
-        """How many rows of mean size fit into so many bytes; at least one.
-
-        Args:
-            most_bytes: of memory.
-        """
-        return max(1, most_bytes * self.count // self._bytes)
 
     def watch(self, taken: Taken, future: Future[Any]) -> None:
         """Cancel this future if the job ends before the item is observed.
@@ -377,13 +373,18 @@ class Job:
                     timer.cancel()
         return self.finished
 
+    def nudge(self) -> None:
+        """Let `ends_within` return now.  Only the event loop may call this."""
+        for waiter in self._at_end:
+            _resolve(waiter)
+
     async def wait(self) -> None:
         """Wait for the last line.
 
         Raises:
             Refused: it ended before its last row.
         """
-        if not self.finished:
+        while not self.finished:
             ended = self._waiter(self._at_end)
             if not self.finished:
                 await ended

@@ -34,7 +34,9 @@ __all__ = ["EnvironmentQueue"]
 
 _CHUNK_S = 0.01  # work per chunk: long against the pipe's delay, short for the next owner
 _CHUNK_BYTES = 1 << 19  # of a chunk of one job: it is pickled in one call, which all threads wait for
+_SENT_BYTES_S = 10 << 20  # bytes per second that reach a worker at least, on a machine that is busy
 _PUT_S = 0.005  # between two hand-overs of what was observed
+_ROUND_S = 0.03  # within which each owner has a turn; where there are many, their chunks are smaller
 _MOST_ITEMS = 64  # in a chunk of one job
 _MOST_TOGETHER = 32  # in a chunk of several jobs, which wait for each other
 _QUICK_S = 0.002  # of work per row, at most, of rows that are worth collecting
@@ -345,9 +347,10 @@ class EnvironmentQueue:
     def _begin(self, jobs: list[Job]) -> None:
         """Take the items of a chunk and have them observed."""
         parts: list[_Part] = []
+        share = min(1.0, _ROUND_S / _CHUNK_S * self.scorer.at_once / max(len(self._ring), 1))
         try:
             for job in jobs:
-                most = 1 if self.scorer.awaits else min(job.chunk, job.fitting(_CHUNK_BYTES))
+                most = 1 if self.scorer.awaits else max(1, min(int(job.chunk * share), _CHUNK_BYTES // job.row_bytes))
                 parts += [(job, taken) for taken in job.take(most)]
                 self._return(job)
         except BaseException:
@@ -430,6 +433,7 @@ class _Chunk:
         self._slow: int | None = None  # the first that took long
         self._fresh: list[tuple[int, Observation]] = []  # observed and not handed over
         self._put_at = time.monotonic()
+        self._sent_by = 0.0  # when the items have reached the worker at the latest
 
     def run(self) -> None:
         start = time.monotonic()
@@ -458,6 +462,7 @@ class _Chunk:
         self._left = [part for part in self._parts if part[0].is_awaited(part[1])]
         self._done, self._slow = 0, None
         items = [taken.item for _, taken in self._left]
+        self._sent_by = time.monotonic() + sum(job.row_bytes for job, _ in self._left) / _SENT_BYTES_S
         if items:
             seen = self._queue.scorer.observe(items, on_seen=self._on_seen, give_up=self._give_up)
             self._fresh.clear()
@@ -487,6 +492,8 @@ class _Chunk:
             self._scatter()
         if self._done != self._slow:
             return True
+        if time.monotonic() < self._sent_by:  # it may not have begun, and a new worker takes longer to start
+            return False
         return not any(job.is_awaited(taken) for job, taken in self._left[self._done :])
 
     def _scatter(self) -> None:
@@ -502,9 +509,9 @@ class _Chunk:
         self._queue._spur()
 
     def _adapt(self, took_s: float) -> None:
-        if len(self._jobs) == 1 and len(self._parts) >= self._jobs[0].chunk:
+        if len(self._jobs) == 1:
             job, rows = self._jobs[0], len(self._parts)
-            if took_s < _CHUNK_S / 2:
+            if took_s > _CHUNK_S:
+                job.chunk = min(max(rows // 2, 1), job.chunk)
+            elif took_s < _CHUNK_S / 2 and rows >= job.chunk:
                 job.chunk = min((4 if took_s < _CHUNK_S / 8 else 2) * rows, _MOST_ITEMS)
-            elif took_s > _CHUNK_S:
-                job.chunk = max(rows // 2, 1)

@@ -142,7 +142,7 @@ class ScoresResponse:
         """
         self._connection = scope.get("rlvr.connection")
         try:
-            if not self._stream and await self._job.ends_within(_WATCH_AFTER_S):
+            if not self._stream and await self._is_soon():
                 if self._job.refused is not None:
                     raise self._job.refused
                 await self._send_whole(scope, send)
@@ -151,6 +151,16 @@ class ScoresResponse:
                 await self._send_in_time(scope, send)
         finally:
             self._on_end()
+
+    async def _is_soon(self) -> bool:
+        """Wait a little for the answer, unless the caller leaves."""
+        if self._connection is None or not isinstance(self._job, Job):
+            return await self._job.ends_within(_WATCH_AFTER_S)
+        self._connection.when_lost = self._job.nudge
+        try:
+            return not self._connection.has_left and await self._job.ends_within(_WATCH_AFTER_S)
+        finally:
+            self._connection.when_lost = None
 
     async def _send_in_time(self, scope: Scope, send: Send) -> None:
         try:

@@ -37,6 +37,7 @@ def _operation(asked: dict[str, Any], example: Any, answered: dict[str, Any], **
         "415": "not application/json",
         "422": "not of this shape",
         "421": "the Host header is not this machine's",
+        "431": "the head is too large, or has too many headers",
         "429": "the queue or the memory is full; Retry-After says when to send it again",
         "503": "the service is stopping, or has too many connections; send it again",
         "504": "it took too long",

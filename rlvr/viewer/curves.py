@@ -14,7 +14,7 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "accuracy": ("accuracy", "batch/accuracy"),
     "evaluation": ("eval/avg@", "eval/pass@", "eval/maj@"),
     "reward and its parts": ("reward", "reward/"),
-    "outcomes, share of rollouts": ("outcome/",),
+    "outcomes, share of rollouts": tuple(f"outcome/{name}" for name in ("correct", "wrong", "unparsed", "unscored")),
     "length, tokens": ("length", "length_max", "eval/length"),
     "truncated, share": ("truncated", "eval/truncated"),
     "unscored and masked rollouts": ("unscored", "masked", "eval/unscored", "forks_unscored"),
@@ -73,7 +73,7 @@ def panels(
         points = [point for them in lines for line in them.values() for point in line]
         if not points:
             continue
-        labels = sorted({name for them in lines for name in them}, key=lambda name: _place(name, names))
+        labels = sorted({name for them in lines for name in them}, key=lambda name: (_place(name, names), name))
         axes = _Axes(points)
         found.append(
             [

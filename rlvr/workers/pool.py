@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -39,6 +40,7 @@ Handler: TypeAlias = Callable[[Any], Any]
 
 REPLY_MIB = 64
 """The largest reply of a worker; a longer one is the loss of its item."""
+_PIPE_BYTES = 1 << 20
 _STARTS = 3  # how often workers may die before they begin an item, until the item counts as lost
 _ASK_S = 0.1  # between two looks whether the caller has given up
 _SLICE_S = 1.0  # of a wait: a look that comes far later says that this process was stopped meanwhile
@@ -306,6 +308,9 @@ class _Worker:
         self._memory_mib = memory_mib
         os.set_blocking(self._reply, False)
         os.set_blocking(self._request, False)
+        if hasattr(fcntl, "F_SETPIPE_SZ"):  # Linux: items of megabytes then pass in a few steps, not in hundreds
+            with contextlib.suppress(OSError):  # the user has used up what pipes may hold
+                fcntl.fcntl(self._request, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._buffer = bytearray()
         self._awake = 0.0  # when we looked last
         self._stops: list[tuple[float, float]] = []  # when this process was stopped: when that was noticed, how long

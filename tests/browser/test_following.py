@@ -15,14 +15,13 @@ from rlvr.data.rollouts import write_rollouts
 from rlvr.data.rows import Journal
 from tests.browser.test_pages import complaints, open_whole, picture
 from tests.processes import PATIENCE_S
-from tests.viewer.conftest import record
-from tests.viewer.test_runs import rollouts, run_folder
+from tests.viewer.made import record, rollouts, run_folder
 
 TRAINS = """
 import fcntl, json, sys
 from pathlib import Path
 from rlvr.data.rollouts import write_rollouts
-from tests.viewer.test_runs import rollouts
+from tests.viewer.made import rollouts
 
 run = Path(sys.argv[1])
 with (run / ".lock").open("a") as lock, (run / "metrics.jsonl").open("a") as metrics:

@@ -14,8 +14,7 @@ from rlvr.data.rollouts import write_rollouts
 from rlvr.testing import check
 from rlvr.testing.audit import audit
 from tests.environments import Trials
-from tests.viewer.conftest import record, write
-from tests.viewer.test_runs import rollouts, run_folder
+from tests.viewer.made import record, rollouts, run_folder, write
 
 PICTURES = os.environ.get("RLVR_PICTURES")
 """A folder for a picture of every page; none are taken without it."""

@@ -28,6 +28,16 @@ def serving(**limits: Any) -> Service:
     return Service({"trials": ENVS["trials"]}, workers=1, limits=ServiceLimits(**limits))
 
 
+@contextmanager
+def unstarted(**limits: Any) -> Iterator[Service]:
+    """The same without workers, for requests that are refused before a row is scored."""
+    service = serving(**limits)
+    try:
+        yield service
+    finally:
+        service.close()
+
+
 def error(answer: httpx.Response) -> str:
     """The one line that an error is."""
     [(name, text)] = answer.json().items()

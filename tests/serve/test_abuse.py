@@ -22,7 +22,7 @@ from rlvr.serve.refused import Refused
 from tests.awaiting import Awaited
 from tests.environments import PLACE, right
 from tests.processes import PATIENCE_S, Fifo
-from tests.serve.serving import ENVS, ask, error, served, serving, talk
+from tests.serve.serving import ENVS, ask, error, served, serving, talk, unstarted
 
 KEY = "a-key-of-the-tests"
 LIMITS = "--connections 12 --peer-connections 12 --head-s 0.5 --body-mib 4 --held-mib 32 --workers 2".split()
@@ -148,14 +148,14 @@ def test_a_connection_is_answered_once_in_such_a_case(service, sent, status):
 @pytest.mark.parametrize(("host", "status"), [("evil.example", 421), ("127.0.0.1:8000", 200), ("[::1]:80", 200)])
 def test_a_page_of_elsewhere_does_not_reach_a_service_without_a_key(host, status):
     """Its own name may lead to 127.0.0.1 all the same (DNS rebinding)."""
-    with serving() as service:
+    with unstarted() as service:
         service.loopback_only = True
         assert ask(service, "GET", "/health", headers={"host": host}).status_code == status
 
 
 def test_a_path_is_what_it_is():
     """No redirect to an address that the caller has named."""
-    with serving() as service:
+    with unstarted() as service:
         assert ask(service, "POST", "/score/", json={}).status_code == 404
 
 
@@ -202,7 +202,7 @@ def serving_two() -> Service:
 @pytest.mark.parametrize("value", ["[]", "{}", "0", '""', '{"a":0}'])
 def test_a_body_has_a_bound_on_values(value):
     """They are counted before they are parsed: a MiB of brackets would be tens of MiB in memory."""
-    with serving(body_values=1000) as service:
+    with unstarted(body_values=1000) as service:
         body = f'{{"rows": [{{"task": 1, "meta": [{",".join([value] * 20_000)}]}}]}}'
         answer = ask(service, "POST", "/score", content=body, headers={"content-type": "application/json"})
         assert answer.status_code == 413
@@ -212,7 +212,7 @@ def test_a_body_has_a_bound_on_values(value):
 
 def test_what_values_take_is_counted_too():
     """Not the bytes that came over the wire alone."""
-    with serving(body_mib=1, held_mib=1) as service:
+    with unstarted(body_mib=1, held_mib=1) as service:
         body = f'{{"rows": [{{"task": 1, "meta": [{",".join(["{}"] * 20_000)}]}}]}}'
         answer = ask(service, "POST", "/score", content=body, headers={"content-type": "application/json"})
         assert answer.status_code == 429
@@ -247,7 +247,7 @@ def test_long_numbers_are_found_where_they_are_numbers(text, plain):
 
 def test_a_body_of_white_space_is_refused():
     """Looking for its first value would stop all threads."""
-    with serving() as service:
+    with unstarted() as service:
         body = b'{"rows":' + b" " * 10**6 + b"[]}"
         answer = ask(service, "POST", "/score", content=body, headers={"content-type": "application/json"})
         assert answer.status_code == 400

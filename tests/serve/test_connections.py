@@ -156,6 +156,82 @@ def test_a_connection_is_kept_unless_it_is_said_otherwise(service, more, version
     assert (b"connection: close" in wire.writes[0], wire.was_closed) == (closes, closes)
 
 
+# ------------------------------------------------------------------------------------------ what is no good request
+
+
+CHUNKED = "Transfer-Encoding: chunked"
+
+
+def chunks(body: bytes, size: int, extension: bytes = b"", trailers: bytes = b"") -> bytes:
+    parts = [body[at : at + size] for at in range(0, len(body), size)]
+    return b"".join(b"%x%s\r\n%s\r\n" % (len(part), extension, part) for part in parts) + b"0\r\n" + trailers + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "gives", "says"),
+    [
+        (post(b"", CHUNKED) + chunks(ROWS, 7), 200, "scores"),
+        (post(b"", CHUNKED) + chunks(ROWS, 1000, b";a=b", b"X: y\r\n"), 200, "scores"),
+        (post(b"", CHUNKED) + chunks(ROWS + b" " * 50_000, 1), 400, "chunks of a few bytes"),
+        (post(b"", CHUNKED) + chunks(ROWS, 1000, b";" + b"y" * 50_000), 400, "chunks of a few bytes"),
+        (post(b"", CHUNKED) + chunks(ROWS, 1000, b"", b"X: y\r\n" * 10_000), 400, "chunks of a few bytes"),
+        (post(b"", CHUNKED, key="") + chunks(ROWS + b" " * 50_000, 1), 400, "chunks of a few bytes"),
+        (post(b"", CHUNKED, "Content-Length: 5") + chunks(ROWS, 7), 400, "no HTTP"),
+        (post(ROWS, "Content-Length: 2", f"Content-Length: {len(ROWS)}"), 400, "no HTTP"),
+        (post(ROWS, *(f"X{i}: y" for i in range(252))), 200, "scores"),
+        (post(ROWS, *(f"X{i}: y" for i in range(300))), 431, "more than 256 headers"),
+        (post(ROWS, *["a:"] * 100_000), 431, "more than 256 headers"),
+        (post(ROWS, "Authorization: Bearer wrong"), 401, "API key"),
+        (post(ROWS, path="http://elsewhere.example/score"), 200, "scores"),
+        (post(ROWS, "Expect: 100-continue"), 200, "scores"),
+    ],
+    ids=["chunks", "extension and trailer", "1-byte chunks", "a long extension", "trailers", "1-byte chunks, no key",
+         "two lengths", "length twice", "252 headers", "300 headers", "100,000 headers", "two keys",
+         "absolute form", "Expect"],
+)  # fmt: skip
+def test_a_request_of_an_odd_form_is_answered_once(service, asked, gives, says):
+    """With one answer, in one write; what frames a body is bounded, as each chunk and header is a call of ours."""
+    wire = sent(service, asked)
+    assert len(wire.writes) == 1
+    assert status(wire.writes[0]) == gives
+    assert says in json.dumps(answer(wire.writes[0]))
+    assert service.memory.held == 0
+
+
+def test_a_caller_is_told_to_go_on(service):
+    """With 100, at once, where it waits before it sends its body; and it is not where the answer is a refusal."""
+    body = post(ROWS, "Expect: 100-continue")
+    head, rest = body[: -len(ROWS)], body[-len(ROWS) :]
+    wire = sent(service, head, b"", b"", b"", rest, writes=2)
+    assert [status(write) for write in wire.writes] == [100, 200]
+    refused = sent(service, post(ROWS, "Expect: 100-continue", key="")[: -len(ROWS)])
+    assert [status(write) for write in refused.writes] == [401]
+
+
+def test_a_caller_who_leaves_is_noticed_at_once(service):
+    """Its rows do not wait for the next look at it: others are next."""
+
+    async def run() -> tuple[list, int]:
+        config = uvicorn.Config(app_of(service), ws="none", lifespan="off", log_level="critical")
+        connections = Connections(service.limits, service.metrics)
+        connection = Connection(connections=connections, config=config, server_state=ServerState(), app_state={})
+        wire = Wire()
+        connection.connection_made(wire)
+        connection.data_received(post(json.dumps({"rows": [{"task": 1, "completion": "1@hang"}]}).encode()))
+        while connection.when_lost is None:
+            await asyncio.sleep(0)
+        connection.connection_lost(None)
+        turns = 0
+        while service.under_way:
+            turns += 1
+            await asyncio.sleep(0)
+        return wire.writes, turns
+
+    writes, turns = asyncio.run(asyncio.wait_for(run(), PATIENCE_S))
+    assert writes == []
+    assert turns < 20
+
+
 # ------------------------------------------------------------------------------------------ how little it computes
 
 

@@ -5,8 +5,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from rlvr.cli import main
 from rlvr.engines.client import Client
 from rlvr.errors import RlvrError, ServiceFailed, UsageError
 from tests.environments import PLACE, right
-from tests.processes import PATIENCE_S, ROOT, children, ended
+from tests.processes import PATIENCE_S, children, ended
 from tests.serve.serving import served
 
 
@@ -78,23 +77,20 @@ def test_draining_has_an_end(fifo):
         assert ended(worker)
 
 
-def test_it_listens_on_this_machine_alone():
-    """127.0.0.1 and no other address, not even of the same machine."""
-    with served() as (process, port):
+def test_it_listens_on_this_machine_alone_and_keeps_its_key():
+    """127.0.0.1 and no other address; the key comes from the environment, is asked for, and leaves the environment."""
+    with served(RLVR_API_KEY="do-not-tell-anyone") as (process, port):
         assert get(port, "/health")[0] == 200
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.2", port), timeout=PATIENCE_S)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_S) == 0
-
-
-def test_the_key_comes_from_the_environment():
-    """And is asked for."""
-    with served(RLVR_API_KEY="abc") as (_, port):
         url = f"http://127.0.0.1:{port}"
-        assert Client(url, "abc").score(PLACE, right(1))[0].score.total == 1.0
+        assert Client(url, "do-not-tell-anyone").score(PLACE, right(1))[0].score.total == 1.0
         with pytest.raises(UsageError, match="wants its API key"):
             Client(url, "abd").score(PLACE, right(1))
+        for pid in (process.pid, *children(process.pid)):  # workers run code of others, and can read this
+            assert b"do-not-tell-anyone" not in Path(f"/proc/{pid}/environ").read_bytes()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_no_request_is_lost_while_workers_are_killed():
@@ -119,27 +115,14 @@ def test_no_request_is_lost_while_workers_are_killed():
 
 
 def test_an_early_refusal_reaches_who_is_still_sending():
-    """413 is answered before the body has come, and read all the same."""
-    with served("--body-mib", "0.01", "--held-mib", "1") as (_, port):
+    """413 is answered before the body has come, and read all the same.  SIGHUP, of a closed terminal, drains too."""
+    with served("--body-mib", "0.01", "--held-mib", "1") as (process, port):
         with pytest.raises(UsageError, match="more than 10485 bytes; send fewer rows"):
             Client(f"http://127.0.0.1:{port}").score(PLACE, [{"task": 1, "completion": "1" * 3_000_000}])
         assert Client(f"http://127.0.0.1:{port}").score(PLACE, right(1))[0].score.total == 1.0
-
-
-def test_sighup_drains_too():
-    """It comes when the terminal of a service is closed."""
-    with served() as (process, port):
-        assert get(port, "/health")[0] == 200
         process.send_signal(signal.SIGHUP)
         assert process.wait(PATIENCE_S) == 0
         assert process.stdout.read() == "stopped\n"
-
-
-def test_the_key_leaves_the_environment():
-    """Workers run code of others, and read what /proc says of their parent."""
-    with served(RLVR_API_KEY="do-not-tell-anyone") as (process, _):
-        for pid in (process.pid, *children(process.pid)):
-            assert b"do-not-tell-anyone" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -150,12 +133,11 @@ def test_the_key_leaves_the_environment():
         (("--processes", "0"), "a-key", "processes is 0"),
     ],
 )
-def test_a_service_that_would_not_be_safe_does_not_start(flags, key, says):
+def test_a_service_that_would_not_be_safe_does_not_start(monkeypatch, capsys, flags, key, says):
     """One line, and exit code 2."""
-    command = [sys.executable, "-m", "rlvr", "serve", PLACE, "--port", "0", "--workers", "1", *flags]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"RLVR_API_KEY": key}, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert says in done.stderr
+    monkeypatch.setenv("RLVR_API_KEY", key)
+    assert main(["serve", PLACE, "--port", "0", "--workers", "1", *flags]) == 2
+    assert says in capsys.readouterr().err
 
 
 def test_a_closed_stdout_does_not_end_it():

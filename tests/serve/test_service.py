@@ -17,7 +17,7 @@ from rlvr.scoring.records import score_from
 from rlvr.serve import Service, ServiceLimits, listen, queue
 from tests.environments import right
 from tests.processes import PATIENCE_S
-from tests.serve.serving import ENVS, Call, ask, error, score, serving, talk
+from tests.serve.serving import ENVS, Call, ask, error, score, serving, talk, unstarted
 
 
 def logged(log: Path) -> list[str]:
@@ -148,7 +148,7 @@ def test_errors_of_the_frame_look_like_ours(service):
 
 def test_a_body_that_says_it_is_too_large_is_not_read():
     """By its Content-Length."""
-    with serving(body_mib=0.001) as service:
+    with unstarted(body_mib=0.001) as service:
 
         async def conversation() -> int:
             return await Call(service, **{"content-length": "1049"}).status()
@@ -158,7 +158,7 @@ def test_a_body_that_says_it_is_too_large_is_not_read():
 
 def test_a_body_is_refused_as_soon_as_it_is_too_large():
     """While it comes: its end is not waited for."""
-    with serving(body_mib=0.001) as service:
+    with unstarted(body_mib=0.001) as service:
 
         async def conversation() -> tuple[int, bytes]:
             call = Call(service).send(b" " * 1000, more=True).send(b" " * 49, more=True)
@@ -190,7 +190,7 @@ def test_bodies_have_a_limit_together():
 
 def test_a_body_that_does_not_come_is_not_waited_for():
     """Nor is a connection kept by who sends a byte now and then."""
-    with serving(body_s=0.01) as service:
+    with unstarted(body_s=0.01) as service:
 
         async def conversation() -> int:
             return await Call(service).send(b"{", more=True).status()
@@ -200,7 +200,7 @@ def test_a_body_that_does_not_come_is_not_waited_for():
 
 def test_too_many_rows_are_refused():
     """With the limit, so that the caller can split them."""
-    with serving(request_rows=2) as service:
+    with unstarted(request_rows=2) as service:
         answer = score(service, right(1, 2, 3))
         assert answer.status_code == 413
         assert error(answer) == "the request has 3 rows and the limit is 2; split it"
@@ -261,6 +261,13 @@ def test_the_greatest_request_has_to_fit_into_the_queue():
 KEY = "s3cret"
 
 
+@pytest.fixture(scope="module")
+def locked():
+    """A service with a key."""
+    with Service({"trials": ENVS["trials"]}, workers=1, api_key=KEY) as service:
+        yield service
+
+
 @pytest.mark.parametrize(
     ("header", "status"),
     [
@@ -269,15 +276,14 @@ KEY = "s3cret"
         ("Bearer s3cret", 200), ("bearer  s3cret ", 200), ("Basic YW55OnMzY3JldA==", 200),
     ],
 )  # fmt: skip
-def test_the_key_opens_and_nothing_else_does(header, status):
+def test_the_key_opens_and_nothing_else_does(locked, header, status):
     """As Bearer, or as the password in a URL for callers that take no header."""
-    with Service({"trials": ENVS["trials"]}, workers=1, api_key=KEY) as service:
-        headers = {} if header is None else {"authorization": header.encode("latin-1")}
-        answer = ask(service, "POST", "/score", json={"rows": right(1)}, headers=headers)
-        assert answer.status_code == status
-        if status == 401:
-            assert "Authorization: Bearer KEY" in error(answer)
-            assert answer.headers["www-authenticate"] == "Bearer"
+    headers = {} if header is None else {"authorization": header.encode("latin-1")}
+    answer = ask(locked, "POST", "/score", json={"rows": right(1)}, headers=headers)
+    assert answer.status_code == status
+    if status == 401:
+        assert "Authorization: Bearer KEY" in error(answer)
+        assert answer.headers["www-authenticate"] == "Bearer"
 
 
 def test_what_needs_no_key_tells_nothing():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,37 +16,7 @@ from starlette.testclient import TestClient
 
 from rlvr.viewer import Shown, app_of
 from tests.processes import PATIENCE_S
-
-
-def record(number: int, **changes: Any) -> dict[str, Any]:
-    """A record as `rlvr score` writes it; every fourth is wrong."""
-    right = number % 4 != 3
-    return {
-        "id": number,
-        "outcome": "correct" if right else "wrong",
-        "total": float(right),
-        "parts": {"correct": float(right), "format": -0.1 * (number % 2)},
-        "value": float(right),
-        "why": "" if right else f"different-number: {number} is not {number + 1}",
-        "answer": str(number),
-        "detail": {},
-        "completion": f"First {number}.5, then \\boxed{{{number}}}. That is all.",
-        "length_tokens": 10 + number,
-        "truncated": number % 5 == 4,
-        "task": f"sums/{number // 4}",
-        "prompt": "What is it?",
-        "reference": str(number),
-        "meta": {},
-        "env": "even" if number % 2 == 0 else "odd",
-        "config": {},
-        **changes,
-    }
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    """The rows as JSON lines."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+from tests.viewer.made import record, write
 
 
 @pytest.fixture

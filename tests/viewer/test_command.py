@@ -15,8 +15,7 @@ import pytest
 
 from rlvr.cli import main
 from tests.processes import PATIENCE_S
-from tests.viewer.conftest import record, write
-from tests.viewer.test_runs import run_folder
+from tests.viewer.made import record, run_folder, write
 
 
 def test_one_page_needs_no_server(scored: Path, tmp_path: Path, capsys):

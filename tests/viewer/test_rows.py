@@ -13,7 +13,7 @@ import pytest
 from rlvr.data.rows import Journal
 from rlvr.errors import DataError
 from rlvr.viewer import Shown
-from tests.viewer.conftest import record, write
+from tests.viewer.made import record, write
 
 
 def shown(page: str) -> list[int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.viewer import Shown, export
-from tests.viewer.conftest import record, write
+from tests.viewer.made import record, write
 
 HOSTILE = {
     "script": "<script>alert(1)</script><img src=x onerror=alert(1)></pre></article>",
@@ -95,6 +95,15 @@ def test_a_long_text_is_cut_and_the_rest_can_be_seen(text: str, tmp_path: Path, 
     assert plain.text == text + " END"
     assert plain.headers["content-type"] == "text/plain; charset=utf-8"
     assert plain.headers["x-content-type-options"] == "nosniff"
+
+
+def test_many_line_breaks_are_counted(tmp_path: Path, browse):
+    """An empty box would not say that the model wrote anything; the plain text has them all."""
+    text = "first" + "\n" * 29 + "second" + "\n" * 5000 + "\\boxed{7}"
+    client = browse(write(tmp_path / "a.jsonl", [record(0, completion=text, answer="7")]))
+    page = client.get("/0/row/0").text
+    assert "first" + "\n" * 29 + 'second\n<span class="cut">… 5,000 line breaks …</span>\n\\boxed{<mark' in page
+    assert client.get("/0/text/0/completion").text == text
 
 
 def test_pages_may_load_nothing_from_elsewhere(scored: Path, browse):
