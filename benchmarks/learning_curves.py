@@ -99,7 +99,7 @@ def plot(found: dict[Way, list[dict[str, Any]]], to: Path) -> None:
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, 2, sharey=True)
     for way, rows in found.items():
-        panel = panels[way.lora]
+        panel = panels[int(way.lora)]
         values = list(means([row["accuracy"] for row in rows if "accuracy" in row]))
         panel.plot(
             range(WINDOW, WINDOW + len(values)),

@@ -97,6 +97,15 @@ def test_a_long_text_is_cut_and_the_rest_can_be_seen(text: str, tmp_path: Path, 
     assert plain.headers["x-content-type-options"] == "nosniff"
 
 
+def test_many_line_breaks_are_counted(tmp_path: Path, browse):
+    """An empty box would not say that the model wrote anything; the plain text has them all."""
+    text = "first" + "\n" * 29 + "second" + "\n" * 5000 + "\\boxed{7}"
+    client = browse(write(tmp_path / "a.jsonl", [record(0, completion=text, answer="7")]))
+    page = client.get("/0/row/0").text
+    assert "first" + "\n" * 29 + 'second\n<span class="cut">… 5,000 line breaks …</span>\n\\boxed{<mark' in page
+    assert client.get("/0/text/0/completion").text == text
+
+
 def test_pages_may_load_nothing_from_elsewhere(scored: Path, browse):
     """The policy stands on every answer, refusals included, and allows no inline script or style."""
     client = browse(scored)
