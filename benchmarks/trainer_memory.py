@@ -33,6 +33,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "lora": {"lora_rank": 16},
     "lora, KL reference": {"lora_rank": 16, "algorithm": "grpo"},
     "lora, checkpointing": {"lora_rank": 16, "gradient_checkpointing": True},
+    # One conjugate gradient: more of them take no more memory.
+    "trpo": {"algorithm": "trpo", "group_size": 1, "prompts": 8, "micro_tokens": 512},
 }
 TOKENS, PROMPT, ROWS = 120, 8, 32
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
@@ -43,6 +45,7 @@ def one(settings: dict[str, Any]) -> dict[str, float]:
     import torch
 
     import rlvr
+    from rlvr.algo.presets import TrustRegion, preset
     from rlvr.train.config import Config
     from rlvr.train.credit import collate
     from rlvr.train.learner import Learner
@@ -55,6 +58,9 @@ def one(settings: dict[str, Any]) -> dict[str, float]:
     common = {"env": "e", "model": "m", "run": Path("r"), "eval_every": None, "algorithm": "dr_grpo", "lr": 1e-3}
     sizes = {"max_tokens": TOKENS, "prompts": ROWS // 4, "group_size": 4, "micro_tokens": ROWS // 2 * (TOKENS + PROMPT)}
     config = Config(**common | sizes | settings)
+    if config.resolve().algorithm.trust_region is not None:
+        quick = dataclasses.replace(preset("trpo"), trust_region=TrustRegion(cg_steps=1))
+        config = dataclasses.replace(config, algorithm=quick)
 
     def learner_of(width: int) -> Learner:
         policy = Policy(
@@ -69,7 +75,7 @@ def one(settings: dict[str, Any]) -> dict[str, float]:
         return Learner(policy, config)
 
     draw, rollouts = torch.Generator().manual_seed(0), []
-    for _ in range(ROWS):
+    for _ in range(config.prompts * config.resolve().group_size):
         ids = torch.randint(4, 20, (TOKENS,), generator=draw).tolist()
         score = rlvr.Score(1.0, {"correct": 1.0}, rlvr.Verdict("correct", why="given"))
         rollouts.append(
@@ -80,14 +86,14 @@ def one(settings: dict[str, Any]) -> dict[str, float]:
             )
         )  # fmt: skip
     batch = collate([rlvr.Group(rollouts[0].task, rollouts)])
-    advantages = torch.randn(ROWS, 1, generator=draw).expand(ROWS, TOKENS)
+    advantages = torch.randn(len(rollouts), 1, generator=draw).expand(-1, TOKENS)
     for width in (8, 256):  # the first loads all code
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         learner = learner_of(width)
         for _ in range(2):
             started = time.process_time()
-            given = dataclasses.replace(learner.prepared(batch), advantages=advantages)
-            learner.update(given, [range(ROWS)], print)
+            given = dataclasses.replace(learner.prepared(batch), advantages=advantages, returns=advantages)
+            learner.update(given, [range(len(rollouts))], print)
             seconds = time.process_time() - started
     taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     found = forecast(learner.policy, config, prompt_tokens=PROMPT)

@@ -8,6 +8,7 @@ import ipaddress
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from starlette.requests import ClientDisconnect
@@ -97,12 +98,13 @@ class _App:
         """Send a response, and give its status."""
         response: Response | None = None
         try:
-            response = await self._response(scope, receive, share, label)
-            await response(scope, receive, send)
-        except Refused as refused:
-            self._service.metrics.count("rlvr_rejected_total", reason=refused.reason)
-            response = error_response(refused)
-            await response(scope, receive, send)
+            try:
+                response = await self._response(scope, receive, share, label)
+                await response(scope, receive, send)
+            except Refused as refused:
+                self._service.metrics.count("rlvr_rejected_total", reason=refused.reason)
+                response = error_response(refused)
+                await response(scope, receive, send)
         except (ClientDisconnect, Left) as left:
             if str(left) == "stalled" and (connection := scope.get("rlvr.connection")) is not None:
                 connection.end("stalled")
@@ -111,7 +113,8 @@ class _App:
             _log.exception("a request for %s failed", label)
             message = f"a bug in the service, {type(error).__name__}; its log has the traceback"
             response = error_response(Refused(500, "bug", message))
-            await response(scope, receive, send)
+            with suppress(Left):
+                await response(scope, receive, send)
         return 499 if response is None else response.status
 
     async def _response(self, scope: Scope, receive: Receive, share: MemoryShare, label: str) -> Response:

@@ -250,6 +250,17 @@ class Connection(HttpToolsProtocol):
 
     # ------------------------------------------------------------------------------------------ the answer
 
+    async def has_room(self) -> bool:
+        """Wait until the caller has read what was sent before; if it does not, the connection is ended."""
+        try:
+            async with asyncio.timeout(self._all.limits.stall_s):
+                await self.flow.drain()
+        except TimeoutError:
+            self.end("stalled")
+            await asyncio.sleep(0)  # so that the server knows
+            return False
+        return True
+
     def answer(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
         """Send a whole answer in one write.
 
@@ -259,7 +270,7 @@ class Connection(HttpToolsProtocol):
             body: the body; of a HEAD request it is left out.
         """
         cycle = self.cycle
-        if cycle.disconnected:
+        if cycle.disconnected or self.transport.is_closing():
             return
         parts, is_last = [STATUS_LINE[status]], not cycle.keep_alive
         for name, value in (*cycle.default_headers, *headers):

@@ -35,6 +35,7 @@ __all__ = ["EnvironmentQueue"]
 _CHUNK_S = 0.01  # work per chunk: long against the pipe's delay, short for the next owner
 _CHUNK_BYTES = 1 << 19  # of a chunk of one job: it is pickled in one call, which all threads wait for
 _SENT_BYTES_S = 10 << 20  # bytes per second that reach a worker at least, on a machine that is busy
+_SENT_S = 1.0  # that this takes at most
 _PUT_S = 0.005  # between two hand-overs of what was observed
 _ROUND_S = 0.03  # within which each owner has a turn; where there are many, their chunks are smaller
 _MOST_ITEMS = 64  # in a chunk of one job
@@ -78,7 +79,7 @@ class EnvironmentQueue:
         self._under_way = 0  # chunks; items, if the environment is async
         self._running = 0  # threads
         self._began_s = 0.0  # when the last chunk began
-        self._looks_again = False  # whether `_spur` will be called once the rows were collected
+        self._looks_at = 0.0  # when `_spur` will be called, as rows are being collected
         self._spent_s = self._spent_rows = 0.0  # by workers, of late
 
     @property
@@ -222,21 +223,18 @@ class EnvironmentQueue:
         A chunk costs as much as ten trivial rows, and two threads take the interpreter from each other.  So while a
         chunk has just begun, the next rows are collected for some milliseconds, or until it has ended.
         """
-        if self._looks_again:
+        now = time.monotonic()
+        if self._under_way and now < self._looks_at:
             return
-        rest_s = self._began_s + _COLLECT_S - time.monotonic()
+        rest_s = self._began_s + _COLLECT_S - now
         if self._under_way and rest_s > 0 and len(self._ring) < _MOST_TOGETHER and self._are_quick():
-            self._looks_again = True
-            loop.call_later(rest_s, self._spur_collected)
+            self._looks_at = now + rest_s
+            loop.call_later(rest_s, self._spur)
         else:
             self._spur()
 
     def _are_quick(self) -> bool:
         return 0 < self._row_s() < _QUICK_S
-
-    def _spur_collected(self) -> None:
-        self._looks_again = False
-        self._spur()
 
     def _spur(self) -> None:
         """Start a thread if there is work for one more."""
@@ -462,7 +460,8 @@ class _Chunk:
         self._left = [part for part in self._parts if part[0].is_awaited(part[1])]
         self._done, self._slow = 0, None
         items = [taken.item for _, taken in self._left]
-        self._sent_by = time.monotonic() + sum(job.row_bytes for job, _ in self._left) / _SENT_BYTES_S
+        sent_s = sum(job.row_bytes for job, _ in self._left) / _SENT_BYTES_S
+        self._sent_by = time.monotonic() + min(sent_s, _SENT_S)
         if items:
             seen = self._queue.scorer.observe(items, on_seen=self._on_seen, give_up=self._give_up)
             self._fresh.clear()

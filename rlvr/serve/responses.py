@@ -92,14 +92,25 @@ def error_response(refused: Refused) -> WholeResponse:
 async def _send_at_once(
     scope: Scope, send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes
 ) -> None:
-    """Send head and body in one write, or as ASGI's messages where there is no connection of ours, or no room."""
+    """Send head and body in one write; as ASGI's messages where there is no connection of ours."""
     headers = [*headers, (b"content-length", b"%d" % len(body))]
     connection = scope.get("rlvr.connection")
-    if connection is not None and not connection.is_full:
+    if connection is not None:
+        await _require_room(connection)
         connection.answer(status, headers, body)
         return
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _require_room(connection: Any) -> None:
+    """Wait for a caller that has not read its last answer yet.
+
+    Raises:
+        Left: it does not.
+    """
+    if connection.is_full and not await connection.has_room():
+        raise Left("disconnected")
 
 
 class ScoresResponse:
@@ -195,8 +206,8 @@ class ScoresResponse:
             size = len(body)
             pieces = iter([body[i : i + _PIECE_BYTES] for i in range(0, len(body), _PIECE_BYTES)])
         if size <= _PIECE_BYTES:
-            self.status, self._began = 200, True
             await _send_at_once(scope, send, 200, _JSON, b"".join(pieces))
+            self.status, self._began = 200, True
             return
         await self._begin(send, *_JSON, (b"content-length", b"%d" % size))
         piece = next(pieces)
@@ -217,6 +228,8 @@ class ScoresResponse:
         await self._write(send, b"", more=False)
 
     async def _begin(self, send: Send, *headers: tuple[bytes, bytes]) -> None:
+        if self._connection is not None:
+            await _require_room(self._connection)
         self.status, self._began = 200, True
         await send({"type": "http.response.start", "status": 200, "headers": list(headers)})
 

@@ -107,12 +107,17 @@ def run(service: Service, listening: socket.socket, *, on_ready: Callable[[], No
         timeout_graceful_shutdown=_CLOSE_S,
     )
     with service, _few_log_lines(service.metrics):
+        before_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
         gc.collect()
         gc.freeze()  # what is there now stays: looking it through again and again takes 50 ms each time
-        if on_ready is not None:
-            on_ready()
-        _Server(config, service, connections).run(sockets=[listening])
+        try:
+            if on_ready is not None:
+                on_ready()
+            _Server(config, service, connections).run(sockets=[listening])
+        finally:
+            gc.unfreeze()
+            sys.setswitchinterval(before_s)
 
 
 def _allow_files(wanted: int) -> None:

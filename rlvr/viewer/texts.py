@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup, escape
@@ -14,6 +15,7 @@ __all__ = ["PIECE", "Piece", "answer_at", "as_text", "excerpt", "piece"]
 PIECE: Final = 20_000
 """Characters of a text that a page shows at once."""
 
+_BREAKS = re.compile(r"\n{30,}")
 _TRIES = 1000  # places of an answer that are looked at
 
 
@@ -71,10 +73,20 @@ def _left_out(count: int) -> Markup:
 
 def _marked(text: str, start: int, end: int, mark: tuple[int, int] | None) -> Markup:
     first, last = (min(max(at, start), end) for at in mark or (end, end))
-    html = escape(inert(text[start:first]))
+    html = _as_html(text[start:first])
     if first < last:
         html += Markup("<mark>") + escape(inert(text[first:last])) + Markup("</mark>")
-    return html + escape(inert(text[last:end]))
+    return html + _as_html(text[last:end])
+
+
+def _as_html(text: str) -> Markup:
+    """The text; many line breaks in a row are counted, as an empty box would not say what is in it."""
+    html, at = Markup(""), 0
+    for breaks in _BREAKS.finditer(text):
+        note = Markup('\n<span class="cut">… {:,} line breaks …</span>\n').format(len(breaks[0]))
+        html += escape(inert(text[at : breaks.start()])) + note
+        at = breaks.end()
+    return html + escape(inert(text[at:]))
 
 
 def answer_at(completion: str, answer: Any) -> tuple[int, int] | None:

@@ -106,7 +106,7 @@ def test_a_token_of_fine_tuning_loses_its_negative_log_probability():
 def least(risk) -> float:
     """Where a convex function of one number is least; Newton's method on torch's derivatives."""
     x = f64(0.0).requires_grad_()
-    for _ in range(200):
+    for _ in range(30):
         (slope,) = torch.autograd.grad(risk(x), x, create_graph=True)
         (bend,) = torch.autograd.grad(slope, x)
         x = (x - (slope / bend).clamp(-1, 1)).detach().requires_grad_()

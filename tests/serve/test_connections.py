@@ -208,6 +208,32 @@ def test_a_caller_is_told_to_go_on(service):
     assert [status(write) for write in refused.writes] == [401]
 
 
+@pytest.mark.parametrize("asked", [b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", post(ROWS), post(ROWS, path="/nothing")])
+def test_a_caller_who_does_not_read_is_cut_off(asked):
+    """Also one that asks for small answers, again and again: its connection would count as busy for ever."""
+
+    async def run(service: Service) -> Wire:
+        config = uvicorn.Config(app_of(service), ws="none", lifespan="off", log_level="critical")
+        connections = Connections(service.limits, service.metrics)
+        connection = Connection(connections=connections, config=config, server_state=ServerState(), app_state={})
+        wire = Wire()
+        connection.connection_made(wire)
+        connection.pause_writing()  # as the transport says when too much is unread
+        connection.data_received(asked)
+        while not wire.closed:
+            await asyncio.sleep(0.001)
+        connection.connection_lost(None)
+        while service.under_way:
+            await asyncio.sleep(0)
+        return wire
+
+    with Service({"trials": ENVS["trials"]}, workers=1, api_key=KEY, limits=ServiceLimits(stall_s=0.05)) as service:
+        wire = asyncio.run(asyncio.wait_for(run(service), PATIENCE_S))
+        assert wire.writes == []
+        assert 'rlvr_connections_closed_total{reason="stalled"} 1.0' in service.metrics.text().decode()
+        assert service.memory.held == 0
+
+
 def test_a_caller_who_leaves_is_noticed_at_once(service):
     """Its rows do not wait for the next look at it: others are next."""
 
@@ -317,7 +343,7 @@ def test_quick_rows_are_collected_while_a_chunk_has_just_begun(monkeypatch, row_
     """Slow ones are not, nor behind a chunk that takes long: another worker takes them at once."""
     queue = object.__new__(EnvironmentQueue)
     later, at_once = [], []
-    queue._looks_again, queue._under_way, queue._ring = False, 1, {}
+    queue._looks_at, queue._under_way, queue._ring = 0.0, 1, {}
     queue._began_s = time.monotonic() - age_s
     queue._spent_s, queue._spent_rows = row_s * 100, 100
     monkeypatch.setattr(queue, "_spur", lambda: at_once.append(1))

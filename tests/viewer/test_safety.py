@@ -97,6 +97,15 @@ def test_a_long_text_is_cut_and_the_rest_can_be_seen(text: str, tmp_path: Path, 
     assert plain.headers["x-content-type-options"] == "nosniff"
 
 
+def test_many_line_breaks_are_counted(tmp_path: Path, browse):
+    """An empty box would not say that the model wrote anything; the plain text has them all."""
+    text = "first" + "\n" * 29 + "second" + "\n" * 5000 + "\\boxed{7}"
+    client = browse(write(tmp_path / "a.jsonl", [record(0, completion=text, answer="7")]))
+    page = client.get("/0/row/0").text
+    assert "first" + "\n" * 29 + 'second\n<span class="cut">… 5,000 line breaks …</span>\n\\boxed{<mark' in page
+    assert client.get("/0/text/0/completion").text == text
+
+
 def test_pages_may_load_nothing_from_elsewhere(scored: Path, browse):
     """The policy stands on every answer, refusals included, and allows no inline script or style."""
     client = browse(scored)
@@ -147,6 +156,10 @@ def test_with_a_key_every_page_asks_for_it(scored: Path, browse):
         "/0/row/99",
         "/0/row/-1",
         "/0/row/99999999999999999999999",
+        f"/{'9' * 5000}/",
+        f"/0/row/{'9' * 5000}",
+        f"/0/group?task=a&step={'9' * 5000}",
+        "/\u0661/",
         "/0/text/0/config",
         "/0/text/0/..%2f..%2fetc%2fpasswd",
         "/static/..%2fapp.py",
