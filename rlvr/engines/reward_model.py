@@ -126,13 +126,8 @@ class _Service:
             for place, text in enumerate(texts)
         ]
         found: list[float] = []
-        try:
-            while len(found) < len(rows):
-                self._ask(rows, len(found), version, found)
-        except ServiceFailed:
-            self._connections.retries = 0  # the next group does not wait as long
-            raise
-        self._connections.retries = self._retries
+        while len(found) < len(rows):
+            self._ask(rows, len(found), version, found)
         return found
 
     def _ask(self, rows: Sequence[bytes], begin: int, version: str, found: list[float], most: int = _MOST_ROWS) -> None:
@@ -151,6 +146,10 @@ class _Service:
                 raise
             self._ask(rows, begin, version, found, most=len(asked) // 2)
             return
+        except ServiceFailed:
+            self._connections.retries = 0  # the next group does not wait as long
+            raise
+        self._connections.retries = self._retries
         found += [_read(line, str(begin + place)) for place, line in enumerate(lines)]
 
 

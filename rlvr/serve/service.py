@@ -126,6 +126,9 @@ class Service:
         """
         if name is None and len(self.queues) == 1:
             return next(iter(self.queues.values()))
+        if not self.queues:
+            message = "this service has a reward model and no environment; start it with one, or ask /rewards"
+            raise Refused(404, "unknown-env", message)
         if name not in self.queues:
             served = ", ".join(map(repr, self.queues))
             asked = "no env is named" if name is None else f"env {name[:100]!r} is not served"

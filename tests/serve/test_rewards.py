@@ -76,6 +76,7 @@ def test_rows_have_a_line_each(service, model):
     model.batches.clear()
     assert len(lines(ask(service, "POST", "/rewards", json={"rows": rows(*"a" * 130)}))) == 130
     assert model.batches == [64, 64, 2]
+    assert "no environment" in error(ask(service, "POST", "/score", json={"rows": []}))
     assert b"rlvr_rewards_total 134" in ask(service, "GET", "/metrics").content
 
 
