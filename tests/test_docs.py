@@ -31,13 +31,14 @@ HEAVY = (
     "docs/using/openrlhf.md",
     "docs/using/reasoning_gym.md",
     "docs/using/trl.md",
+    "docs/using/verl.md",
     "docs/using/viewing.md",
     "docs/writing/checking.md",
     "docs/writing/environments.md",
     "docs/writing/examples.md",
     "docs/writing/verifiers.md",
 )
-"""Pages that train, or start compilers, services, TRL, math-verify or checks: 4 to 25 CPU seconds each."""
+"""Pages that train, load torch, or start compilers, services, TRL, math-verify, checks: 4 to 25 CPU seconds each."""
 
 PEERS = {"docs/using/openenv.md": "openenv.core", "docs/using/verifiers.md": "verifiers.v1"}
 """Pages about libraries that no extra brings, which run where these are installed."""

@@ -88,12 +88,12 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
             first, second = (request.query_params.get(name, "") for name in ("first", "second"))
             found = changes.disagreements(*both, (first, second) if first and second else None)
             least = min(states, key=lambda it: it["renew_s"] or math.inf)
-            return _page("disagree.html", **{**least, "files": both, "numbers": (a, b)}, **found)
+            return _page("disagree.html", **{**least, "source": None, "files": both, "numbers": (a, b)}, **found)
         live = any(source.state().live for source in both)
         return _page("compare.html", _LIVE_S * live, sources=sources, **pages.side_by_side(sources, a, b))
 
     def overview(request: Request) -> Response:
-        key = request.path_params["key"]
+        key = _of_path(request, "key")
         source = source_of(key)
         if isinstance(source, ReportSource):
             return _page("report.html", sources=sources, source=source, report=source.report)
@@ -123,7 +123,7 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
 
     def row(request: Request) -> Response:
         key, source = rows_of(request)
-        n = row_number(request)
+        n = _of_path(request, "n")
         state = read(source, n >> 32)
         piece, token = _number(request, "start", 0), _number(request, "token", 0)
         found = pages.row_page(source, n, piece, request.query_params.get("colour", ""), token)
@@ -144,7 +144,7 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
     def text(request: Request) -> Response:
         _, source = rows_of(request)
         name = request.path_params["name"]
-        found = pages.row_text(source, row_number(request), name) if name in pages.FIELDS else None
+        found = pages.row_text(source, _of_path(request, "n"), name) if name in pages.FIELDS else None
         if found is None:
             raise HTTPException(404)
         return Response(found.encode("utf-8", "backslashreplace"), media_type="text/plain; charset=utf-8")
@@ -155,16 +155,10 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
         return sources.all[key]
 
     def rows_of(request: Request) -> tuple[int, Source]:
-        key = request.path_params["key"]
+        key = _of_path(request, "key")
         if isinstance(source := source_of(key), ReportSource):
             raise HTTPException(404)
         return key, source
-
-    def row_number(request: Request) -> int:
-        n: int = request.path_params["n"]
-        if n >= 1 << 62:
-            raise HTTPException(404)
-        return n
 
     def read(source: Source, first: int | None) -> dict[str, Any]:
         """Read what is new in a source; what its pages say about that."""
@@ -178,18 +172,26 @@ def app_of(sources: Shown, *, names: Iterable[str] = (), key: str | None = None,
         "/": start,
         "/static/{name}": static,
         "/compare": compare,
-        "/{key:int}/": overview,
-        "/{key:int}/rows": rows,
-        "/{key:int}/changes": step_changes,
-        "/{key:int}/row/{n:int}": row,
-        "/{key:int}/group": group,
-        "/{key:int}/text/{n:int}/{name}": text,
+        "/{key}/": overview,
+        "/{key}/rows": rows,
+        "/{key}/changes": step_changes,
+        "/{key}/row/{n}": row,
+        "/{key}/group": group,
+        "/{key}/text/{n}/{name}": text,
     }
     app = Starlette(
         routes=[Route(path, page, methods=["GET"]) for path, page in routes.items()],
         exception_handlers={RlvrError: refuse, 404: missing},
     )
     return _Guard(app, frozenset(names), key)
+
+
+def _of_path(request: Request, name: str) -> int:
+    """A number in the path of an address; there is no page where it is none."""
+    text: str = request.path_params[name]
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise HTTPException(404)
+    return int(text)
 
 
 def _number(request: Request, name: str, default: int | None = None) -> int:
