@@ -7,19 +7,31 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
+import time
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from rlvr.errors import UsageError
 
-__all__ = ["Checksummed", "publish", "sync_file", "sync_folder", "whole_file", "whole_folder", "write_whole"]
+__all__ = [
+    "Checksummed",
+    "lock_file",
+    "publish",
+    "sync_file",
+    "sync_folder",
+    "whole_file",
+    "whole_folder",
+    "write_whole",
+]
 
 _WORTH_A_THREAD = 1 << 20  # bytes
+_LOCK_S = 0.5  # `rlvr view` asks by a lock of an instant whether a file is being written
 
 
 def sync_file(file: IO[bytes]) -> None:
@@ -30,6 +42,26 @@ def sync_file(file: IO[bytes]) -> None:
     """
     file.flush()
     os.fsync(file.fileno())
+
+
+def lock_file(file: IO[Any]) -> None:
+    """Lock a file for the one process that writes it; the lock ends with that process, even if it is killed.
+
+    Args:
+        file: open.
+
+    Raises:
+        BlockingIOError: another process keeps a lock.
+        OSError: the file system has no locks.
+    """
+    until = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.01)
 
 
 def sync_folder(folder: Path) -> None:

@@ -6,7 +6,6 @@ A row that cannot be read is a `DataError` that names its line; other rows are n
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import json
 import os
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from rlvr.data.files import publish, sync_file, sync_folder
+from rlvr.data.files import lock_file, publish, sync_file, sync_folder
 from rlvr.data.formats import ENDINGS, ending_of, hub_rows, read_rows
 from rlvr.data.lines import (
     CHECKSUM,
@@ -173,7 +172,7 @@ class Journal:
                     self.partial.unlink()  # of a run that was killed while it gave the output its name
             file = self.partial.open("ab", buffering=_BUFFER)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_file(file)
             except BlockingIOError:
                 file.close()
                 raise UsageError(f"{self.partial} is being written by another run; wait for it or stop it") from None
@@ -297,7 +296,7 @@ class Journal:
         kept = self.partial.with_name(self.partial.name + ".kept")
         file = kept.open("wb", buffering=_BUFFER)
         with contextlib.suppress(OSError):  # a file system that has no locks
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(file)
         self.done = 0
         with self.partial.open("rb") as lines:
             for line, stays in zip(lines, wanted, strict=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlvr.algo.presets import Algorithm, Kl, Reset
-from rlvr.data.files import write_whole
+from rlvr.data.files import lock_file, write_whole
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.train.config import Config
 from rlvr.train.metrics import versions
@@ -83,7 +82,7 @@ def claim_run_dir(run: Path, description: Mapping[str, Any], say: Callable[[str]
     run.mkdir(parents=True, exist_ok=True)
     with (run / _LOCK).open("a") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released with the process, even if that is killed
+            lock_file(lock)
         except BlockingIOError:
             raise UsageError(
                 f"{run} is being trained in by another process; wait for it, or give a new folder"

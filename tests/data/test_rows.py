@@ -1,5 +1,6 @@
 """Rows on disk: what cannot be read is named and harms no other row, and nothing is ever half-written."""
 
+import fcntl
 import gzip
 import json
 from itertools import zip_longest
@@ -312,6 +313,15 @@ def test_a_run_killed_in_its_first_row_is_resumed_from_the_start(tmp_path, torn)
 def test_resuming_what_was_never_begun_begins_it(tmp_path):
     """So that a script may always say --resume."""
     journal(tmp_path / "out.jsonl", [{"id": "a"}], resume=True)
+    assert lines(tmp_path / "out.jsonl") == [(1, {"id": "a"})]
+
+
+def test_a_look_at_the_lock_does_not_keep_a_run_from_going_on(tmp_path, monkeypatch):
+    """`rlvr view` takes it for an instant, to say whether the file is being written."""
+    with (tmp_path / "out.jsonl.partial").open("wb+") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        monkeypatch.setattr("rlvr.data.files.time.sleep", lambda seconds: fcntl.flock(looking, fcntl.LOCK_UN))
+        journal(tmp_path / "out.jsonl", [{"id": "a"}], resume=True)
     assert lines(tmp_path / "out.jsonl") == [(1, {"id": "a"})]
 
 
