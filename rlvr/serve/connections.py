@@ -156,12 +156,12 @@ class Connection(HttpToolsProtocol):
                 self._sip_again(len(data) - at)
                 return
             size = max(_SLICE, self._body_bytes // 8)
-            self._feed(data[at : at + size])
-            if self._pipelined or self.transport.is_closing():
+            if not self._feed(data[at : at + size]) or self.transport.is_closing():
                 return
             at += size
 
-    def _feed(self, data: bytes) -> None:
+    def _feed(self, data: bytes) -> bool:
+        """Parse a slice; False if it is of no request."""
         if self._answered:
             if not self._head_bytes:
                 self.allowed_s, self.waits_for = self._all.limits.head_s, "slow-head"
@@ -182,12 +182,13 @@ class Connection(HttpToolsProtocol):
             elif self._answered or self.cycle.more_body:
                 self._all.metrics.count("rlvr_rejected_total", reason="not-http")
                 self.refuse(400, "this is no HTTP request")
-            return
+            return self._sipped is not None  # the rest is counted then
         if self._head_bytes > _MOST_HEAD and self._answered:
             self._refuse_head(f"the head of the request has more than {_MOST_HEAD} bytes")
         elif not self._answered and self.cycle.more_body and self._framing > _MOST_FRAMING + self._body_bytes // 4:
             self._all.metrics.count("rlvr_rejected_total", reason="tiny-chunks")
             self.refuse(400, "the body has chunks of a few bytes, or more around its chunks than in them")
+        return True
 
     @property
     def _framing(self) -> int:

@@ -287,6 +287,7 @@ def test_the_numbers_of_a_collection_by_hand():
         "tokens": 3 + 3 + 2 + 2 + 2 + 3,
         "accuracy": 0.5,
         "reward": 0.5,
+        "reward_std": 0.5,  # three of 0 and three of 1
         "reward/correct": 0.5,
         "length": 2.5,
         "length_max": 3,
