@@ -88,9 +88,10 @@ class Ranks:
                 dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE)
             except RuntimeError as error:  # torch's errors of stores and back ends are such
                 where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+                why = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
                 raise UsageError(
-                    f"rank {rank} of {count} does not find the others at {where} "
-                    f"({str(error).strip().splitlines()[0][:200]}); start all of them, and nothing else on this port"
+                    f"rank {rank} of {count} does not find the others at {where} ({why}); start all of them, and "
+                    "nothing else on this port"
                 ) from error
         try:
             yield cls(dist.get_rank(), dist.get_world_size(), device.type)

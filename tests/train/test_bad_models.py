@@ -97,6 +97,7 @@ def test_without_an_end_token_a_stop_text_will_do(train, folder):
     ("flags", "why"),
     [
         (("--device", "cuda:7"), "device is 'cuda:7', which this machine does not have"),
+        (("--sampler", "sglang"), "sampler is str 'sglang'; it must be local, vllm, or addresses of vLLM servers"),
         (
             ("--attention", "flash_attention_2"),
             "computes in half precision only, and precision is",

@@ -138,7 +138,7 @@ def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name, st
     assert logged(made.config.run) == logged(whole.config.run)
 
 
-QUICK = ("prorl-stall", "lora", "dpo", "ppo", "one-step-off", "in-flight")
+QUICK = ("prorl-stall", "lora-one-step-off", "dpo", "ppo", "in-flight")
 
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*rounds:RuntimeWarning")
