@@ -228,6 +228,6 @@ def brief(value: object) -> str:
     """
     try:
         text = repr(value)
-    except ValueError:  # an int of more than 4300 digits
+    except (ValueError, RecursionError):  # an int of more than 4300 digits; a list in a list, 1000 deep
         return f"{type(value).__name__} too long to be shown"
     return f"{type(value).__name__} {text[:60]}{'…' if len(text) > 60 else ''}"

@@ -507,6 +507,10 @@ def test_every_error_of_ours_is_an_rlvr_error():
 def test_brief_shows_any_value():
     """Its type and its beginning, also of a number that Python refuses to print."""
     assert brief("ab") == "str 'ab'"
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert brief(deep) == "list too long to be shown"
     assert brief(10**5000) == "int too long to be shown"
     assert len(brief("x" * 1000)) == len("str ") + 60 + 1
 

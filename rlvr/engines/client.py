@@ -33,7 +33,7 @@ from rlvr.scoring.records import score_from
 from rlvr.types import Score, plain
 from rlvr.validate import require_number, require_whole
 
-__all__ = ["Address", "Client", "RequestTooLarge", "ServedScore", "ServiceConnections"]
+__all__ = ["Address", "Client", "RequestTooLarge", "RetriesSpent", "ServedScore", "ServiceConnections"]
 
 _BATCH_BYTES = 4 << 20  # greatest size of a request's rows, which long completions reach before `batch` rows
 _REFUSAL_BYTES = 1 << 16
@@ -235,7 +235,8 @@ class ServiceConnections:
 
         Raises:
             UsageError: a service refuses the request.
-            ServiceFailed: no service could be reached or answered, after all retries.
+            RetriesSpent: no service could be reached or answered.
+            ServiceFailed: a service answers that it failed.
         """
         had, problem = 0, ""
         for _ in range(self.retries + 1):
@@ -265,7 +266,7 @@ class ServiceConnections:
             if not is_lost:
                 return
         last = f"{address.url}: " if len(self.addresses) > 1 else ""
-        raise ServiceFailed(f"{self.name}, asked {self.retries + 1} times: {last}{problem}")
+        raise RetriesSpent(f"{self.name}, asked {self.retries + 1} times: {last}{problem}")
 
     def _read(self, address: Address, path: str, body: bytes) -> Iterator[bytes]:
         """The lines of one attempt.  Closing this generator closes the connection, and the service stops scoring."""
@@ -334,6 +335,10 @@ _STOPPED = b'{"stopped":'
 
 class RequestTooLarge(UsageError):
     """A request has more bytes, rows or values than the service takes at once."""
+
+
+class RetriesSpent(ServiceFailed):
+    """No service could be reached or answered, however often it was asked."""
 
 
 class _RetryableError(Exception):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
 
-from rlvr.engines.client import RequestTooLarge, ServiceConnections
+from rlvr.engines.client import RequestTooLarge, RetriesSpent, ServiceConnections
 from rlvr.errors import ServiceFailed, UsageError
 from rlvr.rewards import Bounds, GroupPart
 from rlvr.types import Completion, Task, Verdict
@@ -146,7 +146,7 @@ class _Service:
                 raise
             self._ask(rows, begin, version, found, most=len(asked) // 2)
             return
-        except ServiceFailed:
+        except RetriesSpent:
             self._connections.retries = 0  # the next group does not wait as long
             raise
         self._connections.retries = self._retries

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import orjson
@@ -31,12 +32,18 @@ _TURN_VALUES, _TURN_S = (
     256,
     5e-5,
 )  # values after which other threads get the interpreter: they would wait 5 ms each time
+_DEEPEST = 200  # lists and objects in each other: Python itself cannot show, copy or send what is 1000 deep
 _VALUE_BYTES = 120  # what Python needs for a value beside its text, on average, in the worst of shapes
 _WINDOW = 1 << 16  # bytes that are searched at once
 _WIDE = re.compile(rb"\\u[dD][89abAB]|[\xf0-\xf7]")  # a letter of 4 bytes in Python
 _SIGNS = (b",", b":", b"[", b"{")
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")  # beyond 64 bits
 _SIGN = re.compile(rb'[\[\]{},"]')
+# Also a text without an end: the search would else begin again at each quotation mark in it.
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # 1 deeper, 1 less deep
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
+_TOO_DEEP = f"its lists and objects stand more than {_DEEPEST} deep in each other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +161,7 @@ class BodyReader:
         try:
             if len(body) <= _AT_ONCE_BYTES:
                 share.set(len(body) * _width(body) + _VALUE_BYTES * sum(map(body.count, _SIGNS)))
+                _require_flat(body)
                 asked = _loaded(body, plain=not _LONG_NUMBER.search(body))
             else:
                 values, places, plain = _scanned(body, self._limits.body_values)
@@ -172,6 +180,18 @@ class BodyReader:
 
 def _too_large(most: int) -> Refused:
     return Refused(413, "too-large", f"the body has more than {most} bytes; send fewer rows at once")
+
+
+def _require_flat(body: bytes | bytearray) -> None:
+    """Refuse a small body that is too deep; `_scanned` does it for the others.
+
+    Raises:
+        ValueError: it is.
+    """
+    if body.count(b"[") + body.count(b"{") > _DEEPEST:
+        steps = memoryview(_TEXT.sub(b"", body).translate(_STEPS, _NO_BRACKETS)).cast("b")
+        if max(accumulate(steps), default=0) > _DEEPEST:
+            raise ValueError(_TOO_DEEP)
 
 
 def _width(body: bytes | bytearray) -> int:
@@ -225,11 +245,11 @@ def _scanned(body: bytes | bytearray, most: int) -> tuple[int, Sequence[tuple[in
 
     Raises:
         Refused: there are more than `most` values.
-        ValueError: it has a window of white space, or of a number, and of no value.
+        ValueError: they are too deep, or there is a window of white space, or of a number, and of no value.
     """
     values = depth = begin = end = 0
     places: list[tuple[int, int]] = []
-    in_rows = seen_rows = False
+    in_rows = seen_rows = twice = False
     plain = True
     last: bytes | bytearray = b""  # the text at depth 1 that came just before
     while True:
@@ -237,7 +257,7 @@ def _scanned(body: bytes | bytearray, most: int) -> tuple[int, Sequence[tuple[in
         if found is None:
             if end + _WINDOW < len(body):
                 raise ValueError(f"{_WINDOW} bytes from byte {end} on have no value")
-            return values, places, plain
+            return values, () if twice else places, plain
         at, sign = found.start(), found.group()
         if at - end >= 19 and _LONG_NUMBER.search(body, end, at):
             plain = False
@@ -266,10 +286,11 @@ def _scanned(body: bytes | bytearray, most: int) -> tuple[int, Sequence[tuple[in
             if depth == 2 and in_rows:
                 begin = at
             if depth == 1 and sign == b"[" and last == b'"rows"':
-                if seen_rows:  # twice: it is not for us to decide which counts
-                    return values + len(body) // 2, (), False
+                twice = seen_rows  # it is not for us to decide which counts
                 in_rows = seen_rows = True
             depth += 1
+            if depth > _DEEPEST:
+                raise ValueError(_TOO_DEEP)
 
 
 def _end_of_text(body: bytes | bytearray, at: int) -> int:

@@ -262,8 +262,10 @@ class Connection(HttpToolsProtocol):
             return False
         return True
 
-    def answer(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
-        """Send a whole answer in one write.
+    def answer(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Send a whole answer in one write; False if the caller has left.
+
+        If another answer has begun, its caller would read this one as a part of it: the connection is ended instead.
 
         Args:
             status: the HTTP status.
@@ -272,7 +274,12 @@ class Connection(HttpToolsProtocol):
         """
         cycle = self.cycle
         if cycle.disconnected or self.transport.is_closing():
-            return
+            cycle.disconnected = True  # so that the server, which may not know yet, does not miss an answer
+            return False
+        if cycle.response_started:
+            self.end("broken")
+            cycle.disconnected = True
+            return True
         parts, is_last = [STATUS_LINE[status]], not cycle.keep_alive
         for name, value in (*cycle.default_headers, *headers):
             if name != b"connection":
@@ -288,6 +295,7 @@ class Connection(HttpToolsProtocol):
         if is_last:
             cycle.transport.close()
         cycle.on_response()
+        return True
 
     # ------------------------------------------------------------------------------------------ after the answer
 

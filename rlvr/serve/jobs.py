@@ -25,7 +25,7 @@ from rlvr.serve.memory import MemoryShare
 from rlvr.serve.refused import Refused
 from rlvr.types import Score
 
-__all__ = ["Job", "LINE_BYTES", "MOST_ID_LETTERS", "OnLines", "Readers"]
+__all__ = ["Job", "LINE_BYTES", "MOST_ID_LETTERS", "OnLines", "Readers", "shown_id"]
 
 MOST_ID_LETTERS = 200
 _MOST_ERROR_LETTERS = 500
@@ -33,16 +33,32 @@ LINE_BYTES = 60  # what Python needs for a line beside its text
 
 _CUT_BYTES = 1024  # up to which a line's buffer has its first size
 
+# Ends of lines to others, such as Python's `str.splitlines`.  In JSON they stand in texts alone.
+_LINE_ENDS = ((b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"), (b"\xc2\x85", rb"\u0085"))
+
 _to_json = json.JSONEncoder(allow_nan=False).encode
 
 
 def _line(fields: dict[str, Any]) -> bytes:
     try:
         line = orjson.dumps(fields)
+        if not line.isascii():
+            for end, escaped in _LINE_ENDS:
+                line = line.replace(end, escaped)
         # It is cut from a buffer of up to twice its size, whose rest would lie about between the lines.
         return line if len(line) < _CUT_BYTES else bytes(memoryview(line))
     except TypeError:  # a whole number of more than 64 bits, or half of a surrogate pair
         return _to_json(fields).encode()
+
+
+def shown_id(given: Any, number: int) -> str:
+    """The id of a row as its line has it, or `line:7` if it has none.
+
+    Args:
+        given: what the row has as its id.
+        number: of the row, counted from 1.
+    """
+    return f"line:{number}" if given is None else str(given)[:MOST_ID_LETTERS]
 
 
 OnLines = Callable[[Mapping[str | None, int]], None]
@@ -238,8 +254,7 @@ class Job:
                 yield Line(number, cast("Row", row), "")
 
     def _refuse(self, number: int, error: DataError) -> None:
-        given, text = self._ids.pop(number, self._id), str(error)
-        name = f"line:{number}" if given is None else str(given)[:MOST_ID_LETTERS]
+        name, text = shown_id(self._ids.pop(number, self._id), number), str(error)
         self._errors[number] = name, text if len(text) <= _MOST_ERROR_LETTERS else f"{text[:_MOST_ERROR_LETTERS]}…"
 
     def _advance(self) -> None:

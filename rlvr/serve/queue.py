@@ -255,10 +255,8 @@ class EnvironmentQueue:
             self._spur()
             try:
                 self._begin(jobs)
-            except Exception as error:  # noqa: BLE001  a bug of rlvr or of an environment: the callers are told that their requests are not at fault
-                _log.exception("a request for %s failed", self.name)
-                what = f"a bug in the service, {type(error).__name__}; its log has the traceback"
-                self._end_all(jobs, Refused(500, "bug", what))
+            except Exception as error:  # noqa: BLE001  a bug of rlvr: the callers are told that their requests are not at fault
+                self._end_for(error, jobs)
 
     def _next(self) -> list[Job] | None:
         """The jobs that the next chunk is of, which are out of the ring then; None if this thread is not needed."""
@@ -331,7 +329,13 @@ class EnvironmentQueue:
                 if not mine:
                     del self._ring[job.owner]
             if job.is_alone:
-                self._passed.discard(job)
+                self._passed.discard(job.owner)
+
+    def _end_for(self, error: BaseException, jobs: list[Job]) -> None:
+        """End jobs at which the service failed."""
+        _log.error("a request for %s failed", self.name, exc_info=error)
+        what = f"a bug in the service, {type(error).__name__}; its log has the traceback"
+        self._end_all(jobs, Refused(500, "bug", what))
 
     def _end_all(self, jobs: list[Job], refused: Refused) -> None:
         for job in jobs:
@@ -349,7 +353,10 @@ class EnvironmentQueue:
         try:
             for job in jobs:
                 most = 1 if self.scorer.awaits else max(1, min(int(job.chunk * share), _CHUNK_BYTES // job.row_bytes))
-                parts += [(job, taken) for taken in job.take(most)]
+                try:
+                    parts += [(job, taken) for taken in job.take(most)]
+                except Exception as error:  # noqa: BLE001  a bug of rlvr or of an environment, which the other jobs' rows did not meet
+                    self._end_for(error, [job])
                 self._return(job)
         except BaseException:
             self._finish(jobs, parts, 0.0)
@@ -401,7 +408,10 @@ class EnvironmentQueue:
         for (job, taken), one in zip(parts, seen, strict=True):
             by_job.setdefault(job, []).append((taken, one))
         for job, observed in by_job.items():
-            job.observed(observed)
+            try:
+                job.observed(observed)
+            except Exception as error:  # noqa: BLE001  as above
+                self._end_for(error, [job])
 
     def _failed(self, parts: list[_Part], error: BaseException) -> None:
         """No worker would score these items."""
@@ -410,9 +420,7 @@ class EnvironmentQueue:
         elif isinstance(error, UsageError):
             self._end_all([job for job, _ in parts], self._closed())
         else:
-            _log.error("a request for %s failed", self.name, exc_info=error)
-            what = f"a bug in the service, {type(error).__name__}; its log has the traceback"
-            self._end_all([job for job, _ in parts], Refused(500, "bug", what))
+            self._end_for(error, [job for job, _ in parts])
 
 
 class _Chunk:

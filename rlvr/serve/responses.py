@@ -60,7 +60,11 @@ class WholeResponse:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
         headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in self.headers.items()]
-        await _send_at_once(scope, send, self.status, headers, self.body)
+        try:
+            await _send_at_once(scope, send, self.status, headers, self.body)
+        except Left:
+            self.status = 499
+            raise
 
 
 def json_response(value: Any, status: int = 200) -> WholeResponse:
@@ -92,12 +96,17 @@ def error_response(refused: Refused) -> WholeResponse:
 async def _send_at_once(
     scope: Scope, send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes
 ) -> None:
-    """Send head and body in one write; as ASGI's messages where there is no connection of ours."""
+    """Send head and body in one write; as ASGI's messages where there is no connection of ours.
+
+    Raises:
+        Left: the caller has disconnected, or does not read.
+    """
     headers = [*headers, (b"content-length", b"%d" % len(body))]
     connection = scope.get("rlvr.connection")
     if connection is not None:
         await _require_room(connection)
-        connection.answer(status, headers, body)
+        if not connection.answer(status, headers, body):
+            raise Left("disconnected")
         return
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from rlvr.errors import RlvrError, UsageError, described
+from rlvr.serve.jobs import shown_id
 from rlvr.serve.limits import ServiceLimits
 from rlvr.serve.refused import Refused
 from rlvr.types import Prompt
@@ -22,7 +23,6 @@ __all__ = ["RewardLines", "RewardModelQueue", "ServableModel"]
 
 _AT_ONCE = 64  # rows of a request that are scored before the next request has its turn
 _MOST_ERROR_LETTERS = 500
-_MOST_ID_LETTERS = 200
 
 _log = logging.getLogger("rlvr.serve")
 
@@ -184,6 +184,5 @@ def _is_message(one: Any) -> bool:
 
 def _line(row: Any, number: int, score: float | None, error: str) -> bytes:
     given = row.get("id") if isinstance(row, dict) else None
-    named = str(f"line:{number}" if given is None else given)[:_MOST_ID_LETTERS]
     said = {"error": " ".join(error.split())[:_MOST_ERROR_LETTERS]} if score is None else {"reward": score}
-    return json.dumps({"id": named, **said}, allow_nan=False).encode()
+    return json.dumps({"id": shown_id(given, number), **said}, allow_nan=False).encode()

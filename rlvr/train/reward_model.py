@@ -23,14 +23,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rlvr.algo.preferences import weighted_mean
-from rlvr.errors import RewardError, UsageError
+from rlvr.errors import RewardError, UsageError, described
 from rlvr.samplers.protocol import Tokenized, TokenRow
 from rlvr.train.config import Config
 from rlvr.train.critic import ValueModule
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Example, PreferenceLearner, _Totals, step_row, tokenized
 from rlvr.train.reward_head import HEAD, version_of
-from rlvr.types import Prompt
+from rlvr.types import Message, Prompt
 
 __all__ = ["RewardLearner", "RewardModel"]
 
@@ -49,6 +49,15 @@ def _numbers(scorer: Policy, rows: Sequence[Tokenized]) -> Float[Tensor, "N T1"]
     """The numbers before each token, and after the last."""
     # One token more, whatever it is, so that the state after the last one is before another.
     return scorer.logprobs([TokenRow(row.prompt_ids, [*row.completion_ids, 0]) for row in rows])
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _cleaned(message: Message) -> Message:
+    content = message.get("content")
+    return {**message, "content": _clean(content)} if isinstance(content, str) else message
 
 
 class RewardLearner(PreferenceLearner):
@@ -166,7 +175,7 @@ class RewardModel:
             completions: their texts; each is read with its end token.
 
         Raises:
-            UsageError: a prompt alone is too long for the model, or has no tokens.
+            UsageError: a prompt alone is too long for the model, has no tokens, or is refused by the chat template.
             RewardError: the model gave a number that is not finite.
         """
         read = {}
@@ -191,8 +200,14 @@ class RewardModel:
         if len(text) > _MOST_LETTERS:
             return None
         # A text of a file may have half a surrogate pair, which no tokenizer takes.
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        [row] = tokenized(self._tokenization, prompt, [(text, False)])
+        clean = _clean(prompt) if isinstance(prompt, str) else [_cleaned(message) for message in prompt]
+        try:
+            [row] = tokenized(self._tokenization, clean, [(_clean(text), False)])
+        except UsageError:
+            raise
+        except Exception as error:  # templates raise what they like, such as for a role that they do not know
+            name, said, _ = described(error)
+            raise UsageError(f"the tokenizer or its chat template refuses the row: {name}: {said}") from error
         if len(row.prompt_ids) >= self._positions:
             raise UsageError(
                 f"the prompt has {len(row.prompt_ids)} tokens and the reward model {self._positions} positions; leave "

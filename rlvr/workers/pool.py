@@ -40,7 +40,7 @@ Handler: TypeAlias = Callable[[Any], Any]
 
 REPLY_MIB = 64
 """The largest reply of a worker; a longer one is the loss of its item."""
-_PIPE_BYTES = 1 << 20
+_PIPE_BYTES = 1 << 18  # a user's pipes together may have 64 MiB: of 64 workers a quarter
 _STARTS = 3  # how often workers may die before they begin an item, until the item counts as lost
 _ASK_S = 0.1  # between two looks whether the caller has given up
 _SLICE_S = 1.0  # of a wait: a look that comes far later says that this process was stopped meanwhile

@@ -17,7 +17,9 @@ import pytest
 from rlvr.errors import UsageError
 from rlvr.serve import Service, ServiceLimits
 from rlvr.serve.body import _scanned, _width
+from rlvr.serve.jobs import Job
 from rlvr.serve.keys import Keys
+from rlvr.serve.memory import MemoryShare
 from rlvr.serve.refused import Refused
 from tests.awaiting import Awaited
 from tests.environments import PLACE, right
@@ -208,6 +210,73 @@ def test_a_body_has_a_bound_on_values(value):
         assert answer.status_code == 413
         assert "more than 1000 values" in error(answer)
         assert service.memory.held == 0
+
+
+@pytest.mark.parametrize("rest", ["", "x" * 20_000], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("before", "where"),
+    [("", '"id": {}'), ("", '"meta": {}'), ("", '"meta": "\\\\", "id": {}'), ('"rows": [], "rows": [], ', '"id": {}')],
+)
+def test_a_body_has_a_bound_on_depth(before, where, rest):
+    """Of what is 1000 deep Python cannot make a text; it would fail with the rows of others in one chunk."""
+    with unstarted() as service:
+        for deep in ("[" * 980 + "]" * 980, '{"a":' * 300 + "1" + "}" * 300):
+            body = f'{{{before}"rows": [{{"task": 1, "completion": "{rest}", {where.format(deep)}}}]}}'
+            answer = ask(service, "POST", "/score", content=body, headers={"content-type": "application/json"})
+            assert answer.status_code == 400
+            assert "more than 200 deep" in error(answer)
+
+
+@pytest.mark.parametrize("rest", ["", "x" * 20_000], ids=["small", "large"])
+def test_brackets_that_are_not_deep_are_no_depth(rest):
+    """In texts, or beside each other; and a text without an end is looked at once."""
+    with serving() as service:
+        row = {"task": 1, "completion": '1@"[' + "[{" * 300 + rest, "meta": [[]] * 300, "id": '\\"[["'}
+        [got] = ask(service, "POST", "/score", json={"rows": [row]}).json()["scores"]
+        assert got["id"] == row["id"]
+        for body in ("[" * 300 + '\\"' * 8000, '"' + '\\"[' * 5000):
+            headers = {"content-type": "application/json"}
+            assert ask(service, "POST", "/score", content=body, headers=headers).status_code == 400
+
+
+@pytest.mark.parametrize("name", ["take", "observed"])
+def test_a_job_that_fails_ends_alone(name, monkeypatch, caplog):
+    """The other requests of its chunk have their scores; the log has the traceback."""
+    real = getattr(Job, name)
+
+    def failing(self, *args):
+        if self.count == 2:
+            raise RecursionError("as asked")
+        return real(self, *args)
+
+    monkeypatch.setattr(Job, name, failing)
+    with serving() as service:
+
+        async def conversation(_):
+            queue = service.queues["trials"]
+            jobs = [service.job(queue, right(*tasks), MemoryShare(service.memory)) for tasks in ((1,), (1, 2), (3,))]
+            for job in jobs[::2]:
+                await job.wait()
+            with pytest.raises(Refused, match="a bug in the service, RecursionError"):
+                await jobs[1].wait()
+            return [json.loads(job.lines[0])["total"] for job in jobs[::2]]
+
+        assert talk(service, conversation) == [1.0, 1.0]
+    assert "as asked" in caplog.text
+
+
+def test_a_turn_that_is_over_is_forgotten():
+    """Else a service would know each request that was ever passed by a new one."""
+    with unstarted() as service:
+
+        async def conversation(_):
+            queue = service.queues["trials"]
+            job = service.job(queue, right(1), MemoryShare(service.memory))
+            queue._passed.add(job.owner)
+            service.release(queue, job)
+            return queue._passed
+
+        assert not talk(service, conversation)
 
 
 def test_what_values_take_is_counted_too():

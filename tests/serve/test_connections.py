@@ -17,6 +17,7 @@ from rlvr.serve.connections import Connection, Connections
 from rlvr.serve.jobs import Readers, _line
 from rlvr.serve.metrics import Metrics
 from rlvr.serve.queue import EnvironmentQueue
+from rlvr.serve.responses import ScoresResponse
 from tests.environments import right
 from tests.processes import PATIENCE_S
 from tests.serve.serving import ENVS
@@ -156,6 +157,35 @@ def test_a_connection_is_kept_unless_it_is_said_otherwise(service, more, version
     assert (b"connection: close" in wire.writes[0], wire.was_closed) == (closes, closes)
 
 
+def test_an_answer_that_breaks_off_is_not_gone_on_with(service, monkeypatch):
+    """Its caller would read the error as a part of it, such as a score."""
+    real = ScoresResponse._write
+
+    async def write(self, *args, **more):
+        await real(self, *args, **more)
+        raise RuntimeError("as asked")
+
+    monkeypatch.setattr(ScoresResponse, "_write", write)
+    wire = sent(service, post(ROWS, "Accept: application/x-ndjson"))
+    assert b'"total":1.0' in wire.writes[0]
+    assert b"HTTP/1.1 500" not in b"".join(wire.writes)
+    assert wire.was_closed
+    assert b'rlvr_connections_closed_total{reason="broken"} 1.0' in service.metrics.text()
+
+
+def test_a_caller_who_left_before_the_answer_is_counted_so(service, monkeypatch):
+    """499; and the server is not told that an answer is missing."""
+    real = Connection.answer
+
+    def answer(self, *args):
+        self.transport.close()
+        return real(self, *args)
+
+    monkeypatch.setattr(Connection, "answer", answer)
+    assert not sent(service, b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n", writes=0).writes
+    assert b'rlvr_requests_total{path="/health/live",status="499"} 1.0' in service.metrics.text()
+
+
 # ------------------------------------------------------------------------------------------ what is no good request
 
 
@@ -293,11 +323,18 @@ def test_the_quick_parser_refuses_what_the_other_refuses(text):
 
 
 @pytest.mark.parametrize(
-    "fields", [{"id": 2**70}, {"id": "\ud800"}, {"id": "ü", "total": 0.1, "detail": {"a": [None]}}]
+    "fields",
+    [
+        {"id": 2**70},
+        {"id": "\ud800"},
+        {"id": "ü", "total": 0.1, "detail": {"a": [None]}},
+        {"id": "a\u2028b\u2029c\x85d\ne", "detail": {"\x85": "Â\u2027"}},
+    ],
 )
 def test_a_line_is_json_whatever_it_holds(fields):
-    """Also what the quick writer does not write."""
+    """Also what the quick writer does not write; and it is one line for callers who split texts."""
     assert json.loads(_line(fields)) == fields
+    assert len(_line(fields).decode().splitlines()) == 1
 
 
 def test_readers_are_woken_once_for_a_chunk():

@@ -229,6 +229,16 @@ def test_a_request_is_sent_again_and_a_dead_service_is_asked_once():
         assert [one.total for one in given(env, "7")] == [1.0]
 
 
+def test_a_service_that_answers_with_its_failure_keeps_its_retries():
+    """It is there: the fault may be that of one row, and the next group's requests are sent again as ever."""
+    with answering() as (url, state):
+        env = Trials()
+        env = env.with_reward(env.reward + ServedReward(url, retries=1))
+        state.next = [(500, b'{"error": "the reward model failed"}'), (503, b'{"error": "stopping"}')]
+        assert [one.total for one in given(env, "7")] == [None]
+        assert [one.total for one in given(env, "7")] == [1.0]
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [

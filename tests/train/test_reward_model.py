@@ -232,6 +232,18 @@ def test_what_the_model_cannot_read_has_the_least_value(folder: Path):
         model.scores(["="], ["0"])
 
 
+def test_a_prompt_that_the_template_refuses_is_the_rows_fault(folder: Path):
+    """Half of a surrogate pair is none: the rows beside it would be without a score too."""
+    model = RewardModel.load(folder)
+    model._tokenization.tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}{{ m.content }}"
+        "{% endfor %}"
+    )
+    assert all(0 < one < 1 for one in model.scores(["=\ud800", [{"role": "user", "content": "1\udc00"}]], ["0", "1"]))
+    with pytest.raises(UsageError, match="chat template refuses the row: TemplateError: no tools"):
+        model.scores([[{"role": "tool", "content": "1"}]], ["0"])
+
+
 def test_a_run_with_a_reward_model(folder: Path, tmp_path: Path):
     """Its part is in the rewards with weight and limits, in the forecast, and not in the evaluation."""
     settings = {"reward_model": str(folder), "reward_model_weight": 0.5, "reward_model_bounds": (0.0, 0.4)}
