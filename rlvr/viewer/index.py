@@ -349,7 +349,7 @@ class Index:
         except Exception as error:  # noqa: BLE001  a file of another program may hold anything
             text = _said(error)
             read.error = text if str(read.file.path) in text else f"{read.file.path}: {text}"
-            read.failed = not isinstance(error, OSError)
+            read.failed |= not isinstance(error, OSError)
             if isinstance(error, FileNotFoundError) and read.stamp:
                 self._forget(read, error=read.error)  # its rows cannot be opened any more
 

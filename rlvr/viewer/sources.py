@@ -69,11 +69,11 @@ class Source:
         """Whether it is still being written."""
         if self.path.suffix != _PARTIAL:
             return _by_time(self.path)
-        if (done := self._finished()) is not None:
-            return State(False, f"Ended: it is whole, and called {done.name} now.")
+        locked = _is_locked(self.path)  # first: it may become whole at any moment
         if not self.path.exists():
+            if (done := self._finished()) is not None:
+                return State(False, f"Ended: it is whole, and called {done.name} now.")
             return State(False, "Removed before its end: there is no such file now.")
-        locked = _is_locked(self.path)
         if locked is None:  # a file system that has no locks
             return _by_time(self.path)
         if locked:
