@@ -79,7 +79,7 @@ def rollout_table(path: Path, names: Sequence[str]) -> Any:
             else pa.nulls(rows, schema.field(name).type)
             for name in names
         ]
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, KeyError) as error:
         raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
     return pa.table(columns, names=list(names))
 
@@ -130,7 +130,7 @@ def rollouts_with(path: Path, text: str) -> list[int]:
             if table[name].null_count < len(table):
                 rows = table[name].to_pylist()
                 found.update(place for place, value in enumerate(rows) if _contains(value, text))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, KeyError) as error:
         raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
     return sorted(found)
 

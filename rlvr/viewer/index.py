@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import orjson
 
@@ -35,6 +35,7 @@ _BATCH = 4000  # rows that are added to the table at once
 _BATCH_BYTES = 1 << 24  # or fewer, if they are long
 _FILES_AT_ONCE = 8  # of rollouts; a page that waits for another step waits for these
 _LONGEST_LINE = 1 << 26  # bytes; a longer line is a broken record
+_EDGE = 4096  # bytes by which a file is known to be the one that was read
 _SEARCHES = 32  # whose rows are kept
 _SETTINGS: Final[dict[str, Any]] = {
     "memory_limit": "200MB",
@@ -66,6 +67,7 @@ _LONGEST: Final = {"id": 200, "task": 500, "env": 200, "outcome": 50, "reason": 
 """Characters of a text that are kept in the tables."""
 
 _STEP_BITS = 32  # a row's number is its step, and its place among the rows of that step
+_MOST_STEPS = 1 << (63 - _STEP_BITS)  # for a number of 64 bits with a sign
 _OF_ROLLOUTS: Final = (
     "task", "env", "outcome", "why", "score", "advantage", "length_tokens", "truncated", "dropped", "parts",
 )  # fmt: skip
@@ -98,11 +100,28 @@ class _Read:
     spool: Path | None = None
     by_number: bool = False  # a row's place is its number in a file of rollouts, and no byte offset
     error: str = ""
+    failed: bool = False  # by an error after which it is not known which rows were stored
+    head: bytes = b""  # the first bytes, as they were read
+    tail: bytes = b""  # the last bytes before `done`
+    version: int = 0  # how often it was read anew
 
     @property
     def texts(self) -> Path:
         """The JSONL file in which its rows are."""
         return self.spool or self.file.path
+
+    def goes_on(self, file: BinaryIO, head: bytes) -> bool:
+        """Whether a file of JSON lines still begins with what has been read of it.
+
+        Args:
+            file: it.
+            head: its first bytes.
+        """
+        most = min(self.done, len(self.head))
+        if self.failed or self.spool or self.by_number or head[:most] != self.head[:most]:
+            return False
+        file.seek(self.done - len(self.tail))
+        return file.read(len(self.tail)) == self.tail
 
 
 @dataclass(slots=True)
@@ -127,11 +146,13 @@ class Index:
         self._opening = threading.Lock()
         self._database: duckdb.DuckDBPyConnection | None = None
         self._read: dict[int, _Read] = {}
-        self._found: dict[str, dict[int, tuple[Any, Any, list[int]]]] = {}  # text → step → (file, until, rows)
+        self._found: dict[str, dict[int, tuple[int, Any, list[int]]]] = {}  # text → step → (version, until, rows)
+        self._finding = threading.Lock()  # of the texts in `_found`
         self._wanted = threading.Condition()
         self._first: int | None = None  # the step that a page waits for
         self._changed: dict[int, RowsFile] = {}  # files that are to be read
         self._busy = self._again = self._closed = False
+        self._failed = ""  # why the files cannot be listed
         self._thread: threading.Thread | None = None
 
     def update(self, *, wait_s: float = 1.0, first: int | None = None) -> bool:
@@ -165,7 +186,7 @@ class Index:
     @property
     def errors(self) -> list[str]:
         """A line for each file that cannot be read."""
-        return [read.error for read in list(self._read.values()) if read.error]
+        return [it for it in (self._failed, *(read.error for read in list(self._read.values()))) if it]
 
     @property
     def progress(self) -> str:
@@ -221,21 +242,23 @@ class Index:
             text: what to look for.
             most: stop after this many.
         """
-        known = self._found.pop(text, {})
-        self._found[text] = known  # the latest is the last
-        while len(self._found) > _SEARCHES:
-            self._found.pop(next(iter(self._found)))
+        with self._finding:
+            known = self._found.pop(text, {})
+            self._found[text] = known  # the latest is the last
+            while len(self._found) > _SEARCHES:
+                self._found.pop(next(iter(self._found)))
         found: list[int] = []
         for step in sorted(self._read):
             read = self._read[step]
+            version = read.version
             now = read.stamp if read.by_number else read.stored
-            file, until, rows = known.get(step, ((), 0, []))
-            if file != read.stamp[:1] or (read.by_number and until != now):  # another file has its name
+            of, until, rows = known.get(step, (version, 0, []))
+            if of != version or (read.by_number and until != now):  # another file has its name
                 until, rows = 0, []
             if until != now:
-                with suppress(OSError, DataError):
+                with suppress(OSError, DataError):  # it is looked at again with the next search
                     rows = [*rows, *self._rows_with(step, read, text, until, now, most)]
-            known[step] = (read.stamp[:1], now, rows)
+                    known[step] = (version, now, rows)
             found += rows
             if len(found) >= most:
                 break
@@ -260,25 +283,33 @@ class Index:
         return read is not None and read.by_number and step not in self._changed
 
     def _work(self) -> None:
-        try:
-            while True:
-                with self._wanted:
-                    if not self._again or self._closed:
-                        return
-                    self._again = False
-                    self._changed = self._changed_files()
-                    self._wanted.notify_all()
-                while self._changed and not self._closed:
-                    awaited = [self._first] if self._first in self._changed else []
-                    steps = awaited or sorted(self._changed)[:_FILES_AT_ONCE]
-                    self._update_files([self._changed[step] for step in steps])
-                    with self._wanted:
-                        for step in steps:
-                            del self._changed[step]
-                        self._wanted.notify_all()
-        finally:
+        while True:
             with self._wanted:
-                self._busy = False
+                if not self._again or self._closed:
+                    self._busy = False  # under the same lock, so that the next `update` starts another thread
+                    self._wanted.notify_all()
+                    return
+                self._again = False
+            try:
+                self._read_changed()
+                self._failed = ""
+            except Exception as error:  # noqa: BLE001  a thread that ends silently would leave pages that say "whole"
+                self._failed = _said(error)
+                with self._wanted:
+                    self._changed = {}
+
+    def _read_changed(self) -> None:
+        """Read what is new in all files."""
+        with self._wanted:
+            self._changed = self._changed_files()
+            self._wanted.notify_all()
+        while self._changed and not self._closed:
+            awaited = [self._first] if self._first in self._changed else []
+            steps = awaited or sorted(self._changed)[:_FILES_AT_ONCE]
+            self._update_files([self._changed[step] for step in steps])
+            with self._wanted:
+                for step in steps:
+                    del self._changed[step]
                 self._wanted.notify_all()
 
     def _changed_files(self) -> dict[int, RowsFile]:
@@ -304,7 +335,7 @@ class Index:
                     rollouts.append((read, *table))
         try:
             self._store_rollouts(rollouts)
-        except _duckdb_error():  # one of them is to blame
+        except Exception:  # noqa: BLE001  one of them is to blame
             for one in rollouts:
                 with self._error_is_kept(one[0]):
                     one[0].stamp = one[1]
@@ -315,21 +346,35 @@ class Index:
         """What is wrong with a file is shown on the pages, and the others are read."""
         try:
             yield
-        except (OSError, DataError, _duckdb_error()) as error:
-            text = (str(error).splitlines() or [type(error).__name__])[0]
+        except Exception as error:  # noqa: BLE001  a file of another program may hold anything
+            text = _said(error)
             read.error = text if str(read.file.path) in text else f"{read.file.path}: {text}"
+            read.failed |= not isinstance(error, OSError)
+            if isinstance(error, FileNotFoundError) and read.stamp:
+                self._forget(read, error=read.error)  # its rows cannot be opened any more
 
     def _update_file(self, read: _Read) -> tuple[tuple[int, ...], pa.Table] | None:
         """Read what is new in a file.  Of rollouts the stamp and the table, which are to be stored."""
         path = read.file.path
         with path.open("rb") as file:
-            is_parquet = file.read(4) == b"PAR1"
+            head = file.read(_EDGE)
+            is_parquet = head.startswith(b"PAR1")
             stamp = _stamp(os.fstat(file.fileno()))
-        if stamp == read.stamp:
-            return None
-        if read.stamp and (is_parquet or stamp[0] != read.stamp[0] or stamp[1] < read.stamp[1]):
-            self._forget(read)  # another file has its name
-        before, read.stamp = read.stamp, stamp  # a damaged file is read again when it has changed
+            if stamp == read.stamp:
+                return None
+            if read.stamp and (
+                is_parquet
+                or stamp[0] != read.stamp[0]
+                or stamp[1] < read.stamp[1]
+                or not read.goes_on(file, head)  # a file that is cut and written anew keeps its inode
+            ):
+                self._forget(read)  # another file has its name
+            before, read.stamp = read.stamp, stamp  # a damaged file is read again when it has changed
+            if read.file.step >= _MOST_STEPS:
+                raise DataError(f"{path}: step {read.file.step} is not shown; the viewer counts to {_MOST_STEPS - 1}")
+            if not is_parquet:
+                read.head = head
+                self._read_lines(read, file)
         if is_parquet and not _is_closed(path):
             raise DataError(f"{path}: is cut short, or still being written; it is read again when it has changed")
         if is_parquet and is_rollouts(path):
@@ -338,25 +383,26 @@ class Index:
             return stamp, table
         if is_parquet:
             self._read_parquet(read)
-        else:
-            self._read_lines(read)
         read.error = ""
         if read.rows and not read.readable:
             [(line, error)] = self.query("SELECT line, error FROM rows WHERE step = ? LIMIT 1", [read.file.step])
             read.error = f"{path}: none of its {read.rows} rows can be read (line {line}: {error})"
         return None
 
-    def _forget(self, read: _Read) -> None:
+    def _forget(self, read: _Read, error: str = "") -> None:
         with self._cursor() as cursor:
             cursor.execute("DELETE FROM parts WHERE n IN (SELECT n FROM rows WHERE step = ?)", [read.file.step])
             cursor.execute("DELETE FROM rows WHERE step = ?", [read.file.step])
-        read.stamp, read.done, read.stored, read.lines, read.rows, read.readable, read.error = (), 0, 0, 0, 0, 0, ""
-        read.spool, read.by_number = None, False
+        read.stamp, read.done, read.stored, read.lines, read.rows, read.readable, read.error = (), 0, 0, 0, 0, 0, error
+        read.spool, read.by_number, read.failed, read.head, read.tail = None, False, False, b"", b""
+        read.version += 1
 
-    def _read_lines(self, read: _Read) -> None:
-        with self._batch() as batch, read.file.path.open("rb") as file:
-            for place, size, line in _lines(file, read.done, read.lines):
+    def _read_lines(self, read: _Read, file: BinaryIO) -> None:
+        with self._batch() as batch:
+            for place, size, raw, line in _lines(file, read.done, read.lines):
                 self._add(read, batch, line, place, size)
+                tail = read.tail if place == read.done else b""  # an empty line is between
+                read.tail = (tail + raw)[-_EDGE:] if len(raw) == size else b""
                 read.done, read.lines = place + size, line.number
                 if self._closed:
                     return
@@ -370,7 +416,12 @@ class Index:
             for line in parquet(read.file.path):
                 if line.row is not None:
                     _require_record(line.row, read.file.path)
-                raw = json.dumps(line.error).encode() + b"\n" if line.row is None else _dumped(line.row)
+                    try:
+                        raw = _dumped(line.row)
+                    except Exception as error:  # noqa: BLE001  brackets too deep to follow, values that no JSON has
+                        line = Line(line.number, None, f"cannot be unpacked: {_said(error)}")
+                if line.row is None:
+                    raw = json.dumps(line.error).encode() + b"\n"
                 spool.write(raw)
                 spool.flush()
                 self._add(read, batch, line, place, len(raw))
@@ -401,13 +452,17 @@ class Index:
         if line.row is not None and not read.readable:
             _require_record(line.row, read.file.path)
         n = (read.file.step << _STEP_BITS) + read.rows
-        row = line.row or {}
-        error = short(line.error, 300) if line.error else None
-        batch.rows.append((n, read.file.step, place, size, line.number, *_summary(row), error))
-        batch.parts += [(n, name, value) for name, value in parts_of(row).items()]
+        row, error = line.row, line.error
+        try:
+            summary, parts = _summary(row or {}), parts_of(row or {})
+        except Exception as fault:  # noqa: BLE001  such as brackets too deep to be made a text
+            row, error = None, f"cannot be shown: {_said(fault)}"
+            summary, parts = _summary({}), {}
+        batch.rows.append((n, read.file.step, place, size, line.number, *summary, short(error, 300) if error else None))
+        batch.parts += [(n, name, value) for name, value in parts.items()]
         batch.bytes += size
         read.rows += 1
-        read.readable += line.row is not None
+        read.readable += row is not None
         if len(batch.rows) >= _BATCH or batch.bytes >= _BATCH_BYTES:
             self._store(batch)
             read.stored = place + size
@@ -479,10 +534,10 @@ _PARTS_OF_ROLLOUTS: Final = f"""
 """
 
 
-def _duckdb_error() -> type[Exception]:
-    import duckdb
-
-    return duckdb.Error
+def _said(error: Exception) -> str:
+    """The first line of an error, with its kind where no message was written for users."""
+    first = (str(error).splitlines() or [""])[0]
+    return first if first and isinstance(error, OSError | DataError) else f"{type(error).__name__}: {first}"
 
 
 def _require_record(row: Row, path: Path) -> None:
@@ -585,20 +640,20 @@ def _dumped(row: Row) -> bytes:
         return json.dumps(row, default=str).encode() + b"\n"
 
 
-def _lines(file: Any, start: int, number: int) -> Iterator[tuple[int, int, Line]]:
-    """(place, size, line) of each whole line from a place on; numbers are counted on."""
-    place = size = 0
+def _lines(file: BinaryIO, start: int, number: int) -> Iterator[tuple[int, int, bytes, Line]]:
+    """(place, size, bytes, line) of each whole line from a place on; numbers are counted on."""
+    place, size, raw = 0, 0, b""
     if start:
         file.seek(start - 1)
         number -= file.read(1) != b"\n"  # the line before was read without its end, which is no line of its own
 
     def raw_lines() -> Iterator[bytes]:
-        nonlocal place, size
+        nonlocal place, size, raw
         for place, size, raw in _whole_lines(file, start):  # noqa: B007  `json_lines` asks for one line at a time
             yield raw if size <= _LONGEST_LINE else b'"longer than 64 MiB"'
 
     for line in json_lines(raw_lines(), "", _loads):
-        yield place, size, Line(number + line.number, line.row, line.error) if number or line.error else line
+        yield place, size, raw, Line(number + line.number, line.row, line.error) if number or line.error else line
 
 
 def _loads(raw: bytes) -> Any:
@@ -610,7 +665,7 @@ def _loads(raw: bytes) -> Any:
     return json.loads(raw) if isinstance(row, dict) and isinstance(row.get("id"), float) else row
 
 
-def _whole_lines(file: Any, start: int) -> Iterator[tuple[int, int, bytes]]:
+def _whole_lines(file: BinaryIO, start: int) -> Iterator[tuple[int, int, bytes]]:
     """(place, size, line) of the lines from a place on, but for one at the end that is still being written."""
     place = start
     file.seek(start)

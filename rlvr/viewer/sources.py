@@ -57,6 +57,7 @@ class Source:
 
     def __init__(self, path: Path, name: str, folder: Path) -> None:
         self.path, self.name = path, name
+        self._changed_ns = 0  # when it last changed, as far as it was looked at
         self.index = Index(self.files, folder)
 
     def files(self) -> list[RowsFile]:
@@ -68,17 +69,29 @@ class Source:
         """Whether it is still being written."""
         if self.path.suffix != _PARTIAL:
             return _by_time(self.path)
-        if (done := self._finished()) is not None:
-            return State(False, f"Ended: it is whole, and called {done.name} now.")
-        if _is_locked(self.path):
+        locked = _is_locked(self.path)  # first: it may become whole at any moment
+        if not self.path.exists():
+            if (done := self._finished()) is not None:
+                return State(False, f"Ended: it is whole, and called {done.name} now.")
+            return State(False, "Removed before its end: there is no such file now.")
+        if locked is None:  # a file system that has no locks
+            return _by_time(self.path)
+        if locked:
             return State(True, f"Being written: it is called {self.path.stem} once it is whole.")
         return State(False, "Stopped before its end: no process writes it now.")
 
     def _finished(self) -> Path | None:
-        """What a partial file became."""
+        """What a partial file became.  An output that is older than the partial file is of an earlier run."""
+        if self.path.suffix != _PARTIAL:
+            return None
+        with suppress(OSError):
+            self._changed_ns = self.path.stat().st_mtime_ns
+            return None
         done = self.path.with_suffix("")
-        is_done = self.path.suffix == _PARTIAL and not self.path.exists() and done.is_file() and not done.is_symlink()
-        return done if is_done else None
+        with suppress(OSError):
+            if done.is_file() and not done.is_symlink() and done.stat().st_mtime_ns >= self._changed_ns:
+                return done
+        return None
 
 
 class RunSource(Source):

@@ -78,11 +78,14 @@ def _forget_hidden(imported: Set[str], sites: Sequence[str], visible: Sequence[s
         sites: folders with packages.
         visible: what of these programs see.
     """
+    hidden = []
     for name in imported:
         module = sys.modules[name]
         where = str(getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), ""))
         if _within(where, sites) and not _within(where, visible):
-            del sys.modules[name]
+            hidden.append(name)
+    for name in hidden:  # only now: a folder without __init__.py finds its path by the package that it lies in
+        del sys.modules[name]
 
 
 def _within(path: str, folders: Sequence[str]) -> bool:

@@ -377,18 +377,18 @@ def test_what_an_allowed_package_imports_beside_it_is_not_there(tmp_path):
     [site] = (tmp_path / "venv").glob("lib/python3*/site-packages")
     sources = {
         "named/__init__.py": "import other, wave",
-        "other/__init__.py": "import other.inner",
-        "other/inner.py": "",
+        "other/__init__.py": "import other.folder.inner",
+        "other/folder/inner.py": "",  # a folder without __init__.py
     }
     for file, source in sources.items():
-        site.joinpath(file).parent.mkdir(exist_ok=True)
+        site.joinpath(file).parent.mkdir(parents=True, exist_ok=True)
         site.joinpath(file).write_text(source)
     site.joinpath("named-1.dist-info").mkdir()
     site.joinpath("named-1.dist-info", "METADATA").write_text("Metadata-Version: 2.1\nName: named\nVersion: 1\n")
     site.joinpath("named-1.dist-info", "RECORD").write_text("named/__init__.py,,\n")
     with Sandbox(workers=1, python=str(tmp_path / "venv" / "bin" / "python"), packages=("named",), limits=SMALL) as box:
         run = box.run(
-            python("import named, sys\nprint(named.wave.__name__, 'other.inner' in sys.modules)\nimport other")
+            python("import named, sys\nprint(named.wave.__name__, 'other.folder.inner' in sys.modules)\nimport other")
         )
     assert (run.text, run.exit_code) == ("wave False\n", 1)
     assert b"No module named 'other'" in run.stderr

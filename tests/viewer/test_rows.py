@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +18,7 @@ import pytest
 from rlvr.data.rows import Journal
 from rlvr.errors import DataError
 from rlvr.viewer import Shown
+from tests.processes import PATIENCE_S
 from tests.viewer.made import record, write
 
 
@@ -179,6 +185,133 @@ def test_a_file_that_is_replaced_is_read_anew(scored: Path, browse):
     page = client.get("/0/").text
     assert len(shown(page)) == 40
     assert "different-number" not in page
+
+
+def test_a_file_that_is_cut_and_written_anew_is_read_anew(tmp_path: Path, browse):
+    """`rlvr score --overwrite` keeps the inode of the partial file, which may be larger by the next look at it."""
+    path = write(tmp_path / "a.jsonl.partial", [record(i) for i in range(3)])
+    client = browse(path)
+    assert shown(client.get("/0/rows?q=different-number").text) == []
+    with Journal(tmp_path / "a.jsonl", overwrite=True) as journal:
+        for i in range(10):
+            journal.write(record(i, outcome="wrong", why="different-number: by the new run"))
+        assert shown(client.get("/0/rows?outcome=wrong").text) == list(range(1, 11))
+        assert len(shown(client.get("/0/rows?q=different-number").text)) == 10
+
+
+def test_a_last_line_that_is_written_anew_is_read_anew(tmp_path: Path, browse):
+    """`rlvr score --resume` cuts a line that has no end, also where its JSON is whole; the head of the file stays."""
+    rows = [record(i, completion="x" * 500) for i in range(20)]
+    path = write(tmp_path / "a.jsonl", rows)
+    size = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(json.dumps(record(20)).encode())
+    client = browse(path)
+    assert shown(client.get("/0/rows?outcome=unparsed").text) == []
+    with path.open("r+b") as file:
+        file.truncate(size)
+        file.seek(size)
+        file.writelines(json.dumps(record(i, outcome="unparsed")).encode() + b"\n" for i in (21, 22))
+    assert shown(client.get("/0/rows?outcome=unparsed").text) == [21, 22]
+    assert "22 rows" in client.get("/0/rows").text
+    assert shown(client.get("/0/rows?outcome=broken").text) == []
+
+
+@pytest.mark.parametrize("depth", [985, 1015])
+def test_a_row_that_cannot_be_taken_costs_only_itself(depth: int, tmp_path: Path, browse):
+    """Brackets that JSON can follow, and Python cannot make a text of."""
+    path = write(tmp_path / "a.jsonl", [record(i) for i in range(4)])
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[1] = b'{"id": %b, "completion": "x", "outcome": "wrong"}\n' % (b"[" * depth + b"]" * depth)
+    path.write_bytes(b"".join(lines))
+    client = browse(path)
+    assert shown(client.get("/0/rows").text) == [1, 2, 3, 4]
+    assert client.get("/0/row/1").status_code == 200
+
+
+def test_a_search_that_failed_is_not_remembered(scored: Path, monkeypatch):
+    """The file could not be opened for a moment: the next search looks again."""
+    from rlvr.viewer import index
+
+    def fail(*_: object) -> list[int]:
+        raise OSError(24, "Too many open files")
+
+    with Shown([scored]) as sources:
+        rows = sources.all[0].index
+        assert rows.update(wait_s=PATIENCE_S)
+        with monkeypatch.context() as patched:
+            patched.setattr(index, "hits_in_lines", fail)
+            assert rows.search("First 7.5", 10) == []
+        assert rows.search("First 7.5", 10) == [7]
+
+
+class _SlowInThread(threading.Condition):
+    """Whose thread rests after it has let go, so that another may come between two locks."""
+
+    def __exit__(self, *exc: Any) -> None:
+        super().__exit__(*exc)
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(0.02)
+
+
+def test_an_update_at_the_end_of_another_is_not_lost(scored: Path, monkeypatch):
+    """What says that all has been read must have looked at the file after it was asked."""
+    with Shown([scored]) as sources:
+        rows = sources.all[0].index
+        monkeypatch.setattr(rows, "_wanted", _SlowInThread())
+        for i in range(12, 22):
+            rows.update(wait_s=0)
+            time.sleep(0.01 * (i - 11))
+            with scored.open("a") as file:
+                file.write(json.dumps(record(i)) + "\n")
+            assert rows.update(wait_s=PATIENCE_S)
+            assert rows.query("SELECT count(*) FROM rows") == [(i + 1,)]
+
+
+def test_files_that_cannot_be_listed_are_named(scored: Path, monkeypatch):
+    """The thread that reads goes on, and the next look may succeed."""
+
+    def fail() -> list[object]:
+        raise PermissionError(13, "Permission denied", "rollouts")
+
+    with Shown([scored]) as sources:
+        rows = sources.all[0].index
+        with monkeypatch.context() as patched:
+            patched.setattr(rows, "_files", fail)
+            assert rows.update(wait_s=PATIENCE_S)
+            assert "Permission denied" in rows.errors[0]
+        assert rows.update(wait_s=PATIENCE_S)
+        assert rows.errors == []
+        assert rows.query("SELECT count(*) FROM rows") == [(12,)]
+
+
+def test_a_partial_file_is_followed_where_there_are_no_locks(tmp_path: Path, monkeypatch, browse):
+    """Some file systems have none: then it is told by the time of its last change."""
+    path = write(tmp_path / "a.jsonl.partial", [record(0)])
+    client = browse(path)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("rlvr.viewer.sources.fcntl.flock", refuse)
+    assert "Changed less than 30 s ago" in client.get("/0/").text
+    os.utime(path, (1, 1))
+    assert "no process writes it" not in client.get("/0/").text
+
+
+def test_a_partial_file_that_was_removed_is_not_the_output_of_an_earlier_run(tmp_path: Path, browse):
+    """The older output beside it has other rows."""
+    older = write(tmp_path / "a.jsonl", [record(i) for i in range(3)])
+    os.utime(older, (1, 1))
+    path = write(tmp_path / "a.jsonl.partial", [record(7)])
+    client = browse(path)
+    assert shown(client.get("/0/").text) == [1]
+    path.unlink()
+    for _ in range(2):
+        page = client.get("/0/").text
+        assert "Removed before its end: there is no such file now." in page
+        assert "No such file" in page
+        assert shown(page) == []
 
 
 def test_an_empty_file_has_no_rows_yet(tmp_path: Path, browse):

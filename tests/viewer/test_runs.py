@@ -158,6 +158,21 @@ def test_rollouts_of_another_shape_cost_only_themselves(column: str, tmp_path: P
     assert client.get(f"/0/row/{1 << 32}").status_code in (200, 404)
 
 
+def test_rollouts_that_cannot_be_stored_cost_only_themselves(tmp_path: Path, browse):
+    """A column that is there twice, and a step that no run reaches: a line for each, and the others are shown."""
+    run = run_folder(tmp_path / "a")
+    first = run / "rollouts" / "step-00000001.parquet"
+    table = pq.read_table(first)
+    pq.write_table(table.append_column("task", table["task"]), first)
+    pq.write_table(pa.table({"completion": ["x"], "outcome": ["wrong"]}), first.with_name("step-4294967296.parquet"))
+    client = browse(run)
+    page = client.get("/0/rows").text
+    assert page.count('<a class="row"') == 4
+    assert "step-00000001.parquet: cannot be read as Parquet" in page
+    assert "step 4294967296 is not shown" in page
+    assert client.get("/0/rows?q=different-number").text.count('<a class="row"') == 1
+
+
 def test_curves_come_without_the_database():
     """The first page of a run has two seconds; what reads rows would take a quarter of them to import."""
     probe = """if True:
