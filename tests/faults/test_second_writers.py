@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.data import rows as module
+from rlvr.data.files import lock_file
 from rlvr.data.rows import Journal, dump_row, read_whole
 from rlvr.errors import UsageError
 
@@ -58,15 +59,14 @@ def test_a_run_that_waited_at_the_lock_leaves_the_finished_output_alone(tmp_path
     """It has opened the partial file before that was renamed: what it holds then is the other run's output."""
     path = tmp_path / "out.jsonl"
     first = written(path)
-    flock = module.fcntl.flock
 
-    def first_ends_before(file, how):
-        monkeypatch.setattr(module.fcntl, "flock", flock)
+    def first_ends_before(file):
+        monkeypatch.setattr(module, "lock_file", lock_file)
         with first:
             first.finish()
-        flock(file, how)
+        lock_file(file)
 
-    monkeypatch.setattr(module.fcntl, "flock", first_ends_before)
+    monkeypatch.setattr(module, "lock_file", first_ends_before)
     with pytest.raises(UsageError, match=r"out\.jsonl exists"):
         Journal(path, resume=True)
     assert list(read_whole(path)) == ROWS
