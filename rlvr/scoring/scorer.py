@@ -41,6 +41,7 @@ from rlvr.workers.threads import Threads
 __all__ = ["Scorer", "score"]
 
 _AHEAD = 100  # chunks per worker that may be done before their turn, so that a slow chunk does not stop the others
+_SLICE_S = 1.0  # of a wait
 _Window: TypeAlias = deque[tuple[list[Taken], Future[list[Seen]]]]
 """Chunks under way, in order."""
 
@@ -238,7 +239,8 @@ class Scorer:
                         taken.seen = seen
                 else:
                     under_way: list[Future[Any]] = [future for _, future in window if not future.done()]
-                    wait([*under_way, *filter(None, [ordering.combining])], return_when=FIRST_COMPLETED)
+                    # In slices: a Ctrl-C that comes just before a wait without end is only seen after it.
+                    wait([*under_way, *filter(None, [ordering.combining])], _SLICE_S, return_when=FIRST_COMPLETED)
                 yield from starmap(Scored, ordering.ready(at_once))
             yield from starmap(Scored, ordering.rest())
         finally:
